@@ -1,0 +1,173 @@
+"""Data frames of any library (through narwhals) to a numeric matrix, and the memory of how it was done.
+
+Numeric and boolean columns are taken as they are; a categorical column becomes one 0/1 column per level, all of
+one feature group, so that a selector takes or leaves the whole column. No reference level is dropped: penalties and
+proper priors do not need one.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmtfs.protocols import FloatArray, IntArray
+
+
+class Column(NamedTuple):
+    """How one column of a frame is read."""
+
+    name: str
+    levels: tuple[Any, ...] | None  # None: a number; else the levels of a categorical column, in order
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features this column becomes."""
+        return [self.name] if self.levels is None else [f"{self.name}[{level}]" for level in self.levels]
+
+
+class Encoding(NamedTuple):
+    """How a whole frame is read: learned once, applied to every later frame."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of all features after expansion."""
+        return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def column_index(self) -> IntArray:
+        """(p,) For each feature, the number of the column it comes from."""
+        return np.repeat(np.arange(len(self.columns)), [len(column.feature_names) for column in self.columns])
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether any column is categorical."""
+        return any(column.levels is not None for column in self.columns)
+
+
+def is_frame(X: object) -> bool:
+    """Whether X is an eager data frame of a library that narwhals knows."""
+    return isinstance(nw.from_native(X, pass_through=True), nw.DataFrame)
+
+
+def column_names(X: object) -> list[Any]:
+    """Column names of a frame."""
+    columns = getattr(X, "columns", None)
+    return list(as_narwhals(X).columns) if columns is None else list(columns)
+
+
+def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
+    """Wrap a native frame."""
+    return nw.from_native(frame, eager_only=True)
+
+
+def take_columns(frame: Any, names: Sequence[str]) -> Any:
+    """Keep the named columns of a native frame."""
+    return as_narwhals(frame).select(list(names)).to_native()
+
+
+def column_values(frame: Any, name: str) -> Any:
+    """One column of a native frame, as a native series."""
+    return as_narwhals(frame)[name].to_native()
+
+
+def learn_encoding(frame: Any) -> Encoding:
+    """Decide for every column whether it is a number or a set of levels."""
+    return Encoding(tuple(_learn_column(series) for series in as_narwhals(frame).iter_columns()))
+
+
+def encode(frame: Any, encoding: Encoding) -> tuple[FloatArray | NDArray[np.float32], NDArray[np.bool_]]:
+    """Turn a frame into a matrix.
+
+    Returns
+    -------
+    matrix : (n, p) float64, or float32 where all numeric columns are
+    missing : (n, number of columns) bool
+        Where the frame has a null or NaN; such entries of the matrix are NaN.
+    """
+    wrapped = as_narwhals(frame)
+    numeric = [wrapped[c.name] for c in encoding.columns if c.levels is None]
+    narrow = bool(numeric) and all(s.dtype == nw.Float32 for s in numeric)
+    matrix: Any = np.empty((len(wrapped), len(encoding.feature_names)), dtype=np.float32 if narrow else np.float64)
+    missing = np.zeros((len(wrapped), len(encoding.columns)), dtype=bool)
+    start = 0
+    for number, column in enumerate(encoding.columns):
+        series = wrapped[column.name]
+        block = _numbers(series)[:, None] if column.levels is None else _indicators(series, column)
+        missing[:, number] = np.isnan(block[:, 0])
+        matrix[:, start : start + block.shape[1]] = block
+        start += block.shape[1]
+    return matrix, missing
+
+
+def levels_in_order(series: nw.Series[Any]) -> list[Any] | None:
+    """Levels that occur in a categorical series, in category order; None for a series of another kind.
+
+    A fixed order is the one declared (pandas' categories, polars' Enum); polars' open Categorical declares none, and
+    its levels are sorted.
+    """
+    if not _is_categorical(series):
+        return None
+    native = series.to_native()
+    declared = getattr(getattr(native, "cat", None), "categories", None)
+    if declared is None and isinstance(series.dtype, nw.Enum):
+        declared = series.dtype.categories
+    seen = set(series.drop_nulls().unique().to_list())
+    return sorted(seen) if declared is None else [level for level in list(declared) if level in seen]
+
+
+def _is_categorical(series: nw.Series[Any]) -> bool:
+    return isinstance(series.dtype, (nw.Categorical, nw.Enum))
+
+
+def _learn_column(series: nw.Series[Any]) -> Column:
+    name = str(series.name)
+    if _is_categorical(series):
+        return Column(name, tuple(levels_in_order(series) or ()))
+    if series.dtype.is_numeric() or isinstance(series.dtype, nw.Boolean):
+        return Column(name, None)
+    if isinstance(series.dtype, nw.Object) and _holds_numbers(series):
+        return Column(name, None)
+    raise ValueError(
+        f"column {name!r} of X is not numeric (dtype {series.dtype}); drop it, turn it into numbers, or convert it "
+        "to a categorical dtype to have it expanded and selected as one group"
+    )
+
+
+def _holds_numbers(series: nw.Series[Any]) -> bool:
+    return all(value is None or isinstance(value, int | float | np.number) for value in series.to_list())
+
+
+def _numbers(series: nw.Series[Any]) -> FloatArray:
+    if _is_categorical(series) or isinstance(series.dtype, nw.String):
+        raise ValueError(
+            f"column {str(series.name)!r} of X was numeric in fit but is {series.dtype} now; "
+            "pass the same kind of column as in fit"
+        )
+    values = series.to_numpy()
+    if values.dtype == object:
+        values = np.array([np.nan if value is None else value for value in values.tolist()], dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)
+
+
+def _indicators(series: nw.Series[Any], column: Column) -> FloatArray:
+    assert column.levels is not None
+    position = {level: number for number, level in enumerate(column.levels)}
+    codes = np.array([_code(value, position, column) for value in series.to_list()], dtype=np.float64)
+    block = (codes[:, None] == np.arange(len(column.levels))).astype(np.float64)
+    block[np.isnan(codes)] = np.nan
+    return block
+
+
+def _code(value: Any, position: dict[Any, int], column: Column) -> float:
+    if value is None or value != value:
+        return np.nan
+    if value not in position:
+        raise ValueError(
+            f"column {column.name!r} of X has the level {value!r}, which was not there in fit; "
+            f"known levels are {list(position)}"
+        )
+    return position[value]

@@ -1,0 +1,316 @@
+"""The user's arrays, frames and labels to clean arrays, with errors that say what to do.
+
+Every message names the argument, what came, what is wanted and the way out. Nothing here modifies its input, and
+nothing is copied that is already in the right form.
+"""
+
+import numbers
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bayesmtfs.designs import Design
+from bayesmtfs.frames import Encoding, encode, is_frame, learn_encoding, levels_in_order
+from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+
+
+class Table(NamedTuple):
+    """A design as the solvers want it."""
+
+    X: Design
+    feature_names: tuple[str, ...] | None  # None: the columns had no names
+    encoding: Encoding | None  # how the frame was read; None for an array
+    missing: BoolArray | None  # (n, columns), where a frame had nulls; None: nowhere
+
+
+def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> Table:
+    """Read a design from an array, a sparse matrix or a data frame.
+
+    Parameters
+    ----------
+    X : (n, p) array, scipy sparse matrix, or data frame (pandas, polars, pyarrow)
+    encoding : how an earlier frame was read; a frame is then read in the same way
+    allow_missing : keep nulls of a frame as NaN and report them, instead of raising
+    """
+    if is_frame(X):
+        return _read_frame(X, encoding, allow_missing)
+    matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
+    _check_shape(matrix)
+    _check_finite(matrix)
+    return Table(matrix, None, None, None)
+
+
+def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> Table:
+    encoding = learn_encoding(frame) if encoding is None else encoding
+    matrix, missing = encode(frame, encoding)
+    _check_shape(matrix)
+    if missing.any() and not allow_missing:
+        row, column = np.argwhere(missing)[0]
+        raise ValueError(
+            f"X has missing values: contains NaN in row {row} of column {encoding.columns[column].name!r}; "
+            "drop those rows or impute them first"
+        )
+    if np.isinf(matrix).any():
+        _raise_not_finite(matrix, "inf")
+    return Table(matrix, tuple(encoding.feature_names), encoding, missing if missing.any() else None)
+
+
+def _read_sparse(X: Any) -> Any:
+    if np.issubdtype(X.dtype, np.complexfloating):
+        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    matrix = X.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if matrix is X else matrix
+        matrix.sum_duplicates()
+    return matrix.astype(dtype, copy=False)
+
+
+def _read_array(X: Any) -> NDArray[Any]:
+    array = np.asarray(X)
+    if array.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    if array.ndim != 2:
+        raise ValueError(
+            f"Expected 2D array, got {array.ndim}D array instead: X has shape {array.shape}; pass one row per "
+            "observation and one column per feature. Reshape your data with X.reshape(-1, 1) for one feature, "
+            "X.reshape(1, -1) for one observation"
+        )
+    if array.dtype in (np.float32, np.float64):
+        return array
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"X is not numeric (dtype {array.dtype}): {error}; turn text into numbers, or pass a data frame with "
+            "categorical columns"
+        ) from error
+
+
+def _check_shape(matrix: Any) -> None:
+    n, p = matrix.shape
+    if n == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no rows; "
+            "pass at least one observation"
+        )
+    if p == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no "
+            "feature columns; pass at least one"
+        )
+
+
+def _check_finite(matrix: Any) -> None:
+    values = matrix.data if sp.issparse(matrix) else matrix
+    # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    if np.isnan(values).any():
+        _raise_not_finite(matrix, "NaN")
+    if np.isinf(values).any():
+        _raise_not_finite(matrix, "inf")
+
+
+def _raise_not_finite(matrix: Any, what: str) -> None:
+    bad = np.isnan if what == "NaN" else np.isinf
+    if sp.issparse(matrix):
+        coordinates = matrix.tocoo()
+        first = int(np.argmax(bad(coordinates.data)))
+        row, column = int(coordinates.row[first]), int(coordinates.col[first])
+    else:
+        row, column = np.argwhere(bad(matrix))[0]
+    raise ValueError(
+        f"X contains {what} (row {row}, column {column}); drop or impute such rows first, X must hold finite numbers"
+    )
+
+
+class Labels(NamedTuple):
+    """Task labels as an index into sorted names."""
+
+    codes: IntArray  # (n,)
+    names: NDArray[Any]  # (m,)
+
+
+def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
+    """Read one task label per row; names are sorted (categorical: category order; unsortable: first appearance)."""
+    values, ordered = _label_values(tasks, argument)
+    if len(values) != n_rows:
+        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
+    _check_labels(values, argument)
+    if ordered is not None:
+        names = _as_label_array(ordered)
+        return Labels(_lookup(values, names), names)
+    if values.dtype != object:
+        names, index = np.unique(values, return_inverse=True)
+        return Labels(index.astype(np.int64), names)
+    distinct = list(dict.fromkeys(values.tolist()))
+    try:
+        distinct.sort()
+    except TypeError:
+        pass  # labels that have no order keep the order of their first appearance
+    names = _as_label_array(distinct)
+    return Labels(_lookup(values, names), names)
+
+
+def match_labels(tasks: Any, n_rows: int, known: NDArray[Any], argument: str = "tasks") -> IntArray:
+    """Read task labels against known names; -1 where a label is not known."""
+    values, _ = _label_values(tasks, argument)
+    if len(values) != n_rows:
+        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
+    _check_labels(values, argument)
+    return _lookup(values, known)
+
+
+def describe_unknown(values: Any, index: IntArray, known: NDArray[Any]) -> str:
+    """Say which labels are not known, and which are."""
+    labels, _ = _label_values(values, "tasks")
+    unknown = list(dict.fromkeys(labels[index < 0].tolist()))
+    return f"{_shortened(unknown)}; known tasks are {_shortened(known.tolist())}"
+
+
+def _shortened(items: Sequence[Any], most: int = 20) -> str:
+    shown = ", ".join(repr(item) for item in items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
+def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | None]:
+    """Labels as a 1-D array whose entries keep their own types, and the order of a categorical."""
+    if hasattr(tasks, "categories") and hasattr(tasks, "codes"):  # a bare pandas.Categorical
+        return _as_label_array(list(tasks)), [c for c in tasks.categories if c in set(tasks)]
+    series = nw.from_native(tasks, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
+        return _as_label_array(values), levels_in_order(series)
+    if isinstance(tasks, str | bytes) or not hasattr(tasks, "__len__"):
+        raise ValueError(f"{argument} is {tasks!r}; pass a sequence with one task label per row")
+    return _as_label_array(tasks), None
+
+
+def _as_label_array(values: Any) -> NDArray[Any]:
+    """A 1-D label array: numbers and strings in a plain dtype, anything mixed as objects."""
+    if isinstance(values, np.ndarray) and values.dtype != object:
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise ValueError(f"tasks has shape {values.shape}; pass one task label per row, a 1-D sequence")
+        return values
+    items = [item.item() if isinstance(item, np.generic) else item for item in values]
+    for plain in (bool, int, str):
+        if items and all(type(item) is plain for item in items):
+            return np.asarray(items)
+    if items and all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items):
+        return np.asarray(items)
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def _check_labels(values: NDArray[Any], argument: str) -> None:
+    if values.dtype == object:
+        missing = np.array([item is None or item != item for item in values], dtype=bool)
+        unhashable = next((item for item in values if not isinstance(item, Hashable)), None)
+        if unhashable is not None:
+            raise ValueError(f"{argument} has the entry {unhashable!r}, which is not hashable; use a string or number")
+    elif values.dtype.kind == "f":
+        missing = np.isnan(values)
+    else:
+        return
+    if missing.any():
+        raise ValueError(
+            f"{argument} has {int(missing.sum())} missing labels (first in row {int(np.argmax(missing))}); "
+            "drop those rows or give them a task of their own"
+        )
+
+
+def _lookup(values: NDArray[Any], names: NDArray[Any]) -> IntArray:
+    position: Mapping[Any, int] = {name: number for number, name in enumerate(names.tolist())}
+    if values.dtype == object:
+        return np.array([position.get(value, -1) for value in values.tolist()], dtype=np.int64)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return np.array([position.get(value, -1) for value in distinct.tolist()], dtype=np.int64)[inverse]
+
+
+def read_target(y: Any, n_rows: int, argument: str = "y") -> NDArray[Any]:
+    """Read a target: (n,) or (n, m); numbers become float64, class labels are kept."""
+    series = nw.from_native(y, allow_series=True, pass_through=True)
+    array = series.to_numpy() if isinstance(series, nw.Series | nw.DataFrame) else np.asarray(y)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {argument} is complex; pass real targets")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{argument} has shape {array.shape}; pass (n,) for one target, (n, m) for one per task")
+    if array.shape[0] != n_rows:
+        raise ValueError(
+            f"{argument} has {array.shape[0]} entries but X has {n_rows} rows (inconsistent numbers of samples); "
+            "pass one target per row"
+        )
+    if array.dtype.kind in "fiu":
+        return array.astype(np.float64, copy=False)
+    if array.dtype == object:
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            return array
+    return array
+
+
+def check_target_finite(y: FloatArray, argument: str = "y", missing_allowed: bool = False) -> None:
+    """Refuse inf, and NaN too unless it stands for an unobserved cell."""
+    bad = np.isinf(y) if missing_allowed else ~np.isfinite(y)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        what = "inf" if np.isinf(y[where]) else "NaN"
+        raise ValueError(
+            f"{argument} contains {what} (at {where[0] if len(where) == 1 else where}); drop those rows first "
+            "(in the wide form, NaN in Y marks an unobserved cell)"
+        )
+
+
+def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> FloatArray | None:
+    """Read sample weights of the target's shape, or one per row; None stays None."""
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, numbers.Real):
+        return np.full(shape, float(sample_weight))
+    weight = np.asarray(sample_weight, dtype=np.float64)
+    wide = len(shape) == 2
+    if weight.shape == shape[:1] and wide:
+        weight = np.broadcast_to(weight[:, None], shape)
+    if weight.ndim != len(shape) and not wide:
+        raise ValueError(
+            f"Sample weights must be 1D array or scalar: sample_weight has shape {weight.shape}; "
+            "pass one weight per row"
+        )
+    if weight.shape != shape:
+        wanted = f"({shape[0]},) or {shape}" if wide else f"({shape[0]},)"
+        raise ValueError(f"sample_weight has shape {weight.shape}, wanted {wanted}; pass one weight per row")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError("sample_weight has a negative, NaN or inf entry; weights must be finite and at least 0")
+    return weight
+
+
+def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntArray | None:
+    """Feature groups as (p,) integers; None where every feature is its own group.
+
+    The user's groups are one label per column of X; the levels of a categorical column always stay together.
+    """
+    if groups is None:
+        return None if encoding is None or not encoding.has_categories else encoding.column_index
+    labels = read_labels_of_columns(groups, n_columns)
+    index = labels if encoding is None else labels[encoding.column_index]
+    return None if len(np.unique(index)) == len(index) else index
+
+
+def read_labels_of_columns(groups: Any, n_columns: int) -> IntArray:
+    """One group label per column, as integers in order of first appearance."""
+    values, _ = _label_values(groups, "groups")
+    if len(values) != n_columns:
+        raise ValueError(f"groups has {len(values)} entries but X has {n_columns} columns; pass one label per column")
+    first: dict[Any, int] = {}
+    return np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
