@@ -1,0 +1,305 @@
+"""What all estimators share: reading data, predicting for tasks, selecting features, saving.
+
+Inside, coefficients are W ``(p, m)``, features by tasks, as in the papers; outside, ``coef_`` is
+``(n_tasks, n_features)``, as scikit-learn has it. The transposition happens here and nowhere else.
+"""
+
+import os
+import warnings
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bayesmtfs import persistence
+from bayesmtfs.designs import Design
+from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns
+from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarning, Solution
+from bayesmtfs.results import RESULT_KIND, Convergence, FitResult, current_versions
+from bayesmtfs.tasks import TaskData
+
+Form = Literal["single", "long", "wide"]
+ESTIMATOR_KIND = "Estimator"
+
+
+class Rows(NamedTuple):
+    """New rows to predict for."""
+
+    X: Design  # (n, p)
+    task: IntArray | None  # (n,) index, -1 for an unknown task that gets the average; None: every task at every row
+
+
+class MultiTaskEstimator(TransformerMixin, BaseEstimator):
+    """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here."""
+
+    task_column: Any
+    unknown_task: str
+    standardize: bool
+    groups: Any
+
+    # Fitted arrays that a file keeps besides coefficients, intercept and names
+    _saved_attributes: ClassVar[tuple[str, ...]] = ()
+
+    # ------------------------------------------------------------------ reading
+
+    def _read_fit_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        """Read what ``fit`` got, in any of its forms, and remember names and form."""
+        if isinstance(X, TaskData):
+            data = self._take_task_data(X, y, tasks, sample_weight)
+        else:
+            data = self._read_arrays(X, y, tasks, sample_weight)
+        self.tasks_ = data.task_names
+        self._encoding = data.encoding
+        self._feature_names = data.feature_names
+        return data
+
+    def _take_task_data(self, data: TaskData, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        given = [name for name, value in (("y", y), ("tasks", tasks), ("sample_weight", sample_weight)) if value is not None]
+        if given:
+            raise ValueError(f"X is TaskData, which holds everything already, but {given[0]} was passed too; leave it out")
+        self._form: Form = "single" if data.n_tasks == 1 else "wide" if data.shared_design else "long"
+        self.n_features_in_ = data.n_features if data.encoding is None else len(data.encoding.columns)
+        if data.encoding is not None and data.encoding.has_names:
+            self.feature_names_in_ = np.array([column.name for column in data.encoding.columns], dtype=object)
+        return data
+
+    def _read_arrays(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        if y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; pass one target per row"
+            )
+        features, tasks = self._split_task_column(X, tasks)
+        table = read_design(features)
+        validate_data(self, X, skip_check_array=True)
+        target = read_target(y, table.X.shape[0])
+        wide = target.ndim == 2 and tasks is None
+        self._form = "wide" if wide else "single" if tasks is None else "long"
+        if wide:
+            names = column_names(y) if is_frame(y) else None
+            return TaskData.from_wide_table(table, target, sample_weight, self.groups, names)
+        return TaskData.from_table(table, target, tasks, sample_weight, self.groups)
+
+    def _split_task_column(self, X: Any, tasks: Any) -> tuple[Any, Any]:
+        """Take the task labels out of X where ``task_column`` says that they are there."""
+        if self.task_column is None:
+            return X, tasks
+        if tasks is not None:
+            raise ValueError("tasks was passed although task_column is set; pass the labels in one way only")
+        if is_frame(X):
+            names = column_names(X)
+            if self.task_column not in names:
+                raise ValueError(f"task_column is {self.task_column!r}, which is not a column of X; columns are {names}")
+            rest = [name for name in names if name != self.task_column]
+            return take_columns(X, rest), column_values(X, self.task_column)
+        array = np.asarray(X)
+        if not isinstance(self.task_column, int | np.integer) or array.ndim != 2:
+            raise ValueError(
+                f"task_column is {self.task_column!r} but X is not a data frame; pass the number of its column"
+            )
+        if not -array.shape[1] <= self.task_column < array.shape[1]:
+            raise ValueError(f"task_column is {self.task_column} but X has {array.shape[1]} columns")
+        return np.delete(array, self.task_column, axis=1), array[:, self.task_column]
+
+    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+        """Read rows to predict for."""
+        check_is_fitted(self)
+        self._check_columns(X)
+        features, tasks = self._split_task_column(X, tasks)
+        design = self._read_features(features)
+        if tasks is None:
+            if self._form == "long" and len(self.tasks_) > 1:
+                raise ValueError(
+                    f"tasks is missing: {type(self).__name__} was fitted on {len(self.tasks_)} tasks; pass one task "
+                    "label per row, as in fit"
+                )
+            return Rows(design, None)
+        index = match_labels(tasks, design.shape[0], self.tasks_)
+        if (index < 0).any() and self.unknown_task != "mean":
+            raise ValueError(
+                f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
+                'set unknown_task="mean" to predict with the average task'
+            )
+        return Rows(design, index)
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse rows whose columns are not those of fit."""
+        if not is_frame(X):
+            check_two_axes(X)
+        validate_data(self, X, reset=False, skip_check_array=True)
+
+    def _read_features(self, features: Any) -> Design:
+        """Read feature columns the way they were read in fit."""
+        if self._encoding is not None and is_frame(features):
+            features = take_columns(features, [column.name for column in self._encoding.columns])
+        elif self._encoding is not None and self._encoding.has_categories:
+            raise ValueError("X is not a data frame but had categorical columns in fit; pass a frame with these columns")
+        return read_design(features, self._encoding if is_frame(features) else None).X
+
+    # ------------------------------------------------------------------ what a fit leaves behind
+
+    def _store(self, data: TaskData, solution: Solution, scales: FloatArray | None, **settings: Any) -> None:
+        """Set the fitted attributes from a solution for (possibly scaled) data."""
+        W = solution.W if scales is None else solution.W / scales
+        self.coef_: FloatArray = np.ascontiguousarray(W.T)
+        self.intercept_: FloatArray = solution.intercept
+        self.n_iter_ = solution.n_iter
+        self.converged_ = solution.converged
+        self.result_ = FitResult(
+            method=type(self).__name__,
+            coef=self.coef_,
+            intercept=self.intercept_,
+            task_names=self.tasks_,
+            feature_names=self._feature_names,
+            convergence=Convergence(
+                converged=solution.converged,
+                n_iter=solution.n_iter,
+                objective=solution.objective,
+                gap=solution.gap,
+                objective_trace=solution.objective_trace,
+            ),
+            settings={**self.get_params(deep=False), **settings},
+            versions=current_versions(),
+            noise=solution.noise,
+        )
+
+    # ------------------------------------------------------------------ prediction
+
+    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
+        """(n,) or, in the wide form, (n, m)."""
+        if isinstance(X, TaskData):
+            return self._predict_task_data(X)
+        rows = self._read_rows(X, tasks)
+        if rows.task is None:
+            eta: FloatArray = np.asarray(rows.X @ self.coef_.T + self.intercept_)
+            return eta[:, 0] if self._form != "wide" else eta
+        eta = np.empty(rows.X.shape[0])
+        for t in np.unique(rows.task):
+            chosen = rows.task == t
+            coef = self.coef_[t] if t >= 0 else self.coef_.mean(axis=0)
+            intercept = self.intercept_[t] if t >= 0 else self.intercept_.mean()
+            eta[chosen] = rows.X[chosen] @ coef + intercept
+        return eta
+
+    def _predict_task_data(self, data: TaskData) -> FloatArray:
+        check_is_fitted(self)
+        index = match_labels(data.task_names, data.n_tasks, self.tasks_)
+        if (index < 0).any():
+            raise ValueError(
+                f"X has tasks that were not there in fit: {describe_unknown(data.task_names, index, self.tasks_)}"
+            )
+        W, intercept = self.coef_[index].T, self.intercept_[index]
+        if self._form == "wide" and data.shared_design:
+            return np.asarray(data.design @ W + intercept)
+        eta = np.empty(data.n_observations)
+        eta[np.argsort(np.argsort(data.order))] = data.linear_predictor(W, intercept)
+        return eta
+
+    # ------------------------------------------------------------------ feature selection
+
+    def get_support(self, indices: bool = False) -> BoolArray | IntArray:
+        """Features with a non-zero coefficient in any task.
+
+        Parameters
+        ----------
+        indices : return the numbers of the features instead of a mask
+        """
+        check_is_fitted(self)
+        support: BoolArray = (self.coef_ != 0).any(axis=0)
+        return np.flatnonzero(support) if indices else support
+
+    def transform(self, X: Any) -> Any:
+        """Keep the selected features of X.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or frame, as in ``fit``
+        """
+        check_is_fitted(self)
+        self._check_columns(X)
+        features, _ = self._split_task_column(X, None)
+        support = self.get_support(indices=True)
+        if len(support) == 0:
+            warnings.warn(
+                "no feature is selected; lower penalty_strength to select some", SelectionWarning, stacklevel=2
+            )
+        return self._read_features(features)[:, support]
+
+    def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
+        """Names of the selected features.
+
+        Parameters
+        ----------
+        input_features : names of the columns of X; must be those of ``fit`` where they were known
+        """
+        check_is_fitted(self)
+        names = self._feature_names
+        if input_features is not None:
+            given = np.asarray(input_features, dtype=object)
+            known = getattr(self, "feature_names_in_", None)
+            if known is not None and not np.array_equal(given, known):
+                raise ValueError("input_features is not equal to feature_names_in_; pass the names of fit")
+            if len(given) != self.n_features_in_:
+                raise ValueError(
+                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
+                    f"got {len(given)}"
+                )
+            if known is None:
+                names = given
+        return np.asarray(names, dtype=object)[self.get_support()]
+
+    # ------------------------------------------------------------------ scikit-learn and files
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file at exactly this path; `bayesmtfs.load` reads it back.
+
+        Parameters
+        ----------
+        path : where to write; an existing file is replaced in one step
+        """
+        check_is_fitted(self)
+        stored = self.result_.to_stored()
+        columns = None if self._encoding is None else [tuple(column) for column in self._encoding.columns]
+        estimator = {
+            "params": self.get_params(deep=False),
+            "form": self._form,
+            "columns": columns,
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": getattr(self, "feature_names_in_", None),
+            "fitted": {name: getattr(self, name) for name in self._saved_attributes},
+        }
+        header = {**stored.header, "estimator": estimator}
+        persistence.write(path, ESTIMATOR_KIND, header, stored.arrays, stored.tree)
+
+    @classmethod
+    def from_stored(cls, stored: persistence.StoredFile) -> Self:
+        """Rebuild a fitted estimator from what `save` wrote."""
+        header = dict(stored.header)
+        state = header.pop("estimator")
+        self = cls(**state["params"])
+        self.result_ = FitResult.from_stored(stored._replace(kind=RESULT_KIND, header=header))
+        self._form = state["form"]
+        self._encoding = None if state["columns"] is None else Encoding(tuple(Column(*c) for c in state["columns"]))
+        self._feature_names = self.result_.feature_names
+        self.tasks_ = self.result_.task_names
+        self.coef_ = self.result_.coef.copy()
+        self.intercept_ = self.result_.intercept.copy()
+        self.n_iter_ = self.result_.convergence.n_iter
+        self.converged_ = self.result_.convergence.converged
+        self.n_features_in_ = state["n_features_in"]
+        if state["feature_names_in"] is not None:
+            self.feature_names_in_ = state["feature_names_in"]
+        for name, value in state["fitted"].items():
+            setattr(self, name, value)
+        return self

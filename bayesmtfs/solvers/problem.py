@@ -1,0 +1,133 @@
+"""The convex problem that every penalised route solves, and its certificate.
+
+    minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W)
+
+with row factors ``c`` (the weights, divided by their task's total for a mean loss) and a penalty that is a norm per
+row of W. Its dual has one variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
+
+    maximise over theta:  - sum_i c_i loss*(y_i, theta_i / c_i)
+    subject to            dual norm of every row of X' theta <= penalty strength,
+                          sum of theta over each task = 0 where there is an intercept.
+
+Any feasible theta bounds the minimum from below, so that ``primal - dual`` is a true bound on the suboptimality.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from bayesmtfs.likelihoods import total, total_conjugate
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.protocols import FloatArray, Likelihood
+from bayesmtfs.tasks import TaskData
+
+ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A likelihood and a row penalty on one data set.
+
+    Attributes
+    ----------
+    data : the observations
+    likelihood : the loss
+    penalty : the penalty on the rows, strength included
+    weight : (N,) factor c of each observation's loss
+    fit_intercept : whether every task has an unpenalised intercept
+    """
+
+    data: TaskData
+    likelihood: Likelihood
+    penalty: MixedNorm | SparseGroup
+    weight: FloatArray
+    fit_intercept: bool = True
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """How W is cut into the rows that enter or leave together."""
+        return Blocks(self.data.n_features, self.data.n_tasks, groups=self.data.groups, present=self.data.present)
+
+    @cached_property
+    def task_weight(self) -> FloatArray:
+        """(m,) Sum of the factors of each task."""
+        return self.task_sums(self.weight)
+
+    @cached_property
+    def null_intercept(self) -> FloatArray:
+        """(m,) Best intercept at W = 0 (zeros without an intercept)."""
+        if not self.fit_intercept:
+            return np.zeros(self.data.n_tasks)
+        y = self.data.y
+        return np.array([self.likelihood.best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
+
+    @cached_property
+    def null_objective(self) -> float:
+        """Objective at W = 0, with its best intercept."""
+        return total(self.likelihood, self.data.y, self.null_intercept[self.data.task], self.weight)
+
+    @cached_property
+    def gap_scale(self) -> float:
+        """The scale on which a gap is small: the objective at W = 0, or rounding error where that is 0."""
+        at_zero = total(self.likelihood, self.data.y, np.zeros(self.data.n_observations), self.weight)
+        return max(self.null_objective, ROUNDING * at_zero)
+
+    @cached_property
+    def largest_penalty(self) -> float:
+        """Smallest strength at which W = 0 is optimal, known as lambda_max."""
+        theta = self.dual_candidate(self.null_intercept[self.data.task])
+        return float(self.row_dual_norms(theta).max())
+
+    def with_strength(self, strength: float) -> Self:
+        """Return the same problem at another penalty strength."""
+        return replace(self, penalty=replace(self.penalty, strength=strength))
+
+    def task_sums(self, values: FloatArray) -> FloatArray:
+        """(m,) Sum of (N,) values over the observations of each task."""
+        sums: FloatArray = np.add.reduceat(values, self.data.offsets[:-1])
+        return sums
+
+    def objective(self, W: FloatArray, eta: FloatArray) -> float:
+        """Objective at W, whose linear predictor is eta."""
+        return total(self.likelihood, self.data.y, eta, self.weight) + self.penalty.value(self.blocks.gather(W))
+
+    def dual_candidate(self, eta: FloatArray) -> FloatArray:
+        """(N,) Gradient of the loss in eta, with task sums of 0 where there is an intercept.
+
+        With an intercept that is optimal for W the sums are 0 already, up to rounding; what is left of them is spread
+        over the task in proportion to the gradient's own positive or negative part, so that no entry changes its sign
+        or leaves the domain of the conjugate.
+        """
+        theta = self.weight * self.likelihood.gradient(self.data.y, eta)
+        if not self.fit_intercept:
+            return theta
+        positive = self.task_sums(np.maximum(theta, 0.0))
+        negative = self.task_sums(np.maximum(-theta, 0.0))
+        smaller = np.minimum(positive, negative)
+        shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
+        shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
+        return theta * np.where(theta > 0, shrink_positive[self.data.task], shrink_negative[self.data.task])
+
+    def row_dual_norms(self, theta: FloatArray) -> FloatArray:
+        """Dual norm of every row of X' theta: the strength that would just hold it at zero."""
+        return self.penalty.dual_norm(self.blocks.gather(self.data.adjoint(theta)))
+
+    def dual_objective(self, theta: FloatArray) -> float:
+        """Best dual value along the ray of a candidate theta, made feasible by scaling."""
+        largest = float(self.row_dual_norms(theta).max())
+        feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
+        if self.likelihood.loss == "squared":
+            # The dual is a parabola along the ray: take its top, or the end of the feasible part
+            curvature = float(np.sum(theta**2 / self.weight))
+            top = -float(theta @ self.data.y) / curvature if curvature > 0 else 1.0
+            end = self.penalty.strength / largest if largest > 0 else np.inf
+            feasible = min(max(top, 0.0), end)
+        return -total_conjugate(self.likelihood, self.data.y, feasible * theta, self.weight)
+
+    def gap(self, W: FloatArray, eta: FloatArray) -> float:
+        """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""
+        return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta)), 0.0)
