@@ -85,7 +85,7 @@ def _together(truth: SimulatedTasks, train: np.ndarray) -> MixedNormRegressor:
 def _apart(truth: SimulatedTasks, train: np.ndarray) -> list[tuple[FloatArray, FloatArray]]:
     """Coefficients and intercepts of scikit-learn's lasso and ridge, one per task, strengths cross-validated."""
     fits = []
-    for method in (LassoCV(), RidgeCV(alphas=np.geomspace(1e-2, 1e3, 20))):
+    for method in (LassoCV(max_iter=20_000), RidgeCV(alphas=np.geomspace(1e-2, 1e3, 20))):
         models = []
         for t in range(truth.data.n_tasks):
             rows = train & (truth.tasks == t)

@@ -56,7 +56,8 @@ def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> T
         )
     if np.isinf(matrix).any():
         _raise_not_finite(matrix, "inf")
-    return Table(matrix, tuple(encoding.feature_names), encoding, missing if missing.any() else None)
+    names = tuple(encoding.feature_names) if encoding.has_names else None
+    return Table(matrix, names, encoding, missing if missing.any() else None)
 
 
 def _read_sparse(X: Any) -> Any:
@@ -74,12 +75,7 @@ def _read_array(X: Any) -> NDArray[Any]:
     array = np.asarray(X)
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
-    if array.ndim != 2:
-        raise ValueError(
-            f"Expected 2D array, got {array.ndim}D array instead: X has shape {array.shape}; pass one row per "
-            "observation and one column per feature. Reshape your data with X.reshape(-1, 1) for one feature, "
-            "X.reshape(1, -1) for one observation"
-        )
+    check_two_axes(array)
     if array.dtype in (np.float32, np.float64):
         return array
     try:
@@ -90,6 +86,17 @@ def _read_array(X: Any) -> NDArray[Any]:
             f"X is not numeric (dtype {array.dtype}): {error}; turn text into numbers, or pass a data frame with "
             "categorical columns"
         ) from error
+
+
+def check_two_axes(X: Any) -> None:
+    """Refuse a design that is not a table."""
+    shape = X.shape if sp.issparse(X) else np.asarray(X).shape
+    if len(shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: X has shape {shape}; pass one row per observation "
+            "and one column per feature. Reshape your data with X.reshape(-1, 1) for one feature, X.reshape(1, -1) "
+            "for one observation"
+        )
 
 
 def _check_shape(matrix: Any) -> None:
@@ -145,7 +152,7 @@ def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
         raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
     _check_labels(values, argument)
     if ordered is not None:
-        names = _as_label_array(ordered)
+        names = as_labels(ordered)
         return Labels(_lookup(values, names), names)
     if values.dtype != object:
         names, index = np.unique(values, return_inverse=True)
@@ -155,7 +162,7 @@ def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
         distinct.sort()
     except TypeError:
         pass  # labels that have no order keep the order of their first appearance
-    names = _as_label_array(distinct)
+    names = as_labels(distinct)
     return Labels(_lookup(values, names), names)
 
 
@@ -183,18 +190,24 @@ def _shortened(items: Sequence[Any], most: int = 20) -> str:
 def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | None]:
     """Labels as a 1-D array whose entries keep their own types, and the order of a categorical."""
     if hasattr(tasks, "categories") and hasattr(tasks, "codes"):  # a bare pandas.Categorical
-        return _as_label_array(list(tasks)), [c for c in tasks.categories if c in set(tasks)]
+        return as_labels(list(tasks)), [c for c in tasks.categories if c in set(tasks)]
     series = nw.from_native(tasks, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
-        return _as_label_array(values), levels_in_order(series)
+        return as_labels(values), levels_in_order(series)
     if isinstance(tasks, str | bytes) or not hasattr(tasks, "__len__"):
         raise ValueError(f"{argument} is {tasks!r}; pass a sequence with one task label per row")
-    return _as_label_array(tasks), None
+    return as_labels(tasks), None
 
 
-def _as_label_array(values: Any) -> NDArray[Any]:
-    """A 1-D label array: numbers and strings in a plain dtype, anything mixed as objects."""
+def as_labels(values: Any) -> NDArray[Any]:
+    """Labels as a 1-D array that keeps their type: ints stay ints, and a mixture becomes an array of objects.
+
+    Examples
+    --------
+    >>> as_labels([3, "three"])
+    array([3, 'three'], dtype=object)
+    """
     if isinstance(values, np.ndarray) and values.dtype != object:
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]

@@ -42,7 +42,7 @@ def test_inputs_are_never_modified(arrays):
     for array in (X, y):
         array.flags.writeable = False
     copies = X.copy(), y.copy()
-    data = TaskData.from_long(X, y, tasks, sample_weight=np.arange(12.0))
+    TaskData.from_long(X, y, tasks, sample_weight=np.arange(12.0))
     np.testing.assert_array_equal(X, copies[0])
     np.testing.assert_array_equal(y, copies[1])
 

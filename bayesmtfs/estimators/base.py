@@ -19,7 +19,7 @@ from bayesmtfs.designs import Design
 from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns
 from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarning, Solution
-from bayesmtfs.results import RESULT_KIND, Convergence, FitResult, current_versions
+from bayesmtfs.results import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
 from bayesmtfs.tasks import TaskData
 
 Form = Literal["single", "long", "wide"]
@@ -280,7 +280,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             "fitted": {name: getattr(self, name) for name in self._saved_attributes},
         }
         header = {**stored.header, "estimator": estimator}
-        persistence.write(path, ESTIMATOR_KIND, header, stored.arrays, stored.tree)
+        persistence.write(path, ESTIMATOR_KIND, header, stored.arrays, stored.tree, dims=RESULT_AXES)
 
     @classmethod
     def from_stored(cls, stored: persistence.StoredFile) -> Self:

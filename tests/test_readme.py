@@ -1,0 +1,22 @@
+"""The README: its examples run, and the files it names exist."""
+
+import doctest
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_examples_run():
+    failures, tried = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
+    assert tried > 0 and failures == 0
+
+
+def test_named_files_and_names_exist():
+    import bayesmtfs
+
+    text = (ROOT / "README.md").read_text()
+    for path in re.findall(r"`((?:bayesmtfs|models)/[\w/]+\.py)`", text):
+        assert (ROOT / path).exists(), path
+    for name in set(re.findall(r"\bbm\.(\w+)", text)):
+        assert hasattr(bayesmtfs, name), name
