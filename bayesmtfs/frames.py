@@ -18,13 +18,13 @@ from bayesmtfs.protocols import FloatArray, IntArray
 class Column(NamedTuple):
     """How one column of a frame is read."""
 
-    name: str
+    name: Any  # as the frame has it: a string, but pandas allows numbers too
     levels: tuple[Any, ...] | None  # None: a number; else the levels of a categorical column, in order
 
     @property
     def feature_names(self) -> list[str]:
         """Names of the features this column becomes."""
-        return [self.name] if self.levels is None else [f"{self.name}[{level}]" for level in self.levels]
+        return [str(self.name)] if self.levels is None else [f"{self.name}[{level}]" for level in self.levels]
 
 
 class Encoding(NamedTuple):
@@ -36,6 +36,11 @@ class Encoding(NamedTuple):
     def feature_names(self) -> list[str]:
         """Names of all features after expansion."""
         return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def has_names(self) -> bool:
+        """Whether the columns are named by strings; numbers are places, not names, as in scikit-learn."""
+        return all(isinstance(column.name, str) for column in self.columns)
 
     @property
     def column_index(self) -> IntArray:
@@ -53,10 +58,9 @@ def is_frame(X: object) -> bool:
     return isinstance(nw.from_native(X, pass_through=True), nw.DataFrame)
 
 
-def column_names(X: object) -> list[Any]:
-    """Column names of a frame."""
-    columns = getattr(X, "columns", None)
-    return list(as_narwhals(X).columns) if columns is None else list(columns)
+def column_names(frame: Any) -> list[Any]:
+    """Column names of a native frame."""
+    return list(as_narwhals(frame).columns)
 
 
 def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
@@ -64,14 +68,14 @@ def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
     return nw.from_native(frame, eager_only=True)
 
 
-def take_columns(frame: Any, names: Sequence[str]) -> Any:
+def take_columns(frame: Any, names: Sequence[Any]) -> Any:
     """Keep the named columns of a native frame."""
-    return as_narwhals(frame).select(list(names)).to_native()
+    return as_narwhals(frame).select([nw.col(name) for name in names]).to_native()
 
 
-def column_values(frame: Any, name: str) -> Any:
+def column_values(frame: Any, name: Any) -> Any:
     """One column of a native frame, as a native series."""
-    return as_narwhals(frame)[name].to_native()
+    return as_narwhals(frame).get_column(name).to_native()
 
 
 def learn_encoding(frame: Any) -> Encoding:
@@ -89,13 +93,13 @@ def encode(frame: Any, encoding: Encoding) -> tuple[FloatArray | NDArray[np.floa
         Where the frame has a null or NaN; such entries of the matrix are NaN.
     """
     wrapped = as_narwhals(frame)
-    numeric = [wrapped[c.name] for c in encoding.columns if c.levels is None]
+    numeric = [wrapped.get_column(c.name) for c in encoding.columns if c.levels is None]
     narrow = bool(numeric) and all(s.dtype == nw.Float32 for s in numeric)
     matrix: Any = np.empty((len(wrapped), len(encoding.feature_names)), dtype=np.float32 if narrow else np.float64)
     missing = np.zeros((len(wrapped), len(encoding.columns)), dtype=bool)
     start = 0
     for number, column in enumerate(encoding.columns):
-        series = wrapped[column.name]
+        series = wrapped.get_column(column.name)
         block = _numbers(series)[:, None] if column.levels is None else _indicators(series, column)
         missing[:, number] = np.isnan(block[:, 0])
         matrix[:, start : start + block.shape[1]] = block
@@ -124,7 +128,7 @@ def _is_categorical(series: nw.Series[Any]) -> bool:
 
 
 def _learn_column(series: nw.Series[Any]) -> Column:
-    name = str(series.name)
+    name: Any = series.name
     if _is_categorical(series):
         return Column(name, tuple(levels_in_order(series) or ()))
     if series.dtype.is_numeric() or isinstance(series.dtype, nw.Boolean):
@@ -144,7 +148,7 @@ def _holds_numbers(series: nw.Series[Any]) -> bool:
 def _numbers(series: nw.Series[Any]) -> FloatArray:
     if _is_categorical(series) or isinstance(series.dtype, nw.String):
         raise ValueError(
-            f"column {str(series.name)!r} of X was numeric in fit but is {series.dtype} now; "
+            f"column {series.name!r} of X was numeric in fit but is {series.dtype} now; "
             "pass the same kind of column as in fit"
         )
     values = series.to_numpy()

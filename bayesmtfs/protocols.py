@@ -60,6 +60,9 @@ class Likelihood(Protocol):
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
         """Convex conjugate ``sup_eta dual * eta - value(y, eta)``; ``inf`` outside its domain."""
 
+    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
+        """Constant eta of the smallest weighted loss."""
+
     def mean(self, eta: FloatArray) -> FloatArray:
         """Expected target at eta: the regression function, or the probability of class +1."""
 

@@ -22,7 +22,7 @@ from bayesmtfs.likelihoods import total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.priors.sparse_group import SparseGroup
-from bayesmtfs.protocols import FloatArray, Likelihood
+from bayesmtfs.protocols import FloatArray, IntArray, Likelihood
 from bayesmtfs.tasks import TaskData
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
@@ -98,19 +98,10 @@ class Problem:
     def dual_candidate(self, eta: FloatArray) -> FloatArray:
         """(N,) Gradient of the loss in eta, with task sums of 0 where there is an intercept.
 
-        With an intercept that is optimal for W the sums are 0 already, up to rounding; what is left of them is spread
-        over the task in proportion to the gradient's own positive or negative part, so that no entry changes its sign
-        or leaves the domain of the conjugate.
+        With an intercept that is optimal for W they are so already, up to rounding.
         """
         theta = self.weight * self.likelihood.gradient(self.data.y, eta)
-        if not self.fit_intercept:
-            return theta
-        positive = self.task_sums(np.maximum(theta, 0.0))
-        negative = self.task_sums(np.maximum(-theta, 0.0))
-        smaller = np.minimum(positive, negative)
-        shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
-        shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
-        return theta * np.where(theta > 0, shrink_positive[self.data.task], shrink_negative[self.data.task])
+        return with_zero_sum(theta, self.data.task, self.data.offsets[:-1]) if self.fit_intercept else theta
 
     def row_dual_norms(self, theta: FloatArray) -> FloatArray:
         """Dual norm of every row of X' theta: the strength that would just hold it at zero."""
@@ -131,3 +122,23 @@ class Problem:
     def gap(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""
         return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta)), 0.0)
+
+
+def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatArray:
+    """Make the sum of theta over each part 0.
+
+    The larger of the positive and the negative side is shrunk to the size of the other, so that no entry changes its
+    sign, grows, or leaves the domain of a conjugate.
+
+    Parameters
+    ----------
+    theta : (N,) dual candidate
+    part : (N,) number of the part each entry belongs to
+    starts : where each part begins
+    """
+    positive = np.add.reduceat(np.maximum(theta, 0.0), starts)
+    negative = np.add.reduceat(np.maximum(-theta, 0.0), starts)
+    smaller = np.minimum(positive, negative)
+    shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
+    shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
+    return theta * np.where(theta > 0, shrink_positive[part], shrink_negative[part])

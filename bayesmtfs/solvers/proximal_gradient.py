@@ -81,20 +81,22 @@ class CentredLoss:
         problem = self.problem
         return problem.objective(np.zeros((problem.data.n_features, problem.data.n_tasks)), eta)
 
-    def lipschitz(self) -> float:
-        """Estimate of the largest curvature over tasks, by power iteration on all tasks at once."""
-        problem, data = self.problem, self.problem.data
-        V = np.random.default_rng(0).standard_normal((data.n_features, data.n_tasks))
-        V /= np.linalg.norm(V, axis=0)
-        size = np.zeros(data.n_tasks)
-        zero = np.zeros(data.n_tasks)
-        for _ in range(POWER_ITERATIONS):
-            theta = problem.weight * self.linear_predictor(V, zero)
-            V = data.adjoint(theta) - self.means * problem.task_sums(theta)
-            size = np.linalg.norm(V, axis=0)
-            V = np.divide(V, size, out=V, where=size > 0)
-        largest = max(float(size.max()), float(problem.task_weight.max()) if problem.fit_intercept else 0.0)
-        return problem.likelihood.curvature * largest or 1.0
+    def apply(self, V: FloatArray) -> FloatArray:
+        """Weighted second-moment matrix of each task's centred features, times V."""
+        theta = self.problem.weight * self.linear_predictor(V, np.zeros(self.problem.data.n_tasks))
+        return self.problem.data.adjoint(theta) - self.means * self.problem.task_sums(theta)
+
+
+def largest_curvature(problem: Problem) -> float:
+    """Estimate of the largest curvature of the loss over tasks, by power iteration on all tasks at once."""
+    loss, data = CentredLoss(problem), problem.data
+    V = np.random.default_rng(0).standard_normal((data.n_features, data.n_tasks))
+    size = np.linalg.norm(V, axis=0)
+    for _ in range(POWER_ITERATIONS):
+        V = loss.apply(np.divide(V, size, out=np.zeros_like(V), where=size > 0))
+        size = np.linalg.norm(V, axis=0)
+    largest = max(float(size.max()), float(problem.task_weight.max()) if problem.fit_intercept else 0.0)
+    return problem.likelihood.curvature * largest or 1.0
 
 
 def solve(problem: Problem, settings: Settings | None = None, start: Solution | None = None) -> Solution:
@@ -138,7 +140,7 @@ def _first_state(problem: Problem, loss: CentredLoss, start: Solution | None) ->
         W, b = np.zeros((problem.data.n_features, problem.data.n_tasks)), problem.null_intercept
     else:
         W, b = start.W, start.intercept + np.einsum("pm,pm->m", loss.means, start.W)
-    return State(W, b, W, b, 1.0, loss.lipschitz())
+    return State(W, b, W, b, 1.0, largest_curvature(problem))
 
 
 def _step(problem: Problem, loss: CentredLoss, state: State) -> State:

@@ -1,0 +1,61 @@
+"""Squared loss: a target with normal noise around the linear predictor.
+
+``l(y, eta) = 1/2 (y - eta)^2``, minus the log-density of ``N(eta, 1)`` up to a constant. A noise level ``sigma`` other
+than 1 divides the loss by ``sigma^2`` and belongs to the route, not to the loss.
+
+Its convex conjugate ``l*(u) = u y + u^2 / 2`` is attained at ``eta = y + u`` (Boyd and Vandenberghe 2004, *Convex
+Optimization*, section 3.3.1).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bayesmtfs.protocols import FloatArray
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Squared loss ``1/2 (y - eta)^2`` for real targets.
+
+    Where the square is too large for its floating point type the value is ``inf``, without a warning.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y, eta = np.array([1.0, 1.0]), np.array([0.0, 3.0])
+    >>> Gaussian().value(y, eta)
+    array([0.5, 2. ])
+    >>> Gaussian().gradient(y, eta)
+    array([-1.,  2.])
+    """
+
+    loss: ClassVar[str] = "squared"
+    curvature: ClassVar[float] = 1.0
+
+    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss ``1/2 (y - eta)^2``."""
+        with np.errstate(over="ignore"):
+            return 0.5 * np.square(np.subtract(y, eta))
+
+    def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Return the derivative in eta, ``eta - y``."""
+        return np.subtract(eta, y)
+
+    def hessian(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Second derivative in eta, 1 everywhere."""
+        return np.ones_like(np.subtract(eta, y))
+
+    def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
+        """Convex conjugate ``dual * y + dual^2 / 2``, finite for every real dual."""
+        with np.errstate(over="ignore"):
+            return np.multiply(dual, y + 0.5 * np.asarray(dual))
+
+    def mean(self, eta: FloatArray) -> FloatArray:
+        """Return the expected target, ``eta`` itself."""
+        return np.array(eta)
+
+    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
+        """Constant eta of the smallest weighted loss, the weighted mean."""
+        return float(np.average(y, weights=weight))
