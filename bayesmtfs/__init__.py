@@ -1,7 +1,52 @@
-"""Bayesian and penalised multi-task feature selection."""
+"""Bayesian and penalised multi-task feature selection.
 
-from bayesmtfs.tasks import TaskData
+A method is a likelihood x a prior on the rows of W + a route. Everything here is loaded on first use, so that a
+penalised fit waits neither for PyMC nor for matplotlib.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bayesmtfs import datasets, models, plots
+    from bayesmtfs.estimators.loading import load
+    from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+    from bayesmtfs.results import FitResult
+    from bayesmtfs.simulation import simulate_tasks
+    from bayesmtfs.tasks import TaskData
 
 __version__ = "0.1.0"
 
-__all__ = ["TaskData"]
+_MODULES = ("datasets", "models", "plots")
+_HOMES = {
+    "FitResult": "bayesmtfs.results",
+    "MixedNormClassifier": "bayesmtfs.estimators.penalised",
+    "MixedNormRegressor": "bayesmtfs.estimators.penalised",
+    "TaskData": "bayesmtfs.tasks",
+    "load": "bayesmtfs.estimators.loading",
+    "simulate_tasks": "bayesmtfs.simulation",
+}
+
+__all__ = [
+    "FitResult",
+    "MixedNormClassifier",
+    "MixedNormRegressor",
+    "TaskData",
+    "datasets",
+    "load",
+    "models",
+    "plots",
+    "simulate_tasks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"bayesmtfs.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'bayesmtfs' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES, *_HOMES])

@@ -22,7 +22,7 @@ from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarnin
 from bayesmtfs.results import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
 from bayesmtfs.tasks import TaskData
 
-Form = Literal["single", "long", "wide"]
+Form = Literal["single", "long", "wide", "classes"]  # classes: one task per class, over one design
 ESTIMATOR_KIND = "Estimator"
 
 
@@ -58,9 +58,13 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         return data
 
     def _take_task_data(self, data: TaskData, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
-        given = [name for name, value in (("y", y), ("tasks", tasks), ("sample_weight", sample_weight)) if value is not None]
+        given = [
+            name for name, value in (("y", y), ("tasks", tasks), ("sample_weight", sample_weight)) if value is not None
+        ]
         if given:
-            raise ValueError(f"X is TaskData, which holds everything already, but {given[0]} was passed too; leave it out")
+            raise ValueError(
+                f"X is TaskData, which holds everything already, but {given[0]} was passed too; leave it out"
+            )
         self._form: Form = "single" if data.n_tasks == 1 else "wide" if data.shared_design else "long"
         self.n_features_in_ = data.n_features if data.encoding is None else len(data.encoding.columns)
         if data.encoding is not None and data.encoding.has_names:
@@ -75,13 +79,16 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         features, tasks = self._split_task_column(X, tasks)
         table = read_design(features)
         validate_data(self, X, skip_check_array=True)
-        target = read_target(y, table.X.shape[0])
+        target = self._read_target(y, table.X.shape[0])
         wide = target.ndim == 2 and tasks is None
         self._form = "wide" if wide else "single" if tasks is None else "long"
         if wide:
             names = column_names(y) if is_frame(y) else None
             return TaskData.from_wide_table(table, target, sample_weight, self.groups, names)
         return TaskData.from_table(table, target, tasks, sample_weight, self.groups)
+
+    def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
+        return read_target(y, n_rows)
 
     def _split_task_column(self, X: Any, tasks: Any) -> tuple[Any, Any]:
         """Take the task labels out of X where ``task_column`` says that they are there."""
@@ -92,7 +99,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         if is_frame(X):
             names = column_names(X)
             if self.task_column not in names:
-                raise ValueError(f"task_column is {self.task_column!r}, which is not a column of X; columns are {names}")
+                raise ValueError(
+                    f"task_column is {self.task_column!r}, which is not a column of X; columns are {names}"
+                )
             rest = [name for name in names if name != self.task_column]
             return take_columns(X, rest), column_values(X, self.task_column)
         array = np.asarray(X)
@@ -136,12 +145,16 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         if self._encoding is not None and is_frame(features):
             features = take_columns(features, [column.name for column in self._encoding.columns])
         elif self._encoding is not None and self._encoding.has_categories:
-            raise ValueError("X is not a data frame but had categorical columns in fit; pass a frame with these columns")
+            raise ValueError(
+                "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
+            )
         return read_design(features, self._encoding if is_frame(features) else None).X
 
     # ------------------------------------------------------------------ what a fit leaves behind
 
-    def _store(self, data: TaskData, solution: Solution, scales: FloatArray | None, **settings: Any) -> None:
+    def _store(
+        self, data: TaskData, solution: Solution, scales: FloatArray | None, tol: float, **settings: Any
+    ) -> None:
         """Set the fitted attributes from a solution for (possibly scaled) data."""
         W = solution.W if scales is None else solution.W / scales
         self.coef_: FloatArray = np.ascontiguousarray(W.T)
@@ -159,6 +172,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
                 n_iter=solution.n_iter,
                 objective=solution.objective,
                 gap=solution.gap,
+                tol=tol,
                 objective_trace=solution.objective_trace,
             ),
             settings={**self.get_params(deep=False), **settings},
@@ -175,7 +189,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         rows = self._read_rows(X, tasks)
         if rows.task is None:
             eta: FloatArray = np.asarray(rows.X @ self.coef_.T + self.intercept_)
-            return eta[:, 0] if self._form != "wide" else eta
+            return eta[:, 0] if self._form in ("single", "long") else eta
         eta = np.empty(rows.X.shape[0])
         for t in np.unique(rows.task):
             chosen = rows.task == t

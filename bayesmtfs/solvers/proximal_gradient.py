@@ -8,7 +8,7 @@ design stays sparse), which changes nothing but the intercept and makes the step
 This is the plain reference: right for every q, loss and data form, and easy to read; other solvers are faster.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -20,22 +20,6 @@ from bayesmtfs.tasks import TaskData
 
 POWER_ITERATIONS = 30
 CHECK_EVERY = 10  # iterations between two looks at the gap
-
-
-@dataclass(frozen=True)
-class Settings:
-    """When to stop.
-
-    Attributes
-    ----------
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most iterations
-    progress : see `progress.ProgressBar`
-    """
-
-    tol: float = 1e-6
-    max_iter: int = 10_000
-    progress: bool | None = None
 
 
 class State(NamedTuple):
@@ -99,32 +83,40 @@ def largest_curvature(problem: Problem) -> float:
     return problem.likelihood.curvature * largest or 1.0
 
 
-def solve(problem: Problem, settings: Settings | None = None, start: Solution | None = None) -> Solution:
+def solve(
+    problem: Problem,
+    start: Solution | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    progress: bool | None = None,
+) -> Solution:
     """Minimise the problem.
 
     Parameters
     ----------
     problem : what to minimise; its loss must be smooth
-    settings : when to stop
     start : an earlier solution to begin from
+    tol : gap to reach, relative to the objective at W = 0
+    max_iter : most iterations
+    progress : see `progress.ProgressBar`
     """
-    settings = settings or Settings()
     problem = replace(problem, data=_in_double(problem))
     loss = CentredLoss(problem)
     state = _first_state(problem, loss, start)
-    best = _certify(problem, loss, state, 0, [], settings.tol)
+    best = _certify(problem, loss, state, 0, tol)
     trace = [best.objective]
     iteration = 0
-    with ProgressBar("proximal gradient", settings.progress) as bar:
+    with ProgressBar("proximal gradient", progress) as bar:
         try:
-            while not best.converged and iteration < settings.max_iter:
+            while not best.converged and iteration < max_iter:
                 state = _step(problem, loss, state)
                 iteration += 1
-                if iteration % CHECK_EVERY == 0 or iteration == settings.max_iter:
-                    current = _certify(problem, loss, state, iteration, trace, settings.tol)
+                if iteration % CHECK_EVERY == 0 or iteration == max_iter:
+                    current = _certify(problem, loss, state, iteration, tol)
                     trace.append(current.objective)
                     best = current if current.gap <= best.gap or current.converged else best._replace(n_iter=iteration)
-                    bar.update(_fraction(best, settings.tol), f"gap {best.gap:.1e}")
+                    bar.update(_fraction(best, tol), f"gap {best.gap:.1e}")
         except KeyboardInterrupt:
             best = best._replace(interrupted=True)
     return best._replace(objective_trace=np.array(trace))
@@ -169,9 +161,7 @@ def _prox(problem: Problem, W: FloatArray, step: float) -> FloatArray:
     return problem.blocks.scatter(problem.penalty.prox(problem.blocks.gather(W), step))
 
 
-def _certify(
-    problem: Problem, loss: CentredLoss, state: State, iteration: int, trace: list[float], tol: float
-) -> Solution:
+def _certify(problem: Problem, loss: CentredLoss, state: State, iteration: int, tol: float) -> Solution:
     """Objective and duality gap of a state."""
     eta = loss.linear_predictor(state.W, state.b)
     gap = problem.gap(state.W, eta)
@@ -183,7 +173,7 @@ def _certify(
         scale=problem.gap_scale,
         converged=gap <= tol * problem.gap_scale,
         n_iter=iteration,
-        objective_trace=np.array(trace),
+        objective_trace=np.empty(0),
     )
 
 

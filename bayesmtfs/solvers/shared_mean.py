@@ -24,7 +24,7 @@ from bayesmtfs.likelihoods import total, total_conjugate
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, Solution
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
-from bayesmtfs.solvers.proximal_gradient import CHECK_EVERY, Settings, largest_curvature
+from bayesmtfs.solvers.proximal_gradient import CHECK_EVERY, largest_curvature
 from bayesmtfs.tasks import TaskData
 
 GRAM_LIMIT = 50_000_000  # numbers in the per-task Gram matrices, above which the data themselves are used
@@ -48,26 +48,34 @@ def default_mean_strength(problem: Problem) -> float:
     return MEAN_SHARE * float(np.mean(np.sum(squares, axis=0))) or 1.0
 
 
-def solve(problem: Problem, mean_strength: float, settings: Settings, start: SharedMean | None = None) -> SharedMean:
+def solve(
+    problem: Problem,
+    mean_strength: float,
+    start: SharedMean | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    progress: bool | None = None,
+) -> SharedMean:
     """Minimise the problem with a shared mean.
 
     Parameters
     ----------
     problem : data, smooth loss and row penalty; ``fit_intercept`` gives b_0 and c
     mean_strength : ridge on the mean, positive
-    settings : when to stop
     start : an earlier solution to begin from
+    tol, max_iter, progress : as in `proximal_gradient.solve`
     """
     objective = _Objective(problem, mean_strength)
     V, mean = objective.first_point(start)
     point_V, point_mean, momentum = V, mean, 1.0
     lipschitz = 2.0 * objective.curvature
     trace: list[float] = []
-    best = objective.certified(V, mean, 0, settings.tol)
+    best = objective.certified(V, mean, 0, tol)
     interrupted = False
-    with ProgressBar("shared mean", settings.progress) as bar:
+    with ProgressBar("shared mean", progress) as bar:
         try:
-            for iteration in range(1, settings.max_iter + 1):
+            for iteration in range(1, max_iter + 1):
                 if best.solution.converged:
                     break
                 gradient_V, gradient_mean = objective.gradient(point_V, point_mean)
@@ -79,13 +87,13 @@ def solve(problem: Problem, mean_strength: float, settings: Settings, start: Sha
                 share = 0.0 if uphill > 0 else (momentum - 1) / next_momentum
                 point_V, point_mean = new_V + share * (new_V - V), new_mean + share * (new_mean - mean)
                 V, mean, momentum = new_V, new_mean, next_momentum
-                if iteration % CHECK_EVERY == 0 or iteration == settings.max_iter:
-                    best = objective.certified(V, mean, iteration, settings.tol)
+                if iteration % CHECK_EVERY == 0 or iteration == max_iter:
+                    best = objective.certified(V, mean, iteration, tol)
                     trace.append(best.solution.objective)
-                    bar.update(iteration / settings.max_iter, f"gap {best.solution.gap:.1e}")
+                    bar.update(iteration / max_iter, f"gap {best.solution.gap:.1e}")
         except KeyboardInterrupt:
             interrupted = True
-            best = objective.certified(V, mean, len(trace) * CHECK_EVERY, settings.tol)
+            best = objective.certified(V, mean, len(trace) * CHECK_EVERY, tol)
     return best._replace(solution=best.solution._replace(objective_trace=np.array(trace), interrupted=interrupted))
 
 

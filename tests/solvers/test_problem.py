@@ -20,7 +20,7 @@ def make_problem(seed=0, norm_q=2.0, loss="squared", fit_intercept=True, share=0
 
 
 def solve(problem, tol):
-    return proximal_gradient.solve(problem, proximal_gradient.Settings(tol=tol, max_iter=100_000))
+    return proximal_gradient.solve(problem, tol=tol, max_iter=100_000)
 
 
 @pytest.mark.parametrize("norm_q", [1, 1.5, 2, 4, np.inf])

@@ -42,7 +42,7 @@ def hard_problem(case, norm_q, loss="squared"):
 @pytest.mark.parametrize(("norm_q", "loss"), [(1, "squared"), (2, "logistic"), (2, "squared"), (np.inf, "squared")])
 def test_kkt_conditions_hold(case, norm_q, loss):
     problem = hard_problem(case, norm_q, loss)
-    solution = proximal_gradient.solve(problem, proximal_gradient.Settings(tol=1e-10, max_iter=200_000))
+    solution = proximal_gradient.solve(problem, tol=1e-10, max_iter=200_000)
     assert solution.converged
     theta = problem.weight * problem.likelihood.gradient(
         problem.data.y, problem.data.linear_predictor(solution.W, solution.intercept)
@@ -82,7 +82,7 @@ def test_interruption_returns_the_best_so_far(monkeypatch):
         return plain(*arguments)
 
     monkeypatch.setattr(proximal_gradient, "_step", interrupted)
-    solution = proximal_gradient.solve(problem, proximal_gradient.Settings(tol=1e-14))
+    solution = proximal_gradient.solve(problem, tol=1e-14)
     assert solution.interrupted and not solution.converged
     assert solution.objective < problem.null_objective
     assert np.isfinite(solution.gap)

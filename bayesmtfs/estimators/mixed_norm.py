@@ -1,0 +1,156 @@
+"""The body of the penalised estimators: parameters, problem, solution, refit.
+
+What they minimise is in the docstring of `bayesmtfs.estimators.penalised`.
+"""
+
+import warnings
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.likelihoods import named
+from bayesmtfs.priors import row_penalty
+from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
+from bayesmtfs.solvers import automatic, shared_mean
+from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.refit import refit_selected
+from bayesmtfs.standardization import standardize
+from bayesmtfs.tasks import TaskData
+
+DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
+
+
+class MixedNormEstimator(MultiTaskEstimator):
+    """An l1,q penalised fit of any loss."""
+
+    _losses: ClassVar[tuple[str, ...]]
+    _saved_attributes = ("penalty_strength_", "objective_", "dual_gap_")
+
+    def __init__(
+        self,
+        norm_q: float = 2,
+        penalty_strength: float | None = None,
+        task_sparsity: float = 0.0,
+        loss: str = "squared",
+        loss_scale: str = "mean",
+        solver: str = "auto",
+        refit: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
+        task_column: Any = None,
+        unknown_task: str = "error",
+        groups: ArrayLike | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+        warm_start: bool = False,
+        progress: bool | None = None,
+    ) -> None:
+        self.norm_q = norm_q
+        self.penalty_strength = penalty_strength
+        self.task_sparsity = task_sparsity
+        self.loss = loss
+        self.loss_scale = loss_scale
+        self.solver = solver
+        self.refit = refit
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.shared_mean = shared_mean
+        self.mean_strength = mean_strength
+        self.task_column = task_column
+        self.unknown_task = unknown_task
+        self.groups = groups
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.progress = progress
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_parameters(self) -> None:
+        if self.penalty_strength is not None and not self.penalty_strength >= 0:
+            raise ValueError(f"penalty_strength is {self.penalty_strength}; pass a number of at least 0, or None")
+        check_choice("loss", self.loss, self._losses)
+        check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
+        check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
+        check_choice("unknown_task", self.unknown_task, ("error", "mean"))
+        if not self.tol > 0:
+            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+        if self.shared_mean:
+            self._check_shared_mean()
+
+    def _check_shared_mean(self) -> None:
+        if self.mean_strength is not None and not self.mean_strength > 0:
+            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
+        if self.refit:
+            raise ValueError("refit=True and shared_mean=True do not go together: a shared mean selects no features")
+        if self.loss in ("hinge", "absolute"):
+            raise ValueError(
+                f"shared_mean=True needs a smooth loss but loss is {self.loss!r}; use 'squared' or 'logistic'"
+            )
+
+    # ------------------------------------------------------------------ the fit
+
+    def _fit(self, data: TaskData) -> None:
+        """Fit data whose targets are numbers, or -1 and +1."""
+        scaled, scales = standardize(data) if self.standardize else (data, None)
+        problem = self._problem(scaled)
+        solution = self._solve(problem, self._start(scales, data))
+        _warn_if_not_converged(solution, self.tol)
+        final = refit_selected(problem, solution) if self.refit else solution
+        strength = problem.penalty.strength
+        self._store(data, final, scales, tol=self.tol, penalty_strength=strength)
+        self.penalty_strength_ = strength
+        self.objective_ = solution.objective
+        self.dual_gap_ = solution.gap
+
+    def _problem(self, data: TaskData) -> Problem:
+        penalty = row_penalty(self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
+        weight = data.loss_weights(self.loss_scale)
+        problem = Problem(data, named(self.loss), penalty, weight, self.fit_intercept)
+        if self.penalty_strength is None:
+            return problem.with_strength(DEFAULT_SHARE * problem.largest_penalty)
+        return problem
+
+    def _solve(self, problem: Problem, start: Solution | None) -> Solution:
+        stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
+        if not self.shared_mean:
+            return automatic.solve(problem, start, solver=self.solver, **stop)
+        strength = self.mean_strength or shared_mean.default_mean_strength(problem)
+        found = shared_mean.solve(problem, strength, **stop)
+        self.mean_strength_ = strength
+        self.mean_coef_ = found.mean
+        return found.solution
+
+    def _start(self, scales: FloatArray | None, data: TaskData) -> Solution | None:
+        """The last fit as a start, where that is wanted and fits the data."""
+        last = getattr(self, "coef_", None)
+        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
+            return None
+        W = last.T if scales is None else last.T * scales
+        return Solution(W, self.intercept_, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+
+
+def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        wanted = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{argument} is {value!r}; choose one of {wanted}")
+
+
+def _warn_if_not_converged(solution: Solution, tol: float) -> None:
+    if solution.converged:
+        return
+    reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
+    warnings.warn(
+        f"the solver {reason} at a duality gap of {solution.gap / solution.scale:.1e} of the objective at W = 0, with "
+        f"tol={tol:g}; raise max_iter or tol, standardise the features, or raise penalty_strength",
+        ConvergenceWarning,
+        stacklevel=4,
+    )

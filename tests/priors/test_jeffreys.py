@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import gamma, gennorm
+
+from bayesmtfs.priors import Jeffreys
+
+ROW = np.array([0.8, -0.3, 1.7])
+SHAPES = (0.7, 1.0, 2.0, 4.0)
+HYPERPRIORS = [(0.0, 0.0), (1.5, 0.4), (0.5, 0.0), (0.0, 0.4)]
+
+
+def scale_density(log_rho, q, shape, rate):
+    """Density of log rho that follows from the Gamma law of rho^-q; improper ones as the module states them."""
+    power = np.exp(-q * log_rho)
+    if shape > 0 and rate > 0:
+        return gamma(shape, scale=1 / rate).pdf(power) * q * power
+    return power**shape * np.exp(-rate * power)
+
+
+def integral_over_scales(row, q, shape, rate, power=0.0):
+    """Integral of rho^-power times the likelihood of the row times the prior, over log rho.
+
+    The integrand is smooth and dies at both ends: the trapezoidal rule converges exponentially.
+    """
+    log_rho = np.linspace(-10.0, 20.0, 3001)
+    likelihood = np.exp(gennorm.logpdf(row, q, scale=np.exp(log_rho)[:, np.newaxis]).sum(axis=1))
+    integrand = np.exp(-power * log_rho) * likelihood * scale_density(log_rho, q, shape, rate)
+    return np.trapezoid(integrand, log_rho)
+
+
+@pytest.mark.parametrize(("shape", "rate"), HYPERPRIORS)
+@pytest.mark.parametrize("q", SHAPES)
+def test_density_equals_the_integral_over_the_scale(q, shape, rate):
+    density = np.exp(-Jeffreys(q, shape, rate).negative_log_density(ROW[np.newaxis]))
+    assert density == pytest.approx(integral_over_scales(ROW, q, shape, rate), rel=1e-8)
+
+
+@pytest.mark.parametrize(("shape", "rate"), HYPERPRIORS)
+@pytest.mark.parametrize("q", SHAPES)
+@pytest.mark.parametrize("power", [-0.9, 1.0, 2.5])
+def test_expected_powers_equal_their_integrals(q, shape, rate, power):
+    prior = Jeffreys(q, shape, rate)
+    evidence = integral_over_scales(ROW, q, shape, rate)
+    expected = integral_over_scales(ROW, q, shape, rate, power) / evidence
+    assert prior.expected_power(ROW[np.newaxis], power)[0] == pytest.approx(expected, rel=1e-8)
+    expected = integral_over_scales(ROW, q, shape, rate, q) / evidence
+    assert prior.em_weights(ROW[np.newaxis])[0] == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("q", SHAPES)
+def test_weights_are_those_of_the_paper_without_hyperprior(q):
+    rows = np.vstack([ROW, 3 * ROW])
+    expected = 3 / (q * np.sum(np.abs(rows) ** q, axis=1))
+    np.testing.assert_allclose(Jeffreys(q).em_weights(rows), expected, rtol=1e-13)
+    np.testing.assert_allclose(Jeffreys(q).expected_power(rows, q), expected, rtol=1e-12)
+
+
+def test_infinite_q_is_the_limit():
+    # rho is at least max |w|: the integral of (2 rho)^-m / rho from there
+    density = np.exp(-Jeffreys(np.inf).negative_log_density(ROW[np.newaxis]))
+    assert density == pytest.approx((2 * 1.7) ** -3 / 3, rel=1e-12)
+    expected, _ = quad(lambda rho: rho**-1.5 * 3 * 1.7**3 * rho**-4, 1.7, np.inf)
+    assert Jeffreys(np.inf).expected_power(ROW[np.newaxis], 1.5)[0] == pytest.approx(expected, rel=1e-8)
+    near = Jeffreys(1e7)
+    assert np.exp(-near.negative_log_density(ROW[np.newaxis])) == pytest.approx(density, rel=1e-5)
+    assert near.expected_power(ROW[np.newaxis], 1.5)[0] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-120, 1e120, 1e300])
+def test_powers_of_entries_never_overflow(scale):
+    prior, rows = Jeffreys(7.0), ROW[np.newaxis]
+    shift = 3 * np.log(scale)
+    expected = prior.negative_log_density(rows) + shift
+    assert prior.negative_log_density(scale * rows) == pytest.approx(expected, rel=1e-12)
+    logs = prior.log_em_weights(scale * rows)
+    np.testing.assert_allclose(logs, np.log(prior.em_weights(rows)) - 7 * np.log(scale), rtol=1e-12)
+
+
+def test_zero_rows():
+    zero = np.zeros((1, 3))
+    assert Jeffreys(2.0).negative_log_density(zero) == -np.inf
+    assert Jeffreys(2.0).em_weights(zero)[0] == np.inf
+    assert np.isfinite(Jeffreys(2.0, 1.0, 0.5).negative_log_density(zero))
+    assert Jeffreys(2.0, 1.0, 0.5).em_weights(zero)[0] == pytest.approx((1.0 + 1.5) / 0.5)
+
+
+def test_floor_bounds_the_weights():
+    rows = np.vstack([np.zeros(3), 1e-9 * ROW, ROW])
+    floored = Jeffreys(2.0).em_weights(rows, floor=1e-3)
+    np.testing.assert_allclose(floored[:2], 1.5 / 1e-6)
+    assert floored[2] == Jeffreys(2.0).em_weights(rows[2:])[0]
+    np.testing.assert_allclose(Jeffreys(2.0).expected_power(rows, 2.0, floor=1e-3), floored)
+
+
+def test_padding_does_not_count():
+    rows, sizes = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 0.0], [0.0, 0.0, 0.0]]), np.array([3, 1, 0])
+    prior = Jeffreys(1.5, 0.3, 0.2)
+    expected = prior.negative_log_density(rows[:1]) + prior.negative_log_density(rows[1:2, :1])
+    assert prior.negative_log_density(rows, sizes) == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_allclose(prior.em_weights(rows, sizes)[1], prior.em_weights(rows[1:2, :1])[0])
+    assert not np.any(np.isnan(Jeffreys(1.5).em_weights(rows, sizes)))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: Jeffreys(0.0), "norm_q is 0.0; pass a number above 0"),
+        (lambda: Jeffreys(2.0, shape=-1.0), "shape is -1.0; pass"),
+        (lambda: Jeffreys(2.0, rate=np.nan), "rate is nan; pass"),
+        (lambda: Jeffreys(np.inf, shape=1.0), "shape is 1.0 and rate is 0.0 with norm_q=inf.*; pass"),
+        (lambda: Jeffreys(np.inf).em_weights(np.ones((1, 2))), "norm_q is inf.*; pass a finite norm_q"),
+        (lambda: Jeffreys(2.0).em_weights(np.ones((1, 2)), floor=-1.0), "floor is -1.0; pass"),
+        (lambda: Jeffreys(2.0).expected_power(np.ones((1, 2)), -2.0), "power is -2.0; pass a power above -2"),
+    ],
+)
+def test_wrong_parameters_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
