@@ -44,7 +44,13 @@ def demo(
 def _demo_table(rows: list, n_relevant: int) -> Table:  # type: ignore[type-arg]
     table = Table(title=f"Ten tasks, 40 rows each, 60 features, {n_relevant} of them relevant")
     table.add_column("method")
-    for heading in ("found", "missed", "wrongly kept", "error of W (0 = none, 1 = that of W = 0)", "test error / noise"):
+    for heading in (
+        "found",
+        "missed",
+        "wrongly kept",
+        "error of W (0 = none, 1 = that of W = 0)",
+        "test error / noise",
+    ):
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(

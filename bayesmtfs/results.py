@@ -6,7 +6,6 @@ is needed to repeat it. As a DataTree a point is one chain with one draw, so tha
 """
 
 import os
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import cho_factor, cho_solve
 
 from bayesmtfs.likelihoods import total, total_conjugate
 from bayesmtfs.progress import ProgressBar
