@@ -53,7 +53,8 @@ def absent_features(table: Table, labels: Any) -> BoolArray | None:
         column, t = np.argwhere(partly)[0]
         raise ValueError(
             f"column {table.encoding.columns[column].name!r} is missing in some rows of task {names.tolist()[t]!r}; "
-            "drop those rows or impute them (a column missing in all rows of a task counts as a feature the task does not have)"
+            "drop those rows or impute them (a column missing in all rows "
+            "of a task counts as a feature the task does not have)"
         )
     return (share == 0)[table.encoding.column_index]
 

@@ -1,11 +1,14 @@
 """The command line: ``bayesmtfs --help`` lists the commands."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from bayesmtfs.demo import Row
 
 app = typer.Typer(
     name="bayesmtfs",
@@ -41,15 +44,18 @@ def demo(
     console.print(f"\nThe coefficients are drawn in {picture}")
 
 
-def _demo_table(rows: list, n_relevant: int) -> Table:  # type: ignore[type-arg]
-    table = Table(title=f"Ten tasks, 40 rows each, 60 features, {n_relevant} of them relevant")
+def _demo_table(rows: "list[Row]", n_relevant: int) -> Table:
+    table = Table(
+        title=f"Ten tasks, 40 rows each, 60 features, {n_relevant} of them relevant",
+        caption="Error of W: squared, 1 = that of W = 0. Test error: squared, 1 = that of the true coefficients.",
+    )
     table.add_column("method")
     for heading in (
         "found",
         "missed",
         "wrongly kept",
-        "error of W (0 = none, 1 = that of W = 0)",
-        "test error / noise",
+        "error of W",
+        "test error",
     ):
         table.add_column(heading, justify="right")
     for row in rows:

@@ -1,17 +1,17 @@
 """One simulated problem with known truth, fitted and judged: what the package does, in half a minute."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
-from numpy.typing import NDArray
+from matplotlib.figure import Figure
+from sklearn.base import clone
 from sklearn.linear_model import LassoCV, RidgeCV
 from sklearn.model_selection import KFold
 
 from bayesmtfs.estimators.penalised import MixedNormRegressor
 from bayesmtfs.plots import coefficient_heatmap
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.simulation import SimulatedTasks, simulate_tasks
 
 N_TRAIN = 40  # rows per task
@@ -28,6 +28,14 @@ class Row(NamedTuple):
     wrongly_kept: int
     coefficient_error: float  # squared error of W, relative to that of W = 0
     test_error: float  # mean squared error on new rows, relative to the noise
+
+
+class Rows(NamedTuple):
+    """Observations in the long form."""
+
+    X: FloatArray
+    y: FloatArray
+    tasks: IntArray
 
 
 class Demo(NamedTuple):
@@ -48,28 +56,31 @@ def run(seed: int = 0) -> Demo:
     truth = simulate_tasks(
         n_tasks=10, n_features=60, n_relevant=6, n_samples=N_TRAIN + N_TEST, snr=2.0, design="ar", random_state=seed
     )
-    place = np.concatenate([np.arange(count) for count in np.bincount(truth.tasks)])  # row number within its task
-    train = place < N_TRAIN
-    model = _together(truth, train)
-    lasso, ridge = _apart(truth, train)
+    tasks = truth.data.task  # the simulated rows are sorted by task
+    is_train = np.arange(len(tasks)) - truth.data.offsets[tasks] < N_TRAIN
+    train = Rows(truth.X[is_train], truth.y[is_train], tasks[is_train])
+    test = Rows(truth.X[~is_train], truth.y[~is_train], tasks[~is_train])
+    model = _together(train)
+    lasso = _apart(LassoCV(max_iter=20_000), train)
+    ridge = _apart(RidgeCV(alphas=np.geomspace(1e-2, 1e3, 20)), train)
     rows = [
-        _judge("together (l1,2)", truth, train, model.coef_, model.intercept_),
-        _judge("each task alone (lasso)", truth, train, *lasso),
-        _judge("each task alone (ridge)", truth, train, *ridge),
+        _judge("together (l1,2)", truth, test, model.coef_, model.intercept_),
+        _judge("each task alone (lasso)", truth, test, *lasso),
+        _judge("each task alone (ridge)", truth, test, *ridge),
     ]
     return Demo(truth, rows, model)
 
 
 def draw(demo: Demo, path: Path) -> None:
     """Save the coefficients as a picture."""
-    matplotlib.use("agg")
-    axes = coefficient_heatmap(demo.model.result_)
-    axes.figure.savefig(path, dpi=150)
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    coefficient_heatmap(demo.model.result_, ax=figure.add_subplot())
+    figure.savefig(path, dpi=150)
 
 
-def _together(truth: SimulatedTasks, train: np.ndarray) -> MixedNormRegressor:
+def _together(train: Rows) -> MixedNormRegressor:
     """The l1,2 fit at the penalty of the smallest cross-validated error."""
-    X, y, tasks = truth.X[train], truth.y[train], truth.tasks[train]
+    X, y, tasks = train
     largest = MixedNormRegressor().fit(X, y, tasks=tasks).penalty_strength_ * 10
     errors = np.zeros(len(SHARES))
     for fit_rows, check_rows in KFold(5, shuffle=True, random_state=0).split(X):
@@ -82,27 +93,20 @@ def _together(truth: SimulatedTasks, train: np.ndarray) -> MixedNormRegressor:
     return best.fit(X, y, tasks=tasks)
 
 
-def _apart(truth: SimulatedTasks, train: np.ndarray) -> list[tuple[FloatArray, FloatArray]]:
-    """Coefficients and intercepts of scikit-learn's lasso and ridge, one per task, strengths cross-validated."""
-    fits = []
-    for method in (LassoCV(max_iter=20_000), RidgeCV(alphas=np.geomspace(1e-2, 1e3, 20))):
-        models = []
-        for t in range(truth.data.n_tasks):
-            rows = train & (truth.tasks == t)
-            models.append(method.__class__(**method.get_params()).fit(truth.X[rows], truth.y[rows]))
-        fits.append((np.array([m.coef_ for m in models]), np.array([m.intercept_ for m in models])))
-    return fits
+def _apart(method: Any, train: Rows) -> tuple[FloatArray, FloatArray]:
+    """Coefficients and intercepts of one scikit-learn model per task."""
+    models = [clone(method).fit(train.X[train.tasks == t], train.y[train.tasks == t]) for t in np.unique(train.tasks)]
+    return np.array([model.coef_ for model in models]), np.array([model.intercept_ for model in models])
 
 
-def _judge(method: str, truth: SimulatedTasks, train: np.ndarray, coef: FloatArray, intercept: FloatArray) -> Row:
+def _judge(method: str, truth: SimulatedTasks, test: Rows, coef: FloatArray, intercept: FloatArray) -> Row:
     kept = (coef != 0).any(axis=0)
-    test = ~train
-    eta = np.einsum("ip,ip->i", truth.X[test], coef[truth.tasks[test]]) + intercept[truth.tasks[test]]
+    predicted = (test.X * coef[test.tasks]).sum(axis=1) + intercept[test.tasks]
     return Row(
         method=method,
         found=int((kept & truth.support).sum()),
         missed=int((~kept & truth.support).sum()),
         wrongly_kept=int((kept & ~truth.support).sum()),
         coefficient_error=float(np.sum((coef - truth.coef) ** 2) / np.sum(truth.coef**2)),
-        test_error=float(np.mean((truth.y[test] - eta) ** 2 / truth.noise[truth.tasks[test]] ** 2)),
+        test_error=float(np.mean((test.y - predicted) ** 2 / truth.noise[test.tasks] ** 2)),
     )

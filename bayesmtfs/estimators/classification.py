@@ -41,8 +41,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             data, self.classes_ = classes_of(data)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"Classifier can't train when only one class is present: y has only the class {self.classes_.tolist()}; "
-                "pass rows of at least two classes"
+                f"Classifier can't train when only one class is present: y has only {self.classes_.tolist()}; pass rows "
+                "of at least two classes"
             )
         if len(self.classes_) == 2:
             data = as_signs(data)
@@ -74,7 +74,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             return self.classes_[np.argmax(decision, axis=1)]
         return self.classes_[(decision > 0).astype(np.int64)]
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, tasks: Any = None) -> FloatArray:
         """Probabilities of the classes; the loss must be logistic.
 

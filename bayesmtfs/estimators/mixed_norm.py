@@ -4,7 +4,6 @@ What they minimise is in the docstring of `bayesmtfs.estimators.penalised`.
 """
 
 import warnings
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import ArrayLike
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
+from bayesmtfs.protocols import ConvergenceWarning, FloatArray, LossScale, Solution
 from bayesmtfs.solvers import automatic, shared_mean
 from bayesmtfs.solvers.problem import Problem
 from bayesmtfs.solvers.refit import refit_selected
@@ -27,7 +26,7 @@ class MixedNormEstimator(MultiTaskEstimator):
     """An l1,q penalised fit of any loss."""
 
     _losses: ClassVar[tuple[str, ...]]
-    _saved_attributes = ("penalty_strength_", "objective_", "dual_gap_")
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("penalty_strength_", "objective_", "dual_gap_")
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class MixedNormEstimator(MultiTaskEstimator):
         penalty_strength: float | None = None,
         task_sparsity: float = 0.0,
         loss: str = "squared",
-        loss_scale: str = "mean",
+        loss_scale: LossScale = "mean",
         solver: str = "auto",
         refit: bool = False,
         fit_intercept: bool = True,

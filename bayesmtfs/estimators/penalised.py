@@ -16,6 +16,7 @@ from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
+from bayesmtfs.protocols import LossScale
 from bayesmtfs.tasks import TaskData
 
 
@@ -167,7 +168,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     Examples
     --------
     >>> from bayesmtfs import MixedNormClassifier, simulate_tasks
-    >>> sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, n_samples=80, kind="classification", random_state=0)
+    >>> sim = simulate_tasks(n_tasks=4, n_features=20, kind="classification", random_state=0)
     >>> model = MixedNormClassifier().fit(sim.X, sim.y, tasks=sim.tasks)
     >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape, model.converged_
     ((5, 2), True)
@@ -187,7 +188,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
         penalty_strength: float | None = None,
         task_sparsity: float = 0.0,
         loss: str = "logistic",
-        loss_scale: str = "mean",
+        loss_scale: LossScale = "mean",
         solver: str = "auto",
         refit: bool = False,
         fit_intercept: bool = True,
