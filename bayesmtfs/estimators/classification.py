@@ -41,8 +41,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             data, self.classes_ = classes_of(data)
         if len(self.classes_) < 2:
             raise ValueError(
-                f"Classifier can't train when only one class is present: y has only {self.classes_.tolist()}; pass rows "
-                "of at least two classes"
+                f"Classifier can't train when only one class is present: y has only {self.classes_.tolist()}; pass "
+                "rows of at least two classes"
             )
         if len(self.classes_) == 2:
             data = as_signs(data)

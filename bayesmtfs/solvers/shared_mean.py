@@ -228,7 +228,8 @@ def _grams(problem: Problem) -> FloatArray:
 
 def _pooled_gram(problem: Problem) -> FloatArray:
     data = problem.data
-    return sum(_gram(X, problem.weight[a:b]) for X, (a, b) in zip(data.task_designs, data.spans, strict=True))
+    grams = (_gram(X, problem.weight[a:b]) for X, (a, b) in zip(data.task_designs, data.spans, strict=True))
+    return sum(grams, start=np.zeros((data.n_features, data.n_features)))
 
 
 def _gram(X: object, weight: FloatArray) -> FloatArray:
