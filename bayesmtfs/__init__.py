@@ -8,21 +8,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bayesmtfs import datasets, models, plots
+    from bayesmtfs import datasets, models, plots, selection
     from bayesmtfs.estimators.loading import load
+    from bayesmtfs.estimators.path import mixed_norm_path
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+    from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
     from bayesmtfs.results import FitResult
     from bayesmtfs.simulation import simulate_tasks
     from bayesmtfs.tasks import TaskData
 
 __version__ = "0.1.0"
 
-_MODULES = ("datasets", "models", "plots")
+_MODULES = ("datasets", "models", "plots", "selection")
 _HOMES = {
     "FitResult": "bayesmtfs.results",
     "MixedNormClassifier": "bayesmtfs.estimators.penalised",
+    "MixedNormClassifierCV": "bayesmtfs.estimators.penalised_cv",
     "MixedNormRegressor": "bayesmtfs.estimators.penalised",
+    "MixedNormRegressorCV": "bayesmtfs.estimators.penalised_cv",
     "TaskData": "bayesmtfs.tasks",
+    "mixed_norm_path": "bayesmtfs.estimators.path",
     "load": "bayesmtfs.estimators.loading",
     "simulate_tasks": "bayesmtfs.simulation",
 }
@@ -30,11 +35,15 @@ _HOMES = {
 __all__ = [
     "FitResult",
     "MixedNormClassifier",
+    "MixedNormClassifierCV",
     "MixedNormRegressor",
+    "MixedNormRegressorCV",
     "TaskData",
     "datasets",
     "load",
+    "mixed_norm_path",
     "models",
+    "selection",
     "plots",
     "simulate_tasks",
 ]

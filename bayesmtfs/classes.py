@@ -1,13 +1,13 @@
 """Class labels: any two labels outside, -1 and +1 inside; several classes become one-versus-rest tasks."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
+from bayesmtfs.inputs import as_array, as_labels, missing_entries
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
@@ -25,19 +25,19 @@ def read_classes(y: Any, n_rows: int) -> tuple[FloatArray, NDArray[Any]]:
     codes : of the shape of y, the number of each label's class, NaN where unobserved
     classes : (k,) sorted labels
     """
-    series = nw.from_native(y, allow_series=True, pass_through=True)
-    labels = series.to_numpy() if isinstance(series, nw.Series | nw.DataFrame) else np.asarray(y)
+    labels = _label_array(y)
     if labels.shape[:1] != (n_rows,) or labels.ndim > 2:
         raise ValueError(
             f"y has shape {labels.shape} but X has {n_rows} rows (inconsistent numbers of samples); pass (n,) labels, "
             "or (n, m) for one column per task"
         )
-    unseen = _unobserved(labels)
-    observed = labels[~unseen]
-    _check_labels(labels if labels.ndim == 1 else observed)
-    classes, numbers = np.unique(observed, return_inverse=True)
-    if classes.dtype == object and all(isinstance(label, str) for label in classes):
-        classes = classes.astype(str)
+    unseen = missing_entries(labels)
+    if labels.ndim == 1 and unseen.any():
+        raise ValueError(
+            f"y contains NaN: {int(unseen.sum())} labels are missing (first in row {int(np.argmax(unseen))}); drop "
+            "those rows first (in the wide form a missing label marks an unobserved cell)"
+        )
+    classes, numbers = _distinct(labels[~unseen])
     codes = np.full(labels.shape, np.nan)
     codes[~unseen] = numbers
     return codes, classes
@@ -45,11 +45,35 @@ def read_classes(y: Any, n_rows: int) -> tuple[FloatArray, NDArray[Any]]:
 
 def classes_of(data: TaskData) -> tuple[TaskData, NDArray[Any]]:
     """Replace the labels of data by the numbers of their classes; whole numbers come back as integers."""
-    _check_labels(data.y)
-    classes, numbers = np.unique(data.y, return_inverse=True)
+    classes, numbers = _distinct(data.y)
     if classes.dtype.kind == "f" and np.all(classes == classes.astype(np.int64)):
         classes = classes.astype(np.int64)
     return data.with_target(numbers.astype(np.float64)), classes
+
+
+def match_classes(y: Any, n_rows: int, known: NDArray[Any]) -> FloatArray:
+    """Read class labels against known ones.
+
+    Parameters
+    ----------
+    y, n_rows : as in `read_classes`
+    known : (k,) labels
+
+    Returns
+    -------
+    of the shape of y, the number of each label among the known ones, -1 where it is none of them, NaN where unobserved
+    """
+    codes, classes = read_classes(y, n_rows)
+    if len(classes) and (classes.dtype.kind == "U") != (known.dtype.kind == "U"):
+        raise ValueError(
+            f"y has labels such as {classes.tolist()[0]!r} but the classes of fit are {known.tolist()}; pass labels of "
+            "the same type as in fit"
+        )
+    position = {label: float(number) for number, label in enumerate(known.tolist())}
+    places = np.array([position.get(label, -1.0) for label in classes.tolist()])
+    seen = ~np.isnan(codes)
+    codes[seen] = places[codes[seen].astype(np.int64)]
+    return codes
 
 
 def as_signs(data: TaskData) -> TaskData:
@@ -96,17 +120,33 @@ def check_two_classes_per_task(data: TaskData) -> None:
         )
 
 
-def _unobserved(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    if labels.ndim == 1:
-        return np.zeros(labels.shape, dtype=bool)
-    if labels.dtype.kind == "f":
-        return np.isnan(labels)
-    if labels.dtype == object:
-        return np.array([label is None or label != label for label in labels.flat], dtype=bool).reshape(labels.shape)
-    return np.zeros(labels.shape, dtype=bool)
+def _label_array(y: Any) -> NDArray[Any]:
+    if isinstance(y, list | tuple):
+        return np.array(y, dtype=object)  # NumPy would turn the 1 of [1, "a"] into "1" without a word
+    return as_array(y, "y")
 
 
-def _check_labels(labels: NDArray[Any]) -> None:
+def _distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Sorted labels, and the number of each entry among them."""
+    labels = as_labels(labels)
+    if labels.dtype == object or labels.dtype.kind in "SV":
+        _refuse_types(labels)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError("y contains NaN or inf; drop those rows first (in the wide form NaN marks an unobserved cell)")
-    check_classification_targets(labels)
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise ValueError(
+            f"y does not hold class labels: {error} Use a regressor, or turn y into labels first"
+        ) from error
+    classes, numbers = np.unique(labels, return_inverse=True)
+    return classes, numbers
+
+
+def _refuse_types(labels: NDArray[Any]) -> NoReturn:
+    types = sorted({type(label).__name__ for label in labels.tolist()})
+    what = f"of the type {types[0]}" if len(types) == 1 else f"of different types ({', '.join(types)})"
+    raise ValueError(
+        f"Unknown label type: y has labels {what}; make all of them strings, whole numbers of at most 64 bits, or "
+        "booleans"
+    )

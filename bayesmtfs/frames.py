@@ -5,11 +5,14 @@ one feature group, so that a selector takes or leaves the whole column. No refer
 proper priors do not need one.
 """
 
+import numbers
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
 from bayesmtfs.protocols import FloatArray, IntArray
@@ -55,7 +58,30 @@ class Encoding(NamedTuple):
 
 def is_frame(X: object) -> bool:
     """Whether X is an eager data frame of a library that narwhals knows."""
-    return isinstance(nw.from_native(X, pass_through=True), nw.DataFrame)
+    return isinstance(_wrapped(X), nw.DataFrame)
+
+
+def is_lazy(X: object) -> bool:
+    """Whether X is a frame that has not been computed yet."""
+    return isinstance(_wrapped(X), nw.LazyFrame)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas' NA.
+
+    Examples
+    --------
+    >>> [is_missing(value) for value in (None, float("nan"), 0, "", "nan")]
+    [True, True, False, False, False]
+    """
+    if value is None:
+        return True
+    try:
+        return not value == value
+    except TypeError:  # pandas' NA: its comparison is neither true nor false
+        return True
+    except ValueError:  # an array has no single answer, and is not a missing value
+        return False
 
 
 def column_names(frame: Any) -> list[Any]:
@@ -65,7 +91,19 @@ def column_names(frame: Any) -> list[Any]:
 
 def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
     """Wrap a native frame."""
-    return nw.from_native(frame, eager_only=True)
+    wrapped: nw.DataFrame[Any] = _wrapped(frame)
+    return wrapped
+
+
+def _wrapped(X: Any) -> Any:
+    try:
+        return nw.from_native(X, pass_through=True)
+    except DuplicateError as error:
+        twice = ", ".join(repr(name) for name in dict.fromkeys(X.columns) if list(X.columns).count(name) > 1)
+        raise ValueError(
+            f"a data frame has several columns of one name ({twice}); give every column its own name, features and "
+            "tasks are told apart by them"
+        ) from error
 
 
 def take_columns(frame: Any, names: Sequence[Any]) -> Any:
@@ -130,19 +168,24 @@ def _is_categorical(series: nw.Series[Any]) -> bool:
 def _learn_column(series: nw.Series[Any]) -> Column:
     name: Any = series.name
     if _is_categorical(series):
-        return Column(name, tuple(levels_in_order(series) or ()))
+        levels = tuple(levels_in_order(series) or ())
+        if not levels:
+            raise ValueError(f"column {name!r} of X is categorical but all its entries are missing; drop the column")
+        return Column(name, levels)
     if series.dtype.is_numeric() or isinstance(series.dtype, nw.Boolean):
         return Column(name, None)
     if isinstance(series.dtype, nw.Object) and _holds_numbers(series):
         return Column(name, None)
+    native = series.to_native()
+    dtype = getattr(native, "dtype", series.dtype) if isinstance(series.dtype, nw.Unknown) else series.dtype
     raise ValueError(
-        f"column {name!r} of X is not numeric (dtype {series.dtype}); drop it, turn it into numbers, or convert it "
+        f"column {name!r} of X is not numeric (dtype {dtype}); drop it, turn it into numbers, or convert it "
         "to a categorical dtype to have it expanded and selected as one group"
     )
 
 
 def _holds_numbers(series: nw.Series[Any]) -> bool:
-    return all(value is None or isinstance(value, int | float | np.number) for value in series.to_list())
+    return all(is_missing(value) or isinstance(value, numbers.Real | Decimal | np.bool) for value in series.to_list())
 
 
 def _numbers(series: nw.Series[Any]) -> FloatArray:
@@ -152,9 +195,14 @@ def _numbers(series: nw.Series[Any]) -> FloatArray:
             "pass the same kind of column as in fit"
         )
     values = series.to_numpy()
-    if values.dtype == object:
-        values = np.array([np.nan if value is None else value for value in values.tolist()], dtype=np.float64)
-    return np.asarray(values, dtype=np.float64)
+    try:
+        if values.dtype == object:
+            values = np.array([np.nan if is_missing(value) else value for value in values.tolist()], dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"column {series.name!r} of X cannot be read as numbers: {error}; pass finite numbers of size up to 1e308"
+        ) from error
 
 
 def _indicators(series: nw.Series[Any], column: Column) -> FloatArray:
@@ -167,7 +215,7 @@ def _indicators(series: nw.Series[Any], column: Column) -> FloatArray:
 
 
 def _code(value: Any, position: dict[Any, int], column: Column) -> float:
-    if value is None or value != value:
+    if is_missing(value):
         return np.nan
     if value not in position:
         raise ValueError(

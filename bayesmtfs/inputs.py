@@ -5,7 +5,7 @@ nothing is copied that is already in the right form.
 """
 
 import numbers
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import narwhals as nw
@@ -14,7 +14,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bayesmtfs.designs import Design
-from bayesmtfs.frames import Encoding, encode, is_frame, learn_encoding, levels_in_order
+from bayesmtfs.frames import (
+    Encoding,
+    as_narwhals,
+    column_names,
+    column_values,
+    encode,
+    is_frame,
+    is_lazy,
+    is_missing,
+    learn_encoding,
+    levels_in_order,
+)
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 
 
@@ -39,15 +50,15 @@ def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = 
     if is_frame(X):
         return _read_frame(X, encoding, allow_missing)
     matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
-    _check_shape(matrix)
+    _check_shape(matrix.shape)
     _check_finite(matrix)
     return Table(matrix, None, None, None)
 
 
 def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> Table:
+    _check_shape(as_narwhals(frame).shape)
     encoding = learn_encoding(frame) if encoding is None else encoding
     matrix, missing = encode(frame, encoding)
-    _check_shape(matrix)
     if missing.any() and not allow_missing:
         row, column = np.argwhere(missing)[0]
         raise ValueError(
@@ -61,6 +72,7 @@ def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> T
 
 
 def _read_sparse(X: Any) -> Any:
+    check_two_axes(X)
     if np.issubdtype(X.dtype, np.complexfloating):
         raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
     dtype = np.float32 if X.dtype == np.float32 else np.float64
@@ -72,19 +84,45 @@ def _read_sparse(X: Any) -> Any:
 
 
 def _read_array(X: Any) -> NDArray[Any]:
-    array = np.asarray(X)
+    array = as_array(X, "X")
     if array.dtype.kind == "c":
         raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
     check_two_axes(array)
     if array.dtype in (np.float32, np.float64):
         return array
     try:
+        if array.dtype.kind in "mM":
+            raise TypeError("times are not numbers")
         return array.astype(np.float64)
+    except OverflowError as error:
+        raise ValueError(f"X holds a number too large for float64: {error}; rescale its column") from error
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(
             f"X is not numeric (dtype {array.dtype}): {error}; turn text into numbers, or pass a data frame with "
             "categorical columns"
+        ) from error
+
+
+def as_array(values: Any, argument: str) -> NDArray[Any]:
+    """Values (also of a frame or series) as an array of any type; what NumPy would misread is refused."""
+    if is_frame(values):
+        return as_narwhals(values).to_numpy()
+    if sp.issparse(values):
+        raise ValueError(f"{argument} is a sparse matrix; pass a dense array, such as {argument}.toarray()")
+    if is_lazy(values):
+        raise ValueError(f"{argument} is a lazy frame; call its collect() and pass the result")
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"{argument} is a masked array with {np.ma.count_masked(values)} masked entries; drop them, or fill them "
+            "with filled() first (NaN marks an unobserved cell of a wide target)"
+        )
+    series = nw.from_native(values, allow_series=True, pass_through=True)
+    try:
+        return series.to_numpy() if isinstance(series, nw.Series) else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{argument} is not an array: {error}; give all its rows the same number of entries"
         ) from error
 
 
@@ -99,8 +137,8 @@ def check_two_axes(X: Any) -> None:
         )
 
 
-def _check_shape(matrix: Any) -> None:
-    n, p = matrix.shape
+def _check_shape(shape: tuple[int, int]) -> None:
+    n, p = shape
     if n == 0:
         raise ValueError(
             f"Found array with 0 sample(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no rows; "
@@ -190,14 +228,20 @@ def _shortened(items: Sequence[Any], most: int = 20) -> str:
 def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | None]:
     """Labels as a 1-D array whose entries keep their own types, and the order of a categorical."""
     if hasattr(tasks, "categories") and hasattr(tasks, "codes"):  # a bare pandas.Categorical
-        return as_labels(list(tasks)), [c for c in tasks.categories if c in set(tasks)]
+        seen = set(tasks)
+        return as_labels(list(tasks)), [c for c in tasks.categories if c in seen]
+    if is_frame(tasks):
+        names = column_names(tasks)
+        if len(names) != 1:
+            raise ValueError(f"{argument} is a data frame with {len(names)} columns; pass one column of labels")
+        tasks = column_values(tasks, names[0])
     series = nw.from_native(tasks, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
         return as_labels(values), levels_in_order(series)
-    if isinstance(tasks, str | bytes) or not hasattr(tasks, "__len__"):
+    if isinstance(tasks, str | bytes | Set | Mapping) or not hasattr(tasks, "__len__"):
         raise ValueError(f"{argument} is {tasks!r}; pass a sequence with one task label per row")
-    return as_labels(tasks), None
+    return as_labels(tasks.to_pylist() if hasattr(tasks, "to_pylist") else tasks), None  # to_pylist: a bare Arrow array
 
 
 def as_labels(values: Any) -> NDArray[Any]:
@@ -208,37 +252,48 @@ def as_labels(values: Any) -> NDArray[Any]:
     >>> as_labels([3, "three"])
     array([3, 'three'], dtype=object)
     """
-    if isinstance(values, np.ndarray) and values.dtype != object:
+    if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
             raise ValueError(f"tasks has shape {values.shape}; pass one task label per row, a 1-D sequence")
-        return values
+        if values.dtype != object:
+            return values
     items = [item.item() if isinstance(item, np.generic) else item for item in values]
-    for plain in (bool, int, str):
-        if items and all(type(item) is plain for item in items):
-            return np.asarray(items)
-    if items and all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items):
-        return np.asarray(items)
+    if items and (_all_of_type(items, bool, str) or _all_numbers(items)):
+        typed = np.asarray(items)
+        if typed.tolist() == items:  # not so for whole numbers that would be rounded to floats
+            return typed
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array
 
 
-def _check_labels(values: NDArray[Any], argument: str) -> None:
+def _all_of_type(items: list[Any], *types: type) -> bool:
+    return any(all(type(item) is plain for item in items) for plain in types)
+
+
+def _all_numbers(items: list[Any]) -> bool:
+    return all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items)
+
+
+def missing_entries(values: NDArray[Any]) -> BoolArray:
+    """Of the shape of values: where they are None, NaN, NaT or pandas' NA."""
     if values.dtype == object:
-        missing = np.array([item is None or item != item for item in values], dtype=bool)
+        return np.array([is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
+    return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(values.shape, dtype=bool)
+
+
+def _check_labels(values: NDArray[Any], argument: str, unit: str = "row") -> None:
+    if values.dtype == object:
         unhashable = next((item for item in values if not isinstance(item, Hashable)), None)
         if unhashable is not None:
             raise ValueError(f"{argument} has the entry {unhashable!r}, which is not hashable; use a string or number")
-    elif values.dtype.kind == "f":
-        missing = np.isnan(values)
-    else:
-        return
+    missing = missing_entries(values)
     if missing.any():
         raise ValueError(
-            f"{argument} has {int(missing.sum())} missing labels (first in row {int(np.argmax(missing))}); "
-            "drop those rows or give them a task of their own"
+            f"{argument} has {int(missing.sum())} missing labels (first in {unit} {int(np.argmax(missing))}); "
+            f"drop those {unit}s or give them a label of their own"
         )
 
 
@@ -251,9 +306,8 @@ def _lookup(values: NDArray[Any], names: NDArray[Any]) -> IntArray:
 
 
 def read_target(y: Any, n_rows: int, argument: str = "y") -> NDArray[Any]:
-    """Read a target: (n,) or (n, m); numbers become float64, class labels are kept."""
-    series = nw.from_native(y, allow_series=True, pass_through=True)
-    array = series.to_numpy() if isinstance(series, nw.Series | nw.DataFrame) else np.asarray(y)
+    """Read a target: (n,) or (n, m); numbers become float64, class labels are kept (also those that spell numbers)."""
+    array = as_array(y, argument)
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {argument} is complex; pass real targets")
     if array.ndim not in (1, 2):
@@ -265,12 +319,20 @@ def read_target(y: Any, n_rows: int, argument: str = "y") -> NDArray[Any]:
         )
     if array.dtype.kind in "fiu":
         return array.astype(np.float64, copy=False)
-    if array.dtype == object:
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            return array
-    return array
+    return _numbers_or_labels(array, argument) if array.dtype == object else array
+
+
+def _numbers_or_labels(array: NDArray[Any], argument: str) -> NDArray[Any]:
+    """Objects as float64 where all are numbers or missing; else as they are."""
+    if any(isinstance(value, str | bytes) for value in array.flat):
+        return array
+    filled = np.where(missing_entries(array), np.nan, array)
+    try:
+        return filled.astype(np.float64)
+    except (TypeError, ValueError):
+        return array
+    except OverflowError as error:
+        raise ValueError(f"{argument} holds a number too large for float64: {error}; rescale the target") from error
 
 
 def check_target_finite(y: FloatArray, argument: str = "y", missing_allowed: bool = False) -> None:
@@ -289,9 +351,13 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> FloatArray | Non
     """Read sample weights of the target's shape, or one per row; None stays None."""
     if sample_weight is None:
         return None
+    weight = as_array(sample_weight, "sample_weight")
+    try:
+        weight = weight.astype(np.float64, casting="same_kind" if weight.dtype.kind == "c" else "unsafe", copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight is not numeric: {error}; pass one number per row") from error
     if isinstance(sample_weight, numbers.Real):
-        return np.full(shape, float(sample_weight))
-    weight = np.asarray(sample_weight, dtype=np.float64)
+        weight = np.full(shape, weight)
     wide = len(shape) == 2
     if weight.shape == shape[:1] and wide:
         weight = np.broadcast_to(weight[:, None], shape)
@@ -323,6 +389,7 @@ def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntAr
 def read_labels_of_columns(groups: Any, n_columns: int) -> IntArray:
     """One group label per column, as integers in order of first appearance."""
     values, _ = _label_values(groups, "groups")
+    _check_labels(values, "groups", unit="column")
     if len(values) != n_columns:
         raise ValueError(f"groups has {len(values)} entries but X has {n_columns} columns; pass one label per column")
     first: dict[Any, int] = {}

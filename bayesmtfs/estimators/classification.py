@@ -11,11 +11,19 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import likelihoods
-from bayesmtfs.classes import as_signs, check_two_classes_per_task, classes_of, one_versus_rest, read_classes
+from bayesmtfs.classes import (
+    as_signs,
+    check_two_classes_per_task,
+    classes_of,
+    match_classes,
+    one_versus_rest,
+    read_classes,
+)
 from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.estimators.regression import mean_over_tasks
+from bayesmtfs.estimators.regression import score_by_task
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
@@ -47,6 +55,12 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         if len(self.classes_) == 2:
             data = as_signs(data)
         else:
+            if self._form == "long":
+                raise ValueError(
+                    f"y has {len(self.classes_)} classes and tasks was passed; tasks must be binary, and several "
+                    "classes are taken apart (one task per class) only where there is one task: leave tasks out, or "
+                    "pass two labels"
+                )
             data = one_versus_rest(data, self.classes_)
             self.tasks_ = self.classes_
             self._form = "classes"
@@ -65,7 +79,15 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         -------
         (n,), or (n, n_tasks) in the wide form, or (n, n_classes) for several classes
         """
-        return self._linear_predictor(X, tasks)
+        check_is_fitted(self)
+        if self._form != "classes":
+            return self._linear_predictor(X, tasks)
+        if tasks is not None:
+            raise ValueError(
+                f"tasks was passed but {type(self).__name__} was fitted on one task with {len(self.classes_)} classes; "
+                "leave tasks out"
+            )
+        return self._linear_predictor(X.X[np.argsort(X.order)] if isinstance(X, TaskData) else X, None)
 
     def predict(self, X: Any, tasks: Any = None) -> NDArray[Any]:
         """Predict labels; parameters and shapes as in `decision_function`, (n,) for several classes."""
@@ -99,19 +121,13 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     def score(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> float:
         """Share of correct labels; of the wide form, its mean over tasks (observed cells only).
 
+        A label that is none of ``classes_`` counts as a wrong prediction.
+
         Parameters
         ----------
         X, y, tasks, sample_weight : as in ``fit``
         """
         predicted = self.predict(X, tasks)
-        if predicted.ndim == 1:
-            return float(accuracy_score(np.asarray(y).reshape(predicted.shape), predicted, sample_weight=sample_weight))
-        codes, classes = read_classes(y, predicted.shape[0])
-        given = np.searchsorted(self.classes_, classes)
-        known = np.array(
-            [place < 2 and self.classes_[place] == label for place, label in zip(given, classes, strict=True)]
-        )
-        position = np.where(known, given, -1.0)
-        target = np.where(np.isnan(codes), np.nan, position[np.nan_to_num(codes).astype(np.int64)])
+        target = match_classes(y, len(predicted), self.classes_)
         chosen = np.searchsorted(self.classes_, predicted).astype(np.float64)
-        return mean_over_tasks(accuracy_score, target, chosen, sample_weight)
+        return score_by_task(accuracy_score, target, chosen, sample_weight)

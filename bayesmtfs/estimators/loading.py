@@ -6,10 +6,13 @@ from typing import Any
 from bayesmtfs import persistence
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
 from bayesmtfs.results import FitResult
 
 # The only classes a file can bring back: a file names one of them, it never brings code.
-ESTIMATORS = {cls.__name__: cls for cls in (MixedNormClassifier, MixedNormRegressor)}
+ESTIMATORS = {
+    cls.__name__: cls for cls in (MixedNormClassifier, MixedNormClassifierCV, MixedNormRegressor, MixedNormRegressorCV)
+}
 
 
 def load(path: str | os.PathLike[str]) -> Any:

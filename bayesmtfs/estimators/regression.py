@@ -7,6 +7,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
 from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.inputs import read_target, read_weights
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
@@ -36,12 +37,12 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         X, y, tasks, sample_weight : as in ``fit``
         """
         predicted = self.predict(X, tasks)
-        if predicted.ndim == 1:
-            return float(r2_score(np.asarray(y).reshape(predicted.shape), predicted, sample_weight=sample_weight))
-        return mean_over_tasks(r2_score, np.asarray(y, dtype=np.float64), predicted, sample_weight)
+        return score_by_task(r2_score, read_target(y, len(predicted)), predicted, sample_weight)
 
     def _numeric(self, data: TaskData) -> TaskData:
         """Refuse labels."""
+        if data.y.dtype.kind == "b":
+            return data.with_target(data.y.astype(np.float64))
         if data.y.dtype.kind != "f":
             raise ValueError(
                 f"y is not numeric (dtype {data.y.dtype}); a regressor wants numbers, use a classifier for labels"
@@ -49,12 +50,29 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         return data
 
 
-def mean_over_tasks(metric: Any, target: Any, predicted: Any, sample_weight: Any) -> float:
-    """Mean over the columns of a metric on their observed cells."""
-    weight = None if sample_weight is None else np.broadcast_to(np.atleast_2d(sample_weight.T).T, target.shape)
+def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) -> float:
+    """Metric of the predictions; in the wide form its mean over the tasks, each on its observed cells.
+
+    Parameters
+    ----------
+    metric : ``metric(target, predicted, sample_weight=...)``
+    target : (n,) or (n, m) numbers, NaN where a cell of the wide form was not observed
+    predicted : (n,) or (n, m)
+    sample_weight : None, (n,) or (n, m)
+    """
+    if predicted.ndim == 1 and target.shape == (len(predicted), 1):
+        target = target[:, 0]
+    if target.shape != predicted.shape:
+        raise ValueError(f"y has shape {target.shape} but predictions have shape {predicted.shape}; pass y as in fit")
+    weight = read_weights(sample_weight, target.shape)
+    if predicted.ndim == 1:
+        return float(metric(target, predicted, sample_weight=weight))
     scores = []
     for t in range(target.shape[1]):
         seen = ~np.isnan(target[:, t])
         own = None if weight is None else weight[seen, t]
-        scores.append(metric(target[seen, t], predicted[seen, t], sample_weight=own))
+        if seen.any():  # a task without any target in these rows has no score
+            scores.append(metric(target[seen, t], predicted[seen, t], sample_weight=own))
+    if not scores:
+        raise ValueError("y has no observed cell: all its entries are NaN; pass the targets of some rows")
     return float(np.mean(scores))

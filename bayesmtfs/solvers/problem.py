@@ -83,8 +83,15 @@ class Problem:
         return float(self.row_dual_norms(theta).max())
 
     def with_strength(self, strength: float) -> Self:
-        """Return the same problem at another penalty strength."""
-        return replace(self, penalty=replace(self.penalty, strength=strength))
+        """Return the same problem at another penalty strength, with all that is known of it."""
+        other = replace(self, penalty=replace(self.penalty, strength=strength))
+        known = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(getattr(Problem, name, None), cached_property)
+        }
+        vars(other).update(known)  # none of the cached properties depends on the strength
+        return other
 
     def task_sums(self, values: FloatArray) -> FloatArray:
         """(m,) Sum of (N,) values over the observations of each task."""

@@ -1,0 +1,274 @@
+"""Coefficients along a sequence of penalty strengths.
+
+    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_k * sum_i ||w^i||_q      for k = 1, 2, ...
+
+The objective is that of `bayesmtfs.estimators.penalised`; the warm starts, the grid and its early stop are those of
+`bayesmtfs.solvers.path` (Friedman, Hastie and Tibshirani 2010, section 2.5).
+"""
+
+import warnings
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
+from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, named
+from bayesmtfs.priors import row_penalty
+from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
+from bayesmtfs.solvers import shared_mean as shared_mean_solver
+from bayesmtfs.solvers.path import Settings, largest_penalty, penalty_grid, solve_path
+from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.refit import refit_selected
+from bayesmtfs.standardization import standardize as standardized
+from bayesmtfs.tasks import TaskData
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixedNormPath:
+    """Penalised fits along a sequence of penalties; entry k of every array belongs to ``penalties[k]``.
+
+    Attributes
+    ----------
+    penalties : (k,) strengths, in the order in which they were passed
+    coefs : (k, n_tasks, n_features) coefficients in the user's units
+    intercepts : (k, n_tasks) intercepts, zeros when not fitted
+    objectives : (k,) objective at each solution
+    gaps : (k,) bounds on how far each objective can be above its minimum
+    converged : (k,) whether each gap is within the tolerance
+    tasks : (n_tasks,) labels
+    feature_names : (n_features,) names
+    norm_q : norm within a row
+    stop_reason : why an automatic grid was not solved to its end; empty where all penalties were solved
+    """
+
+    penalties: FloatArray
+    coefs: FloatArray
+    intercepts: FloatArray
+    objectives: FloatArray
+    gaps: FloatArray
+    converged: BoolArray
+    tasks: NDArray[Any]
+    feature_names: NDArray[np.str_]
+    norm_q: float
+    stop_reason: str = ""
+
+    @property
+    def n_selected(self) -> IntArray:
+        """(k,) Number of features with a non-zero coefficient in any task."""
+        return np.asarray((self.coefs != 0).any(axis=1).sum(axis=1), dtype=np.int64)
+
+    def __repr__(self) -> str:
+        most, least = self.penalties.max(), self.penalties.min()
+        stopped = f"; stopped early: {self.stop_reason}" if self.stop_reason else ""
+        return (
+            f"MixedNormPath({len(self.penalties)} penalties from {most:.3g} to {least:.3g}, {self.n_selected.min()} to "
+            f"{self.n_selected.max()} of {self.coefs.shape[2]} features selected{stopped})"
+        )
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """What is fitted along a path, besides the penalties."""
+
+    norm_q: float = 2
+    task_sparsity: float = 0.0
+    loss: str = "squared"
+    loss_scale: LossScale = "mean"
+    fit_intercept: bool = True
+    standardize: bool = False
+    refit: bool = False
+    solver: str = "auto"
+    tol: float = 1e-6
+    max_iter: int = 10_000
+    mean_strength: float | None = None  # None: no shared mean
+
+    def problem(self, data: TaskData) -> Problem:
+        """The problem at penalty 0, for data that are scaled already."""
+        penalty = row_penalty(0.0, self.norm_q, self.task_sparsity)
+        return Problem(data, named(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
+
+    @classmethod
+    def of(cls, estimator: MixedNormEstimator, norm_q: float, mean_strength: float | None) -> Self:
+        """Take the parameters of an estimator, at one norm and one ridge on the shared mean."""
+        own = {field.name for field in fields(cls)} - {"norm_q", "mean_strength"}
+        return cls(norm_q=norm_q, mean_strength=mean_strength, **{name: getattr(estimator, name) for name in own})
+
+    @property
+    def solving(self) -> Settings:
+        """How each penalty is solved."""
+        return Settings(self.solver, self.tol, self.max_iter, self.mean_strength)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An automatic grid of penalties, from the largest that matters down to ``ratio`` times it."""
+
+    n_penalties: int = 100
+    ratio: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.n_penalties < 1:
+            raise ValueError(f"n_penalties is {self.n_penalties}; pass a whole number of at least 1")
+        if not 0 < self.ratio < 1:
+            raise ValueError(f"penalty_ratio is {self.ratio}; pass a number between 0 and 1, such as 1e-3")
+
+
+def read_penalties(penalties: ArrayLike | None) -> FloatArray | None:
+    """Penalties of the user as a fresh array; None stays None."""
+    if penalties is None:
+        return None
+    strengths = np.array(penalties, dtype=np.float64, ndmin=1)
+    if strengths.ndim != 1 or len(strengths) == 0:
+        raise ValueError(f"penalties has shape {strengths.shape}; pass a list of at least one strength, or None")
+    if not (np.isfinite(strengths) & (strengths >= 0)).all():
+        raise ValueError("penalties has a negative, infinite or NaN entry; pass finite strengths of at least 0")
+    return strengths
+
+
+def path_of(
+    data: TaskData, settings: PathSettings, penalties: FloatArray | Grid, progress: bool | None = False
+) -> MixedNormPath:
+    """Fit data whose targets are numbers, or -1 and +1, along given penalties or an automatic grid."""
+    scaled, scales = standardized(data) if settings.standardize else (data, None)
+    problem, solving = settings.problem(scaled), settings.solving
+    automatic = isinstance(penalties, Grid)
+    if isinstance(penalties, Grid):
+        penalties = penalty_grid(largest_penalty(problem, solving), penalties.n_penalties, penalties.ratio)
+    path = solve_path(problem, penalties, solving, may_stop=automatic, progress=progress)
+    solutions = path.solutions
+    if settings.refit:
+        pairs = zip(path.penalties.tolist(), solutions, strict=True)
+        solutions = [refit_selected(problem.with_strength(strength), solution) for strength, solution in pairs]
+    return MixedNormPath(
+        penalties=path.penalties,
+        coefs=np.stack([(s.W if scales is None else s.W / scales).T for s in solutions]),
+        intercepts=np.stack([s.intercept for s in solutions]),
+        objectives=np.array([s.objective for s in solutions]),
+        gaps=np.array([s.gap for s in solutions]),
+        converged=np.array([s.converged for s in solutions]),
+        tasks=data.task_names,
+        feature_names=data.feature_names,
+        norm_q=float(settings.norm_q),
+        stop_reason=path.stop_reason,
+    )
+
+
+def default_mean_strength(data: TaskData, settings: PathSettings) -> float:
+    """Ridge on the shared mean where the user names none, for data that are not scaled yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)
+        scaled = standardized(data).data if settings.standardize else data
+    return shared_mean_solver.default_mean_strength(settings.problem(scaled))
+
+
+def warn_if_not_converged(converged: BoolArray, what: str, tol: float) -> None:
+    """Say how many fits stopped before their certificate was small enough."""
+    if not converged.all():
+        warnings.warn(
+            f"{int((~converged).sum())} of {converged.size} {what} were not solved to tol={tol:g}; raise max_iter or "
+            "tol, standardise the features, or leave out the smallest penalties",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def mixed_norm_path(
+    X: Any,
+    y: Any = None,
+    tasks: Any = None,
+    penalties: ArrayLike | None = None,
+    n_penalties: int = 100,
+    penalty_ratio: float = 1e-3,
+    norm_q: float = 2,
+    loss: str = "squared",
+    loss_scale: LossScale = "mean",
+    fit_intercept: bool = True,
+    tol: float = 1e-6,
+    *,
+    task_sparsity: float = 0.0,
+    sample_weight: Any = None,
+    groups: ArrayLike | None = None,
+    standardize: bool = False,
+    shared_mean: bool = False,
+    mean_strength: float | None = None,
+    max_iter: int = 10_000,
+    solver: str = "auto",
+    progress: bool | None = None,
+) -> MixedNormPath:
+    """Fit an l1,q penalised model at many penalty strengths, each from the solution before it.
+
+    Parameters
+    ----------
+    X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds targets, tasks and weights too)
+    y : (n,) targets or class labels, or (n, m) for one column per task (NaN where a cell was not observed)
+    tasks : (n,) task labels of the long form
+    penalties : (k,) strengths in any order, all of which are solved
+        None makes a geometric grid that begins at the smallest strength at which all coefficients are zero.
+    n_penalties, penalty_ratio : size of that grid, and its smallest strength as a share of the largest
+        The grid ends early, and ``stop_reason`` says so, where 99.9% of the deviance is explained or where smaller
+        penalties explain hardly any more.
+    norm_q : float in [1, inf]
+    loss : "squared", "absolute", "logistic" or "hinge"
+        With the last two, labels are read as `MixedNormClassifier` reads them: several classes are one task each.
+    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver
+        As in `MixedNormRegressor`.
+    sample_weight : (n,) or, for the wide form, (n, m)
+    progress : bool or None
+        Progress bar: always, never, or (None) for long work on a terminal.
+
+    Returns
+    -------
+    MixedNormPath
+        With ``penalties``, ``coefs`` (k, n_tasks, n_features), ``intercepts``, ``gaps`` and more.
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.estimators.path import mixed_norm_path
+    >>> sim = simulate_tasks(n_tasks=3, n_features=10, n_relevant=2, n_samples=40, random_state=0)
+    >>> path = mixed_norm_path(sim.X, sim.y, tasks=sim.tasks, n_penalties=4, penalty_ratio=0.1)
+    >>> path.coefs.shape, path.n_selected[:2].tolist(), path.converged.all().item()
+    ((4, 3, 10), [0, 2], True)
+
+    References
+    ----------
+    Friedman, Hastie, Tibshirani (2010), Regularization paths for generalized linear models via coordinate descent.
+    """
+    strengths = read_penalties(penalties)
+    grid = Grid(n_penalties, penalty_ratio) if strengths is None else strengths
+    reader = MixedNormClassifier if loss in CLASSIFICATION_LOSSES else MixedNormRegressor
+    model = reader(
+        norm_q=norm_q,
+        task_sparsity=task_sparsity,
+        loss=loss,
+        loss_scale=loss_scale,
+        solver=solver,
+        fit_intercept=fit_intercept,
+        standardize=standardize,
+        shared_mean=shared_mean,
+        mean_strength=mean_strength,
+        groups=groups,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    data = training_data(model, X, y, tasks, sample_weight)
+    settings = PathSettings.of(model, norm_q, mean_strength)
+    if shared_mean and mean_strength is None:
+        settings = replace(settings, mean_strength=default_mean_strength(data, settings))
+    path = path_of(data, settings, grid, progress)
+    warn_if_not_converged(path.converged, "penalties", tol)
+    return path
+
+
+def training_data(
+    model: MixedNormRegressor | MixedNormClassifier, X: Any, y: Any, tasks: Any, sample_weight: Any
+) -> TaskData:
+    """Read data as the ``fit`` of a penalised estimator does; targets become numbers, or -1 and +1."""
+    model._check_parameters()
+    data = model._read_fit_data(X, y, tasks, sample_weight)
+    if isinstance(model, MixedNormClassifier):
+        return model._signed(data, from_task_data=isinstance(X, TaskData))
+    return model._numeric(data)
