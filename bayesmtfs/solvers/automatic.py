@@ -1,17 +1,30 @@
-"""Which solver for which problem."""
+"""Which solver for which problem.
+
+==================  ==========================================================================================
+solver              for
+==================  ==========================================================================================
+shared_design       squared loss, one complete design for all tasks: one Gram matrix serves every task
+working_set         any smooth loss and any data: working sets of rows, proximal Newton on them
+proximal_gradient   the same, without working sets: the plain reference
+==================  ==========================================================================================
+"""
 
 from collections.abc import Callable
 
 from bayesmtfs.protocols import Solution
-from bayesmtfs.solvers import proximal_gradient
+from bayesmtfs.solvers import proximal_gradient, shared_design, working_set
 from bayesmtfs.solvers.problem import Problem
 
-SOLVERS: dict[str, Callable[..., Solution]] = {"proximal_gradient": proximal_gradient.solve}
+SOLVERS: dict[str, Callable[..., Solution]] = {
+    "proximal_gradient": proximal_gradient.solve,
+    "shared_design": shared_design.solve,
+    "working_set": working_set.solve,
+}
 
 
 def choose(problem: Problem) -> str:
     """Name of the fastest solver that fits a problem."""
-    return "proximal_gradient"
+    return "shared_design" if shared_design.applies(problem) else "working_set"
 
 
 def solve(

@@ -7,28 +7,31 @@ The weights of task t are ``w_0 + v_t``: the row penalty acts on the deviations,
 drawn to the mean instead of to zero (Evgeniou and Pontil 2004, KDD, for the ridge case). The intercepts are
 ``b_0 + c_t`` with b_0 free and c one more penalised row; inside, this is a feature that is always 1.
 
-The algorithm is accelerated proximal gradient in V, c and the mean together. The mean is measured in the metric of its
-own curvature (bounded over all eta), so that the shared directions, which all rows of data see, do not slow the
-deviations down. The dual point of `problem` gains one term: ``- ||sum_t X_t' theta_t||^2 / (2 mean_strength)``, and the
-sum of theta over all tasks must be 0.
+For a given mean the rest is an ordinary penalised problem, with the mean's predictions as an offset; its minimum is a
+convex and differentiable function of the mean (of p + 1 numbers), which L-BFGS minimises in the metric of the loss's
+curvature bound. The dual point of `problem` gains one term: ``- ||sum_t X_t' theta_t||^2 / (2 mean_strength)``, and
+the sum of theta over all tasks must be 0.
 """
 
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cholesky, solve_triangular
+from scipy.optimize import minimize
 
 from bayesmtfs.likelihoods import total, total_conjugate
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, Solution
+from bayesmtfs.protocols import FloatArray, Likelihood, Solution
+from bayesmtfs.solvers import working_set
+from bayesmtfs.solvers.columns import by_columns
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
-from bayesmtfs.solvers.proximal_gradient import CHECK_EVERY, largest_curvature
 from bayesmtfs.tasks import TaskData
 
-GRAM_LIMIT = 50_000_000  # numbers in the per-task Gram matrices, above which the data themselves are used
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the mean
+INNER_SHARE = 0.05  # of the tolerated gap, to which the deviations are solved for a given mean
+RESTARTS = 5  # of L-BFGS, when it stops short of the certificate
 
 
 class SharedMean(NamedTuple):
@@ -37,6 +40,48 @@ class SharedMean(NamedTuple):
     solution: Solution
     mean: FloatArray  # (p,) w_0
     mean_intercept: float  # b_0
+
+
+@dataclass(frozen=True)
+class WithOffset:
+    """A likelihood whose linear predictor has a known part, one number per observation."""
+
+    base: Likelihood
+    offset: FloatArray  # (N,)
+
+    @property
+    def loss(self) -> str:
+        """Name of the loss."""
+        return self.base.loss
+
+    @property
+    def curvature(self) -> float:
+        """Upper bound of the second derivative."""
+        return self.base.curvature
+
+    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss at eta plus the offset."""
+        return self.base.value(y, eta + self.offset)
+
+    def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Its derivative in eta."""
+        return self.base.gradient(y, eta + self.offset)
+
+    def hessian(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Its second derivative in eta."""
+        return self.base.hessian(y, eta + self.offset)
+
+    def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
+        """Its convex conjugate, ``l*(u) - u * offset``."""
+        return self.base.conjugate(y, dual) - dual * self.offset
+
+    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
+        """Constant of the smallest loss, the offset left out of account."""
+        return self.base.best_constant(y, weight)
+
+    def mean(self, eta: FloatArray) -> FloatArray:
+        """Expected target."""
+        return self.base.mean(eta + self.offset)
 
 
 def default_mean_strength(problem: Problem) -> float:
@@ -66,125 +111,125 @@ def solve(
     start : an earlier solution to begin from
     tol, max_iter, progress : as in `proximal_gradient.solve`
     """
-    objective = _Objective(problem, mean_strength)
-    V, mean = objective.first_point(start)
-    point_V, point_mean, momentum = V, mean, 1.0
-    lipschitz = 2.0 * objective.curvature
-    trace: list[float] = []
-    best = objective.certified(V, mean, 0, tol)
-    interrupted = False
+    search = _Search(problem, mean_strength, tol, start)
     with ProgressBar("shared mean", progress) as bar:
         try:
-            for iteration in range(1, max_iter + 1):
-                if best.solution.converged:
+            for _ in range(RESTARTS):
+                left = max_iter - search.evaluations
+                if search.best.solution.converged or left <= 0:
                     break
-                gradient_V, gradient_mean = objective.gradient(point_V, point_mean)
-                new_V = objective.prox(point_V - gradient_V / lipschitz, 1.0 / lipschitz)
-                new_mean = point_mean - objective.precondition(gradient_mean) * (objective.curvature / lipschitz)
-                uphill = np.sum((point_V - new_V) * (new_V - V))
-                uphill += objective.metric(point_mean - new_mean, new_mean - mean)
-                next_momentum = 1.0 if uphill > 0 else (1 + np.sqrt(1 + 4 * momentum**2)) / 2
-                share = 0.0 if uphill > 0 else (momentum - 1) / next_momentum
-                point_V, point_mean = new_V + share * (new_V - V), new_mean + share * (new_mean - mean)
-                V, mean, momentum = new_V, new_mean, next_momentum
-                if iteration % CHECK_EVERY == 0 or iteration == max_iter:
-                    best = objective.certified(V, mean, iteration, tol)
-                    trace.append(best.solution.objective)
-                    bar.update(iteration / max_iter, f"gap {best.solution.gap:.1e}")
+                minimize(
+                    lambda point: search.evaluate(point, bar),
+                    search.best_point,
+                    jac=True,
+                    method="L-BFGS-B",
+                    options={"maxiter": left, "maxfun": left, "maxcor": 30, "ftol": 0.0, "gtol": 0.0},
+                )
+        except _Certified:
+            pass
         except KeyboardInterrupt:
-            interrupted = True
-            best = objective.certified(V, mean, len(trace) * CHECK_EVERY, tol)
-    return best._replace(solution=best.solution._replace(objective_trace=np.array(trace), interrupted=interrupted))
+            search.best = search.best._replace(solution=search.best.solution._replace(interrupted=True))
+    return search.result()
 
 
-class _Objective:
-    """The objective on features extended by a constant, in V ``(P, m)`` and the mean ``(P,)``."""
+class _Certified(Exception):  # noqa: N818
+    """Raised out of L-BFGS when the gap is small enough."""
 
-    def __init__(self, problem: Problem, mean_strength: float) -> None:
+
+class _Search:
+    """The minimum over the deviations as a function of the mean, and the best point so far.
+
+    Features are extended by a constant where there is an intercept; the mean is searched as ``R mean`` with
+    ``R'R`` = bound of the curvature of the loss in the mean.
+    """
+
+    def __init__(self, problem: Problem, mean_strength: float, tol: float, start: SharedMean | None) -> None:
         self.original = problem
         data = _with_constant(problem.data) if problem.fit_intercept else problem.data
         self.problem = replace(problem, data=data, fit_intercept=False)
-        ridge = np.full(data.n_features, float(mean_strength))
+        self.design = by_columns(data)
+        self.tol = tol
+        self.wanted = tol * problem.gap_scale
+        self.ridge = np.full(data.n_features, float(mean_strength))
         if problem.fit_intercept:
-            ridge[-1] = 0.0
-        self.ridge = ridge
-        bound = problem.likelihood.curvature
-        size = data.n_tasks * data.n_features**2
-        self.grams = _grams(self.problem) if problem.likelihood.loss == "squared" and size <= GRAM_LIMIT else None
-        self.cross = data.adjoint(self.problem.weight * data.y) if self.grams is not None else None
-        self.curvature = largest_curvature(self.problem)
-        pooled = _pooled_gram(self.problem) if self.grams is None else self.grams.sum(axis=0)
-        pooled = bound * pooled + np.diag(ridge)
-        pooled[np.diag_indices_from(pooled)] += 1e-12 * np.trace(pooled) / len(pooled)
-        self.factor = cho_factor(pooled)
+            self.ridge[-1] = 0.0
+        bound = problem.likelihood.curvature * _pooled_gram(self.problem) + np.diag(self.ridge)
+        bound[np.diag_indices_from(bound)] += 1e-12 * np.trace(bound) / len(bound)
+        self.factor = cholesky(bound)
+        self.evaluations = 0
+        self.trace: list[float] = []
+        self.deviations: Solution | None = None
+        self.value = np.inf
+        self._begin(start)
 
-    def gradient(self, V: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient of the smooth part in V and in the mean."""
-        U = V + mean[:, None]
-        if self.grams is not None and self.cross is not None:
-            by_task = np.matmul(self.grams, U.T[:, :, None])[:, :, 0].T - self.cross
-        else:
-            problem = self.problem
-            eta = problem.data.linear_predictor(U, np.zeros(problem.data.n_tasks))
-            by_task = problem.data.adjoint(problem.weight * problem.likelihood.gradient(problem.data.y, eta))
-        return by_task, by_task.sum(axis=1) + self.ridge * mean
-
-    def prox(self, V: FloatArray, step: float) -> FloatArray:
-        """Proximal step of the row penalty."""
-        blocks = self.problem.blocks
-        return blocks.scatter(self.problem.penalty.prox(blocks.gather(V), step))
-
-    def precondition(self, gradient: FloatArray) -> FloatArray:
-        """Step of the mean in the metric of its own curvature."""
-        step: FloatArray = cho_solve(self.factor, gradient)
-        return step
-
-    def metric(self, first: FloatArray, second: FloatArray) -> float:
-        """Inner product of that metric, on the scale of V's."""
-        triangle = np.triu(self.factor[0])
-        return float((triangle @ first) @ (triangle @ second)) / self.curvature
-
-    def first_point(self, start: SharedMean | None) -> tuple[FloatArray, FloatArray]:
-        """The start, or no deviations and the mean that is best without them."""
-        shape = (self.problem.data.n_features, self.problem.data.n_tasks)
+    def _begin(self, start: SharedMean | None) -> None:
         if start is None:
-            return np.zeros(shape), self._pooled_fit()
-        mean = np.append(start.mean, start.mean_intercept) if self.original.fit_intercept else start.mean
-        W = start.solution.W
-        U = np.vstack([W, start.solution.intercept]) if self.original.fit_intercept else W
-        return U - mean[:, None], mean
+            mean = np.zeros(self.problem.data.n_features)
+        else:
+            mean = np.append(start.mean, start.mean_intercept) if self.original.fit_intercept else start.mean
+            W = start.solution.W
+            U = np.vstack([W, start.solution.intercept]) if self.original.fit_intercept else W
+            zero = np.zeros(self.problem.data.n_tasks)
+            self.deviations = Solution(U - mean[:, None], zero, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+        self.best_point = self.factor @ mean
+        try:
+            self.evaluate(self.best_point, None)
+        except _Certified:
+            pass
 
-    def _pooled_fit(self) -> FloatArray:
-        """Mean without deviations, by steps in the metric of its curvature (one step for the squared loss)."""
-        zero = np.zeros((self.problem.data.n_features, self.problem.data.n_tasks))
-        mean = np.zeros(self.problem.data.n_features)
-        for _ in range(20):
-            mean = mean - self.precondition(self.gradient(zero, mean)[1])
-            if self.grams is not None:
-                break
-        return mean
-
-    def certified(self, V: FloatArray, mean: FloatArray, iteration: int, tol: float) -> SharedMean:
-        """Objective and gap at a point."""
+    def evaluate(self, point: FloatArray, bar: ProgressBar | None) -> tuple[float, FloatArray]:
+        """Minimum over the deviations for a mean, and its gradient in the searched coordinates."""
+        mean = solve_triangular(self.factor, point)
         problem = self.problem
         data = problem.data
-        U = V + mean[:, None]
-        eta = data.linear_predictor(U, np.zeros(data.n_tasks))
-        loss = total(problem.likelihood, data.y, eta, problem.weight)
+        zero = np.zeros(data.n_tasks)
+        offset = data.linear_predictor(np.repeat(mean[:, None], data.n_tasks, axis=1), zero)
+        inner = self._inner_problem(offset)
+        stop: dict[str, Any] = {"tol": INNER_SHARE * self.wanted / inner.gap_scale, "progress": False}
+        self.deviations = working_set.solve(inner, self.deviations, design=self.design, **stop)
+        V = self.deviations.W
+        eta = offset + data.linear_predictor(V, zero)
+        theta = problem.weight * problem.likelihood.gradient(data.y, eta)
+        gradient = data.adjoint(theta).sum(axis=1) + self.ridge * mean
+        value = self._certify(point, mean, V, eta)
+        self.evaluations += 1
+        if bar is not None:
+            bar.update(self.wanted / max(self.best.solution.gap, self.wanted), f"gap {self.best.solution.gap:.1e}")
+        if self.best.solution.converged:
+            raise _Certified
+        return value, solve_triangular(self.factor, gradient, trans="T")
+
+    def _inner_problem(self, offset: FloatArray) -> Problem:
+        """The problem of the deviations; the squared loss takes the offset from its target."""
+        problem = self.problem
+        if problem.likelihood.loss == "squared":
+            return replace(problem, data=problem.data.with_target(problem.data.y - offset))
+        return replace(problem, likelihood=WithOffset(problem.likelihood, offset))
+
+    def _certify(self, point: FloatArray, mean: FloatArray, V: FloatArray, eta: FloatArray) -> float:
+        """Objective of a point; keeps it, with its gap, if it is the best so far."""
+        problem = self.problem
+        loss = total(problem.likelihood, problem.data.y, eta, problem.weight)
         value = loss + problem.penalty.value(problem.blocks.gather(V)) + 0.5 * float(self.ridge @ mean**2)
+        if value >= self.value:
+            return value
+        self.value, self.best_point = value, point.copy()
+        self.trace.append(value)
         gap = max(value - self._dual(eta), 0.0)
         last = slice(None, -1) if self.original.fit_intercept else slice(None)
+        U = V + mean[:, None]
         solution = Solution(
             W=U[last],
-            intercept=U[-1] if self.original.fit_intercept else np.zeros(data.n_tasks),
+            intercept=U[-1] if self.original.fit_intercept else np.zeros(problem.data.n_tasks),
             objective=value,
             gap=gap,
             scale=self.original.gap_scale,
-            converged=gap <= tol * self.original.gap_scale,
-            n_iter=iteration,
+            converged=gap <= self.wanted,
+            n_iter=self.evaluations,
             objective_trace=np.empty(0),
         )
-        return SharedMean(solution, mean[last], float(mean[-1]) if self.original.fit_intercept else 0.0)
+        self.best = SharedMean(solution, mean[last], float(mean[-1]) if self.original.fit_intercept else 0.0)
+        return value
 
     def _dual(self, eta: FloatArray) -> float:
         """Best dual value along the ray of the loss gradient."""
@@ -195,15 +240,19 @@ class _Objective:
         gradient = problem.data.adjoint(theta)
         largest = float(problem.penalty.dual_norm(problem.blocks.gather(gradient)).max())
         end = problem.penalty.strength / largest if largest > 0 else np.inf
-        free = self.ridge > 0
-        mean_term = float(np.sum(gradient.sum(axis=1)[free] ** 2 / self.ridge[free]))
+        ridged = self.ridge > 0
+        mean_term = float(np.sum(gradient.sum(axis=1)[ridged] ** 2 / self.ridge[ridged]))
         scale = min(1.0, end)
         if problem.likelihood.loss == "squared":
             curvature = float(np.sum(theta**2 / problem.weight)) + mean_term
             scale = min(max(-float(theta @ problem.data.y) / curvature, 0.0), end) if curvature > 0 else scale
-        return -total_conjugate(problem.likelihood, problem.data.y, scale * theta, problem.weight) - (
-            0.5 * scale**2 * mean_term
-        )
+        conjugate = total_conjugate(problem.likelihood, problem.data.y, scale * theta, problem.weight)
+        return -conjugate - 0.5 * scale**2 * mean_term
+
+    def result(self) -> SharedMean:
+        """The best point, with the way to it."""
+        solution = self.best.solution._replace(objective_trace=np.array(self.trace), n_iter=self.evaluations)
+        return self.best._replace(solution=solution)
 
 
 def _with_constant(data: TaskData) -> TaskData:
@@ -213,17 +262,6 @@ def _with_constant(data: TaskData) -> TaskData:
     groups = None if data.groups is None else np.append(data.groups, data.groups.max() + 1)
     present = None if data.present is None else np.vstack([data.present, np.ones((1, data.n_tasks), dtype=bool)])
     return replace(data, design=design, groups=groups, present=present, names=None, encoding=None)
-
-
-def _grams(problem: Problem) -> FloatArray:
-    """(m, P, P) Weighted X'X of each task, 0 where a task lacks a feature."""
-    grams = np.stack(
-        [_gram(X, problem.weight[a:b]) for X, (a, b) in zip(problem.data.task_designs, problem.data.spans, strict=True)]
-    )
-    if problem.data.present is not None:
-        mask = problem.data.present.T.astype(np.float64)
-        grams *= mask[:, :, None] * mask[:, None, :]
-    return grams
 
 
 def _pooled_gram(problem: Problem) -> FloatArray:

@@ -146,5 +146,7 @@ def test_bad_arguments(sim, arguments, message):
 
 def test_stopping_early_is_said_once(sim):
     with pytest.warns(ConvergenceWarning, match=r"1 of 2 penalties were not solved to tol=1e-12; raise max_iter"):
-        path = mixed_norm_path(sim.X, sim.y, sim.tasks, penalties=[1e-3, 1e3], max_iter=1, tol=1e-12)
+        path = mixed_norm_path(
+            sim.X, sim.y, sim.tasks, penalties=[1e-3, 1e3], max_iter=1, tol=1e-12, solver="proximal_gradient"
+        )
     assert path.converged.tolist() == [False, True]

@@ -293,7 +293,7 @@ def test_interruption_propagates_and_keeps_the_last_fit(sim, monkeypatch):
 
 
 def test_fits_that_did_not_converge_are_counted(sim):
-    model = MixedNormRegressorCV(penalties=[1e-4, 10.0], cv=2, max_iter=1)
+    model = MixedNormRegressorCV(penalties=[1e-4, 10.0], cv=2, max_iter=1, solver="proximal_gradient")
     with pytest.warns(ConvergenceWarning) as caught:
         model.fit(sim.X, sim.y, tasks=sim.tasks)
     messages = " ".join(str(warning.message) for warning in caught)
