@@ -7,16 +7,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from sklearn.base import clone
 from sklearn.linear_model import LassoCV, RidgeCV
-from sklearn.model_selection import KFold
 
-from bayesmtfs.estimators.penalised import MixedNormRegressor
+from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
 from bayesmtfs.plots import coefficient_heatmap
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.simulation import SimulatedTasks, simulate_tasks
 
 N_TRAIN = 40  # rows per task
 N_TEST = 400
-SHARES = np.geomspace(0.5, 0.01, 12)  # of the largest penalty
 
 
 class Row(NamedTuple):
@@ -43,7 +41,7 @@ class Demo(NamedTuple):
 
     truth: SimulatedTasks
     rows: list[Row]
-    model: MixedNormRegressor
+    model: MixedNormRegressorCV
 
 
 def run(seed: int = 0) -> Demo:
@@ -78,19 +76,10 @@ def draw(demo: Demo, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _together(train: Rows) -> MixedNormRegressor:
-    """The l1,2 fit at the penalty of the smallest cross-validated error."""
-    X, y, tasks = train
-    largest = MixedNormRegressor().fit(X, y, tasks=tasks).penalty_strength_ * 10
-    errors = np.zeros(len(SHARES))
-    for fit_rows, check_rows in KFold(5, shuffle=True, random_state=0).split(X):
-        model = MixedNormRegressor(warm_start=True, tol=1e-4)
-        for number, share in enumerate(SHARES):
-            model.set_params(penalty_strength=share * largest)
-            model.fit(X[fit_rows], y[fit_rows], tasks=tasks[fit_rows])
-            errors[number] += np.sum((y[check_rows] - model.predict(X[check_rows], tasks=tasks[check_rows])) ** 2)
-    best = MixedNormRegressor(penalty_strength=SHARES[np.argmin(errors)] * largest)
-    return best.fit(X, y, tasks=tasks)
+def _together(train: Rows) -> MixedNormRegressorCV:
+    """The l1,2 fit, with the largest penalty within a standard error of the smallest cross-validated error."""
+    model = MixedNormRegressorCV(n_penalties=30, penalty_ratio=0.01, rule="one_se", random_state=0)
+    return model.fit(train.X, train.y, tasks=train.tasks)
 
 
 def _apart(method: Any, train: Rows) -> tuple[FloatArray, FloatArray]:
