@@ -1,0 +1,367 @@
+"""Stability selection: keep the features that are selected again and again on halves of the data.
+
+The data are cut B times into two complementary halves, within each task (and class); the estimator is fitted to all 2B
+halves, and feature i is kept where its selection frequency
+
+    f_i = (1 / 2B) sum over halves of 1{feature i has a non-zero coefficient in any task}
+
+is at least a threshold (Meinshausen and Buehlmann 2010, JRSS B 72, definition 2; in complementary pairs: Shah and
+Samworth 2013, JRSS B 75, section 2). What is known of the number of wrongly kept features is in
+`bayesmtfs.selection.error_bounds`. Differently from the papers, halves are balanced within tasks and classes, and a
+half has one row more than the other where a count is odd.
+"""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone, is_classifier
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
+
+from bayesmtfs.estimators.folds import row_folds, take
+from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
+from bayesmtfs.estimators.path import PathSettings, training_data
+from bayesmtfs.progress import ProgressBar
+from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
+from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
+from bayesmtfs.standardization import standardize
+from bayesmtfs.tasks import TaskData
+
+DEFAULT_THRESHOLD = 0.75
+PATH_STEP = 0.93  # ratio of neighbouring penalties while features enter
+SMALLEST_PENALTY = 1e-3  # of the largest one: where the path ends
+MOST_DRAWS = 100  # of a pair, until both halves hold every task and class
+
+
+class Plan(NamedTuple):
+    """How much is selected per half, and what is kept."""
+
+    threshold: float
+    n_features: int | None  # the first so many features of the path; None: the estimator's own selection
+
+
+class _Half(NamedTuple):
+    """What one half selects."""
+
+    selected: BoolArray  # (m, p)
+    converged: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stability:
+    """Selection frequencies and what follows from them.
+
+    Attributes
+    ----------
+    selection_frequency : (p,) share of the halves that select each feature, in any task
+    task_frequency : (n_tasks, p) share of the halves in which each coefficient is non-zero
+    n_selected : (2 * n_pairs,) features selected by each half; halves 2k and 2k + 1 are a pair
+    threshold : features of at least this frequency are kept
+    n_features : most features a half could select, or None where that was left to the estimator
+    feature_names : (p,)
+    tasks : (n_tasks,) labels
+    """
+
+    selection_frequency: FloatArray
+    task_frequency: FloatArray
+    n_selected: IntArray
+    threshold: float
+    n_features: int | None
+    feature_names: NDArray[np.str_]
+    tasks: NDArray[Any]
+
+    @property
+    def n_pairs(self) -> int:
+        """Pairs of complementary halves."""
+        return len(self.n_selected) // 2
+
+    @property
+    def average_selected(self) -> float:
+        """q, the average number of features that a half selects."""
+        return float(self.n_selected.mean())
+
+    @property
+    def selected(self) -> NDArray[np.str_]:
+        """Names of the features that are kept, the most frequent first."""
+        kept = self.get_support(indices=True)
+        order = np.argsort(-self.selection_frequency[kept], kind="stable")
+        return self.feature_names[kept[order]]
+
+    def get_support(self, indices: bool = False, threshold: float | None = None) -> Any:
+        """Features whose frequency is at least the threshold.
+
+        Parameters
+        ----------
+        indices : return the numbers of the features instead of a mask
+        threshold : another threshold, in (1/2, 1]
+        """
+        level = self.threshold if threshold is None else check_threshold(threshold)
+        # frequencies are multiples of 1 / (2 n_pairs): a sum of rounding errors must not decide
+        kept = self.selection_frequency >= level - 1e-9
+        return np.flatnonzero(kept) if indices else kept
+
+    def error_bounds(self, threshold: float | None = None) -> ErrorBounds:
+        """Bounds on the expected number of wrongly kept features; `summary` says what each is about.
+
+        q is the limit ``n_features`` where there was one, and else the average over the halves.
+
+        Parameters
+        ----------
+        threshold : another threshold, in (1/2, 1]
+        """
+        level = self.threshold if threshold is None else check_threshold(threshold)
+        return error_bounds(self._q, len(self.selection_frequency), level, self.n_pairs)
+
+    @property
+    def _q(self) -> float:
+        return self.average_selected if self.n_features is None else float(self.n_features)
+
+    def summary(self) -> str:
+        """What was kept, and what is known of its errors, in words."""
+        p, bounds = len(self.selection_frequency), self.error_bounds()
+        names, q = self.selected.tolist(), self._q
+        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        lines = [
+            f"{len(names)} of {p} features are selected by at least {self.threshold:.0%} of {2 * self.n_pairs} halves"
+            + (f": {shown}." if names else "."),
+            f"A half selects {self.average_selected:.1f} features on average"
+            + ("." if self.n_features is None else f", and {self.n_features} at most."),
+            f"Expected number of noise features among the kept: at most {bounds.meinshausen_buehlmann:.3g}, if all of "
+            "them are equally likely to be selected and selection beats guessing (Meinshausen and Buehlmann 2010).",
+            f"Expected number of kept features that a half selects with a probability of {q / p:.3g} or less: at most "
+            f"{bounds.worst_case:.3g}, without assumptions (Shah and Samworth 2013, theorem 1).",
+        ]
+        if np.isfinite(bounds.unimodal):
+            lines.append(
+                f"The same: at most {bounds.unimodal:.3g}, if the frequencies with which both halves of a pair select "
+                "such a feature are unimodal (theorem 2)."
+            )
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"Stability({int(self.get_support().sum())} of {len(self.selection_frequency)} features kept at threshold "
+            f"{self.threshold:g}; {self.n_pairs} pairs, {self.average_selected:.1f} features per half)"
+        )
+
+
+def stability(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    tasks: Any = None,
+    *,
+    sample_weight: Any = None,
+    n_pairs: int = 50,
+    threshold: float | None = None,
+    expected_false: float | None = None,
+    n_features: int | None = None,
+    n_jobs: int | None = None,
+    random_state: Any = None,
+    progress: bool | None = None,
+) -> Stability:
+    """Select features by how often halves of the data select them.
+
+    Pass ``expected_false`` to say how many wrong features are acceptable: the first bound of
+    `bayesmtfs.selection.error_bounds` then gives ``n_features`` from the threshold, or the threshold from
+    ``n_features``.
+
+    Parameters
+    ----------
+    estimator : an estimator of this package, which is not changed
+        Its penalty decides what a half selects, unless ``n_features`` is set.
+    X, y, tasks, sample_weight : as in the estimator's ``fit``
+    n_pairs : pairs of complementary halves, 50 to 100 are usual
+    threshold : float in (1/2, 1]
+        Smallest frequency of a kept feature; None: 0.75, or what ``expected_false`` asks for.
+    expected_false : largest acceptable expected number of wrong features
+    n_features : features per half
+        The first so many that enter as the penalty falls, whatever the estimator's own penalty is. Features that enter
+        together are ordered by the length of their coefficients. Not for feature groups.
+    n_jobs : halves fitted at the same time, as in joblib; the result is the same to the last bit
+    random_state : int, RandomState or None
+    progress : bool or None
+        Progress bar: always, never, or (None) for long work on a terminal.
+
+    Returns
+    -------
+    Stability
+
+    Examples
+    --------
+    >>> from bayesmtfs import MixedNormRegressor, simulate_tasks
+    >>> from bayesmtfs.selection import stability
+    >>> sim = simulate_tasks(n_tasks=3, n_features=30, n_relevant=3, n_samples=40, random_state=0)
+    >>> found = stability(MixedNormRegressor(), sim.X, sim.y, sim.tasks, expected_false=1, n_pairs=10, random_state=0)
+    >>> bool((found.get_support() == sim.support).all()), found.n_features
+    (True, 3)
+    """
+    model = clone(estimator)
+    data = training_data(model, X, y, tasks, sample_weight)
+    plan = _plan(data.n_features, threshold, expected_false, n_features)
+    if plan.n_features is not None:
+        _check_can_count(model, data)
+    _check_n_pairs(n_pairs)
+    halves = _draw_halves(data, n_pairs, is_classifier(model), check_random_state(random_state))
+    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, plan.n_features) for half in halves)
+    found = []
+    with ProgressBar("stability selection", progress) as bar:
+        for result in results:
+            found.append(result)
+            bar.update(len(found) / len(halves), f"{len(found)} of {len(halves)} halves")
+    _warn_of_halves(found, plan.n_features)
+    selected = np.stack([half.selected for half in found])
+    return Stability(
+        selection_frequency=selected.any(axis=1).mean(axis=0),
+        task_frequency=selected.mean(axis=0),
+        n_selected=selected.any(axis=1).sum(axis=1),
+        threshold=plan.threshold,
+        n_features=plan.n_features,
+        feature_names=data.feature_names,
+        tasks=data.task_names,
+    )
+
+
+# ---------------------------------------------------------------------- what is wanted
+
+
+def _plan(p: int, threshold: float | None, expected_false: float | None, n_features: int | None) -> Plan:
+    """Complete threshold, number of features and number of errors by the first bound."""
+    if threshold is not None:
+        check_threshold(threshold)
+    if n_features is not None and not 1 <= n_features <= p:
+        raise ValueError(f"n_features is {n_features}; pass a whole number between 1 and {p}, the number of features")
+    if expected_false is None:
+        return Plan(DEFAULT_THRESHOLD if threshold is None else threshold, n_features)
+    if not expected_false > 0:
+        raise ValueError(f"expected_false is {expected_false}; pass a positive number, such as 1")
+    if n_features is None:
+        threshold = DEFAULT_THRESHOLD if threshold is None else threshold
+        n_features = largest_number(expected_false, p, threshold)
+        if n_features < 1:
+            raise ValueError(
+                f"expected_false is {expected_false}, too small for {p} features at threshold {threshold}: no half "
+                f"could select even one; pass at least {1 / ((2 * threshold - 1) * p):.3g}, or raise threshold"
+            )
+        return Plan(threshold, n_features)
+    if threshold is not None:
+        raise ValueError("threshold, expected_false and n_features were passed; pass two, they determine the third")
+    threshold = smallest_threshold(expected_false, p, n_features)
+    if threshold > 1:
+        raise ValueError(
+            f"expected_false is {expected_false} but n_features is {n_features} of {p}, for which no threshold is "
+            f"enough; pass n_features of at most {largest_number(expected_false, p, 1.0)}, or raise expected_false"
+        )
+    return Plan(threshold, n_features)
+
+
+def check_threshold(threshold: float) -> float:
+    """Refuse a threshold outside (1/2, 1]."""
+    if not 0.5 < threshold <= 1:
+        raise ValueError(f"threshold is {threshold}; pass a number above 0.5 and up to 1, such as 0.75")
+    return threshold
+
+
+def _check_n_pairs(n_pairs: int) -> None:
+    if n_pairs < 1:
+        raise ValueError(f"n_pairs is {n_pairs}; pass a whole number of at least 1, 50 is usual")
+
+
+def _check_can_count(model: Any, data: TaskData) -> None:
+    """Refuse what has no path on which features enter one by one."""
+    way_out = "leave n_features and expected_false out, and choose the penalty of the estimator"
+    if not isinstance(model, MixedNormEstimator):
+        raise ValueError(f"n_features needs a penalty path, which {type(model).__name__} does not have; {way_out}")
+    if model.shared_mean:
+        raise ValueError(f"n_features was set but shared_mean=True selects no features; {way_out}")
+    if data.groups is not None:
+        raise ValueError(f"n_features counts single features but X has groups or categorical columns; {way_out}")
+
+
+# ---------------------------------------------------------------------- halves
+
+
+def _draw_halves(data: TaskData, n_pairs: int, by_class: bool, rng: np.random.RandomState) -> list[BoolArray]:
+    """(N,) masks of the halves, complementary pairs one after the other."""
+    halves = []
+    for _ in range(n_pairs):
+        for _ in range(MOST_DRAWS):
+            first = row_folds(data, 2, by_class=by_class, random_state=int(rng.randint(2**31))) == 0
+            poor = _tasks_not_in_both(data, first, by_class)
+            if len(poor) == 0:
+                break
+        else:
+            wanted = "two rows of each class" if by_class else "two rows"
+            raise ValueError(
+                f"task {data.task_names.tolist()[poor[0]]!r} cannot be cut into two halves: every task needs at least "
+                f"{wanted}; drop the task or collect more rows"
+            )
+        halves += [first, ~first]
+    return halves
+
+
+def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntArray:
+    """Numbers of the tasks (with classes: of those with a class) that one of the halves does not hold."""
+    part = 2 * data.task + (data.y > 0) if by_class else data.task
+    counts = [np.bincount(part[half], minlength=int(part.max()) + 1) for half in (first, ~first)]
+    lacking = np.flatnonzero(np.minimum(*counts) == 0)
+    return np.unique(lacking // 2) if by_class else lacking
+
+
+# ---------------------------------------------------------------------- one half
+
+
+def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> _Half:
+    """Fit one half and see which coefficients are not zero."""
+    own = clone(model)
+    if "progress" in own.get_params():
+        own.set_params(progress=False)
+    subset = take(data, half).data
+    # One thread per half: the same sums, and so the same bits, for every number of jobs
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and warned of once
+        warnings.simplefilter("ignore", DataWarning)  # what is constant in a half alone is of no interest
+        if n_features is not None:
+            return _first_features(own, subset, n_features)
+        own.fit(subset)
+    return _Half(own.coef_ != 0, bool(own.converged_))
+
+
+def _first_features(model: MixedNormEstimator, data: TaskData, n_features: int) -> _Half:
+    """Follow the path from its largest penalty until enough features have entered."""
+    settings = PathSettings.of(model, model.norm_q, None)
+    largest = settings.problem(standardize(data).data if model.standardize else data).largest_penalty
+    model.set_params(warm_start=True, refit=False)
+    entered: list[int] = []
+    strength, converged = PATH_STEP * largest, True
+    selected = np.zeros((data.n_tasks, data.n_features), dtype=bool)
+    while strength > SMALLEST_PENALTY * largest and len(entered) < n_features:
+        model.set_params(penalty_strength=strength).fit(data)
+        size = np.linalg.norm(model.coef_, axis=0)
+        entered += [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > 0 and i not in entered]
+        converged = converged and bool(model.converged_)
+        selected = model.coef_ != 0
+        strength *= PATH_STEP
+    first = entered[:n_features]
+    inside = np.zeros_like(selected)
+    # a feature that has entered counts, even where it left again before the last one came
+    inside[:, first] = selected[:, first] | ~selected[:, first].any(axis=0)
+    return _Half(inside, converged)
+
+
+def _warn_of_halves(found: list[_Half], n_features: int | None) -> None:
+    unsolved = sum(not half.converged for half in found)
+    if unsolved:
+        warnings.warn(
+            f"{unsolved} of {len(found)} halves were not solved to tolerance; raise the estimator's max_iter or tol",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    if n_features is None and not any(half.selected.any() for half in found):
+        warnings.warn("no half selects any feature; lower penalty_strength", SelectionWarning, stacklevel=3)
