@@ -20,7 +20,9 @@ from bayesmtfs.designs import Design, row_span
 from bayesmtfs.frames import Encoding, as_narwhals, column_values, is_frame, take_columns
 from bayesmtfs.inputs import (
     Table,
+    as_labels,
     check_target_finite,
+    missing_entries,
     read_design,
     read_groups,
     read_labels,
@@ -75,8 +77,6 @@ class TaskData:
     present: BoolArray | None = None
     shared_design: bool = False
     encoding: Encoding | None = field(default=None)
-
-    # ------------------------------------------------------------------ constructors
 
     @classmethod
     def from_long(
@@ -172,10 +172,9 @@ class TaskData:
         n_tasks = target.shape[1]
         names = _wide_names(task_names, n_tasks)
         weight = read_weights(sample_weight, target.shape)
-        observed = np.ones(target.shape, dtype=bool)
         if target.dtype.kind == "f":
             check_target_finite(target, "Y", missing_allowed=True)
-            observed = ~np.isnan(target)
+        observed = ~missing_entries(target)
         _check_no_empty_task(observed.any(axis=0), names, NO_TARGET)
         if weight is not None:
             observed &= weight > 0
@@ -209,8 +208,7 @@ class TaskData:
         if not pairs:
             raise ValueError("from_list got no pairs; pass one (X, y) per task")
         names = list(range(len(pairs))) if task_names is None else list(task_names)
-        if len(names) != len(pairs):
-            raise ValueError(f"task_names has {len(names)} entries for {len(pairs)} tasks; pass one name per task")
+        _check_names(names, len(pairs))
         tables = [read_design(X) for X, _ in pairs]
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
@@ -223,7 +221,7 @@ class TaskData:
         return replace(data, present=~aligned.missing[starts][order].T)
 
     @classmethod
-    def from_frame(cls, df: Any, target: str | Sequence[str], task: str | None = None) -> Self:
+    def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
         """Columns of a data frame: a target, a task and features (all other columns).
 
         Categorical columns are expanded and selected as one group. A column that is null throughout a task is a
@@ -232,13 +230,14 @@ class TaskData:
         """
         if not is_frame(df):
             raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
-        targets = [target] if isinstance(target, str) else list(target)
+        several = isinstance(target, list | tuple)
+        targets = list(target) if several else [target]
         columns = list(as_narwhals(df).columns)
         for name in [*targets, *([] if task is None else [task])]:
             if name not in columns:
                 raise ValueError(f"df has no column {name!r}; its columns are {columns}")
         features = take_columns(df, [name for name in columns if name not in targets and name != task])
-        if not isinstance(target, str):
+        if several:
             if task is not None:
                 raise ValueError("from_frame got several targets and a task column; pass one or the other")
             return cls.from_wide(features, take_columns(df, targets))
@@ -247,8 +246,6 @@ class TaskData:
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
         return replace(cls.from_table(filled, column_values(df, target), labels), present=present)
-
-    # ------------------------------------------------------------------ sizes and names
 
     @property
     def n_tasks(self) -> int:
@@ -280,8 +277,6 @@ class TaskData:
         """Whether all tasks were observed at all rows of a shared design."""
         return self.shared_design and self.n_observations == self.design.shape[0] * self.n_tasks
 
-    # ------------------------------------------------------------------ the long view
-
     @cached_property
     def task(self) -> IntArray:
         """(N,) Index of the task of each observation."""
@@ -305,8 +300,6 @@ class TaskData:
     def spans(self) -> list[tuple[int, int]]:
         """First and last-plus-one observation of each task."""
         return list(zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True))
-
-    # ------------------------------------------------------------------ weights and linear algebra
 
     def loss_weights(self, scale: LossScale) -> FloatArray:
         """(N,) Factor of each observation's loss: its weight, over the task's total for ``"mean"``."""
@@ -340,8 +333,6 @@ class TaskData:
         matrix = np.zeros((self.design.shape[0], self.n_tasks))
         matrix[self.rows, self.task] = values
         return matrix
-
-    # ------------------------------------------------------------------ new data from old
 
     def with_target(self, y: NDArray[Any]) -> Self:
         """Return the same observations with another target of the same length."""
@@ -383,15 +374,25 @@ def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
         )
     if target.dtype.kind == "f":
         check_target_finite(target)
+    elif missing_entries(target).any():
+        row = int(np.argmax(missing_entries(target)))
+        raise ValueError(f"y has no label in row {row}; drop the rows without one")
     return target
 
 
 def _wide_names(task_names: Sequence[Any] | None, n_tasks: int) -> NDArray[Any]:
     if task_names is None:
         return np.arange(n_tasks)
-    if len(task_names) != n_tasks:
-        raise ValueError(f"task_names has {len(task_names)} entries but Y has {n_tasks} columns; pass one per column")
-    return np.asarray(task_names)
+    _check_names(task_names, n_tasks)
+    return as_labels(task_names)
+
+
+def _check_names(names: Sequence[Any], n_tasks: int) -> None:
+    if len(names) != n_tasks:
+        raise ValueError(f"task_names has {len(names)} entries for {n_tasks} tasks; pass one name per task")
+    repeated = [name for place, name in enumerate(names) if name in list(names)[:place]]
+    if repeated:
+        raise ValueError(f"task_names has {repeated[0]!r} twice; give every task a name of its own")
 
 
 def _check_no_empty_task(filled: BoolArray, names: NDArray[Any], reason: str) -> None:

@@ -9,6 +9,7 @@ import warnings
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
@@ -104,6 +105,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
                 )
             rest = [name for name in names if name != self.task_column]
             return take_columns(X, rest), column_values(X, self.task_column)
+        if sp.issparse(X):
+            raise ValueError("task_column does not go with a sparse X; pass the labels as tasks, or a data frame")
         array = np.asarray(X)
         if not isinstance(self.task_column, int | np.integer) or array.ndim != 2:
             raise ValueError(
@@ -291,7 +294,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             "columns": columns,
             "n_features_in": self.n_features_in_,
             "feature_names_in": getattr(self, "feature_names_in_", None),
-            "fitted": {name: getattr(self, name) for name in self._saved_attributes},
+            "fitted": {name: getattr(self, name) for name in self._saved_attributes if hasattr(self, name)},
         }
         header = {**stored.header, "estimator": estimator}
         persistence.write(path, ESTIMATOR_KIND, header, stored.arrays, stored.tree, dims=RESULT_AXES)

@@ -26,7 +26,13 @@ class MixedNormEstimator(MultiTaskEstimator):
     """An l1,q penalised fit of any loss."""
 
     _losses: ClassVar[tuple[str, ...]]
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("penalty_strength_", "objective_", "dual_gap_")
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        "penalty_strength_",
+        "objective_",
+        "dual_gap_",
+        "mean_strength_",
+        "mean_coef_",
+    )
 
     def __init__(
         self,
@@ -102,7 +108,7 @@ class MixedNormEstimator(MultiTaskEstimator):
         problem = self._problem(scaled)
         solution = self._solve(problem, self._start(scales, data))
         _warn_if_not_converged(solution, self.tol)
-        final = refit_selected(problem, solution) if self.refit else solution
+        final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         strength = problem.penalty.strength
         self._store(data, final, scales, tol=self.tol, penalty_strength=strength)
         self.penalty_strength_ = strength

@@ -72,6 +72,8 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
         Objective at the solution, and a bound on how far it can be above the minimum.
     converged_ : bool
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
+    mean_coef_, mean_strength_ : with ``shared_mean``
+        The mean w_0 (in standardised units with ``standardize``) and its ridge.
     n_iter_ : int
     result_ : FitResult
 
@@ -162,6 +164,8 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
         Objective at the solution, and a bound on how far it can be above the minimum.
     converged_ : bool
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
+    mean_coef_, mean_strength_ : with ``shared_mean``
+        The mean w_0 (in standardised units with ``standardize``) and its ridge.
     n_iter_ : int
     result_ : FitResult
 

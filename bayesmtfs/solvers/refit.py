@@ -17,13 +17,14 @@ from bayesmtfs.solvers.problem import Problem
 KEPT_PENALTY = 1e-3  # of the strength, where the loss alone may have no minimum
 
 
-def refit_selected(problem: Problem, solution: Solution) -> Solution:
+def refit_selected(problem: Problem, solution: Solution, *, tol: float = 1e-6, max_iter: int = 10_000) -> Solution:
     """Refit the non-zero entries of a solution.
 
     Parameters
     ----------
     problem : the penalised problem
     solution : its solution, whose zeros stay zero
+    tol, max_iter : as in `automatic.solve`, where the refit needs a solver
 
     Returns
     -------
@@ -34,7 +35,7 @@ def refit_selected(problem: Problem, solution: Solution) -> Solution:
         return solution
     if problem.likelihood.loss == "squared":
         return _least_squares(problem, selected, solution)
-    return _loosened(problem, selected, solution)
+    return _loosened(problem, selected, solution, tol, max_iter)
 
 
 def _least_squares(problem: Problem, selected: BoolArray, solution: Solution) -> Solution:
@@ -52,7 +53,7 @@ def _least_squares(problem: Problem, selected: BoolArray, solution: Solution) ->
     return solution._replace(W=W, intercept=intercept)
 
 
-def _loosened(problem: Problem, selected: BoolArray, solution: Solution) -> Solution:
+def _loosened(problem: Problem, selected: BoolArray, solution: Solution, tol: float, max_iter: int) -> Solution:
     """The same problem on the selected entries only, with little of its penalty."""
     rows = selected.any(axis=1)
     data = problem.data
@@ -61,7 +62,7 @@ def _loosened(problem: Problem, selected: BoolArray, solution: Solution) -> Solu
         data, design=data.design[:, rows], groups=groups, present=selected[rows], names=None, encoding=None
     )
     loose = replace(problem, data=smaller).with_strength(KEPT_PENALTY * problem.penalty.strength)
-    found = automatic.solve(loose, solution._replace(W=solution.W[rows]))
+    found = automatic.solve(loose, solution._replace(W=solution.W[rows]), tol=tol, max_iter=max_iter)
     W = np.zeros(selected.shape)
     W[rows] = found.W
-    return solution._replace(W=W, intercept=found.intercept)
+    return solution._replace(W=W, intercept=found.intercept, converged=solution.converged and found.converged)

@@ -28,7 +28,7 @@ from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, IntArray, Solution
 from bayesmtfs.solvers.problem import ROUNDING, Problem
-from bayesmtfs.solvers.shared_design_columns import Columns, SharedDesign, inverse
+from bayesmtfs.solvers.shared_design_columns import Columns, SharedDesign
 from bayesmtfs.solvers.shared_design_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
 
 FIRST_ROWS = 100  # smallest size of the first working set
@@ -68,7 +68,6 @@ class WorkingSet(NamedTuple):
     features: IntArray  # (k,)
     columns: Columns  # of length 1
     Q: FloatArray | None  # (k, k) their Gram matrix, unless there are too many of them
-    target: FloatArray  # (k, m) their correlations with Y
     W: FloatArray  # (k, m) coefficients on columns of length 1
 
     @property
@@ -189,7 +188,7 @@ class _Search:
         if working is None:
             none = np.empty(0, dtype=np.int64)
             empty = np.zeros((0, self.problem.data.n_tasks))
-            working = WorkingSet(none, self.design.columns(none), np.zeros((0, 0)), empty, empty)
+            working = WorkingSet(none, self.design.columns(none), np.zeros((0, 0)), empty)
         self.working = working._replace(W=np.zeros_like(working.W))
         if start is not None:
             support = np.flatnonzero(start.W.any(axis=1))
@@ -202,8 +201,8 @@ class _Search:
         working, design = self.working, self.design
         active = working.active
         W, columns = working.W[active], working.columns.take(active)
-        residual = design.Y - columns.predict(W)
-        scores = self._dual_norms(residual) / self.strength
+        self.residual = residual = design.Y - columns.predict(W)
+        scores = np.where(design.is_null, 0.0, self._dual_norms(residual) / self.strength)
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))
         objective = square / 2 + self._penalty(active).value(W)
@@ -265,15 +264,19 @@ class _Search:
         return True
 
     def _keep(self, rows: IntArray) -> None:
-        features, columns, Q, target, W = self.working
+        features, columns, Q, W = self.working
         if len(rows) < len(features):
             kept_Q = None if Q is None else Q[np.ix_(rows, rows)]
-            self.working = WorkingSet(features[rows], columns.take(rows), kept_Q, target[rows], W[rows])
+            self.working = WorkingSet(features[rows], columns.take(rows), kept_Q, W[rows])
 
     def _add(self, features: IntArray) -> None:
         """Add columns, with coefficients of zero."""
         old = self.working
         fresh = self.design.columns(features)
+        usable = fresh.length > 0
+        if not usable.all():
+            self.design.is_null[features[~usable]] = True
+            features, fresh = features[usable], fresh.take(np.flatnonzero(usable))
         k, n_fresh = len(old.features), len(features)
         Q = None
         if k + n_fresh <= self._largest_gram():
@@ -282,10 +285,9 @@ class _Search:
             Q[k:, :k] = fresh.gram(old.columns)
             Q[:k, k:] = Q[k:, :k].T
             Q[k:, k:] = fresh.gram(fresh)
-        target = np.concatenate([old.target, fresh.correlations(self.design.Y)])
         W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
         columns = old.columns.join(fresh) if k > 0 else fresh
-        self.working = WorkingSet(np.append(old.features, features), columns, Q, target, W)
+        self.working = WorkingSet(np.append(old.features, features), columns, Q, W)
 
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
@@ -300,7 +302,9 @@ class _Search:
         working = self.working
         gram = ColumnGram(working.columns) if working.Q is None else StoredGram(working.Q)
         penalty = self._penalty(np.arange(len(working.features)))
-        rows = RowProblem(gram, self.design.Y, working.target, penalty, self.null_objective)
+        # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
+        target = working.columns.correlations(self.residual) + gram.times(working.W)
+        rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         look = 2.0 * self.design.X.size * self.problem.data.n_tasks
         W, n_iter = minimise(rows, working.W, Goal(gap, rough_gap, look, max_iter))
         self.working = working._replace(W=W)
@@ -309,8 +313,7 @@ class _Search:
     def _penalty(self, rows: IntArray) -> MixedNorm | SparseGroup:
         """Penalty of some rows of the working set, for columns of length 1."""
         features, length = self.working.features[rows], self.working.columns.length[rows]
-        weights = np.where(length > 0, self.strengths[features] * inverse(length), 1.0)
-        return replace(_sub_penalty(self.penalty, features), strength=1.0, weights=weights)
+        return replace(_sub_penalty(self.penalty, features), strength=1.0, weights=self.strengths[features] / length)
 
     def solution(
         self, best: Certificate, tol: float, n_iter: int, trace: list[float], interrupted: bool
@@ -319,7 +322,7 @@ class _Search:
         self.state.working = self.working
         data, unit, working = self.problem.data, self.design.unit, best.working
         active = working.active
-        rows = working.W[active] * inverse(working.columns.length[active])[:, None]
+        rows = working.W[active] / working.columns.length[active][:, None]
         W = np.zeros((data.n_features, data.n_tasks))
         W[working.features[active]] = rows
         return Solution(

@@ -16,6 +16,8 @@ from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.problem import Problem
 
 CHUNK = 4_000_000  # numbers that are converted at a time where X is float32
+CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
+DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
 
 class SharedDesign:
@@ -25,6 +27,7 @@ class SharedDesign:
     ----------
     unit : mean factor of a row's loss
     Y : (m, n) weighted and centred targets
+    is_null : (p,) columns that were found to be zeros, or constant where there is an intercept
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -41,6 +44,7 @@ class SharedDesign:
             self.y_mean = Y @ self.share
             Y = Y - self.y_mean[:, None]
         self.Y: FloatArray = Y if self.root is None else Y * self.root
+        self.is_null = np.zeros(self.X.shape[1], dtype=bool)
         self._lengths: FloatArray | None = None
 
     @property
@@ -97,9 +101,10 @@ class DenseColumns:
             Z -= self.mean[:, None]
         if design.root is not None:
             Z *= design.root
-        self.length = np.sqrt(np.einsum("in,in->i", Z, Z))
-        Z *= inverse(self.length)[:, None]
         self.Z: FloatArray = Z
+        self.length = np.sqrt(np.einsum("in,in->i", Z, Z))
+        self.length[self.length <= CONSTANT * np.sqrt(self.n_rows) * np.abs(self.mean)] = 0.0
+        Z *= inverse(self.length)[:, None]
 
     @property
     def n_rows(self) -> int:
@@ -143,6 +148,11 @@ class SparseColumns:
         A = sp.csc_matrix(A.multiply(self.root[:, None]))
         square = np.asarray(A.multiply(A).sum(axis=0)).ravel() - n * self.mean**2
         self.length = np.sqrt(np.maximum(square, 0.0))
+        size = np.sqrt(n) * np.abs(self.mean)
+        for j in np.flatnonzero((self.length <= DOUBTFUL * size) & (size > 0)):
+            centred = A[:, [j]].toarray()[:, 0] - self.root * self.mean[j]
+            self.length[j] = np.linalg.norm(centred)
+        self.length[self.length <= CONSTANT * size] = 0.0
         scale = inverse(self.length)
         self.A: Any = sp.csc_matrix(A.multiply(scale))
         self.centre = self.mean * scale

@@ -53,7 +53,7 @@ def sweep_rows(
     Parameters
     ----------
     gram : (b, b) array
-        Inner products of the block's columns, 1 or 0 (a column of zeros) on the diagonal.
+        Inner products of the block's columns, which have length 1.
     correlation : (b, m) array
         Inner products of the columns with the residuals; kept up to date, in place.
     W : (b, m) array
@@ -75,8 +75,6 @@ def sweep_rows(
     work = np.empty((WORK_ROWS, n_tasks))
     total = 0.0
     for i in range(n_rows):
-        if gram[i, i] == 0.0:
-            continue
         for t in range(n_tasks):
             row[t] = W[i, t] + correlation[i, t]
         if entry_thresholds[i] > 0.0:

@@ -170,7 +170,9 @@ class _Search:
             W = start.solution.W
             U = np.vstack([W, start.solution.intercept]) if self.original.fit_intercept else W
             zero = np.zeros(self.problem.data.n_tasks)
-            self.deviations = Solution(U - mean[:, None], zero, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+            V = U - mean[:, None]
+            V = V if self.problem.data.present is None else np.where(self.problem.data.present, V, 0.0)
+            self.deviations = Solution(V, zero, np.nan, np.nan, np.nan, False, 0, np.empty(0))
         self.best_point = self.factor @ mean
         try:
             self.evaluate(self.best_point, None)
@@ -218,6 +220,8 @@ class _Search:
         gap = max(value - self._dual(eta), 0.0)
         last = slice(None, -1) if self.original.fit_intercept else slice(None)
         U = V + mean[:, None]
+        if problem.data.present is not None:
+            U = np.where(problem.data.present, U, 0.0)
         solution = Solution(
             W=U[last],
             intercept=U[-1] if self.original.fit_intercept else np.zeros(problem.data.n_tasks),

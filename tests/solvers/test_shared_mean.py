@@ -2,10 +2,11 @@
 
 import cvxpy as cp
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from bayesmtfs import MixedNormClassifier, MixedNormRegressor, simulate_tasks
+from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, simulate_tasks
 
 ESTIMATORS = {"squared": MixedNormRegressor, "logistic": MixedNormClassifier}
 
@@ -125,3 +126,12 @@ def test_settings_that_do_not_go_together():
     ):
         with pytest.raises(ValueError, match=message):
             MixedNormRegressor(shared_mean=True, **options).fit(sim.X, sim.y, tasks=sim.tasks)
+
+
+def test_a_feature_that_a_task_lacks_stays_zero_there():
+    rng = np.random.default_rng(2)
+    first = pd.DataFrame(rng.standard_normal((30, 2)), columns=["u", "v"])
+    second = pd.DataFrame(rng.standard_normal((30, 1)), columns=["u"])
+    data = TaskData.from_list([(first, first["v"] + first["u"]), (second, second["u"])])
+    model = MixedNormRegressor(shared_mean=True, penalty_strength=0.1).fit(data)
+    assert model.coef_[1, 1] == 0 and model.coef_[0, 1] > 0.3 and model.converged_
