@@ -77,10 +77,22 @@ class Problem:
         return max(self.null_objective, ROUNDING * at_zero)
 
     @cached_property
+    def null_dual(self) -> FloatArray:
+        """(N,) An optimal theta at W = 0 and its best intercept.
+
+        Of a loss with kinks many are; for the hinge that of the smaller class is at its end, and that of the larger
+        class is shrunk evenly to balance it.
+        """
+        eta = self.null_intercept[self.data.task]
+        return self.dual_candidate(np.zeros_like(eta) if self.likelihood.loss == "hinge" else eta)
+
+    @cached_property
     def largest_penalty(self) -> float:
-        """Smallest strength at which W = 0 is optimal, known as lambda_max."""
-        theta = self.dual_candidate(self.null_intercept[self.data.task])
-        return float(self.row_dual_norms(theta).max())
+        """Smallest strength at which W = 0 is optimal, known as lambda_max.
+
+        Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller.
+        """
+        return float(self.row_dual_norms(self.null_dual).max())
 
     def with_strength(self, strength: float) -> Self:
         """Return the same problem at another penalty strength, with all that is known of it."""
