@@ -14,6 +14,7 @@ solved up to a given duality gap of its own.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,7 +30,9 @@ MAX_ROUNDS = 400  # the caller goes on from wherever they ended
 GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
 CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their price when they serve one model only
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
-NEWTON_STEPS = (1.0, 0.5, 0.2)  # lengths tried
+CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
+GOLDEN = (5.0**0.5 - 1.0) / 2.0
+GOLDEN_STEPS = 20
 ROUNDING = 1e-26  # of the squares of a centred column, relative to those it had before
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
@@ -95,12 +98,17 @@ class QuadraticModel(ABC):
     def gradient(self) -> FloatArray:
         """(k, m) Gradient of the quadratic part."""
 
-    def newton(self, objective: float) -> bool:
-        """Take a Newton step if the model can and it lowers the objective; return whether it did."""
+    def newton_price(self) -> int:
+        """Rounds of sweeps that take as long as one Newton step; 0 where the model has none."""
+        return 0
+
+    def newton(self, gradient: FloatArray, objective: float) -> bool:
+        """Take a Newton step; return whether it lowered the objective as if the penalty were smooth."""
         return False
 
     def minimise(self, gap: float) -> int:
         """Lower the duality gap of the model to the given one; return the number of sweeps."""
+        pause, next_newton = 1, FEW_ROUNDS
         for round_number in range(1, MAX_ROUNDS + 1):
             self.sweep()
             gradient = self.gradient()
@@ -108,7 +116,11 @@ class QuadraticModel(ABC):
             penalty = self.rows.value(self.W, self.norms)
             if self.gap(gradient, change, penalty) <= gap:
                 break
-            if round_number < FEW_ROUNDS or not self.newton(change + penalty):
+            price = self.newton_price() if round_number >= next_newton else 0
+            if price > 0 and round_number >= max(next_newton, price):
+                pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
+                next_newton = round_number + (1 if pause == 1 else max(price, pause))
+            else:
                 self.extrapolate(change + penalty)
         return round_number * SWEEPS
 
@@ -180,26 +192,35 @@ class GramModel(QuadraticModel):
         W, gradient = self.state
         sweep_gram(self.Q, self.bounds, gradient, W, self.norms, *self.arguments, *self.iterates)
 
-    def newton(self, objective: float) -> bool:
-        """Take a Newton step on the rows that are not zero, if it lowers the objective."""
+    def newton_price(self) -> int:
+        """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
+        active = int(self.rows.sizes[self.norms > 0].sum())
+        return 1 + active**2 // (2 * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
+
+    def newton(self, gradient: FloatArray, objective: float) -> bool:
+        """Take a Newton step on the rows that are not zero; return whether it was a full one."""
         alive = self.norms > 0
         places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
-        if not 0 < len(places) <= NEWTON_LIMIT:
-            return False
         Q, W = self.Q[places], self.W[places]
         rows = self.rows.take(np.flatnonzero(alive))
-        direction = newton_direction(Q[:, :, places], self.gradient()[places], W, self.norms[alive], rows)
+        direction = newton_direction(Q[:, :, places], gradient[places], W, self.norms[alive], rows)
         if direction is None:
             return False
-        for step in NEWTON_STEPS:
+        change = np.einsum("jti,jt->ti", Q, direction)
+        slope = float(np.sum(gradient[places] * direction))
+        curvature = float(np.sum(change[:, places].T * direction))
+
+        def objective_at(step: float) -> float:
             moved = W + step * direction
-            moved[moved * W < 0] = 0.0
-            new_W = self.W.copy()
-            new_W[places] = moved
-            gradient = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
-            if self.try_state((new_W, gradient), objective):
-                return True
-        return False
+            return slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+
+        step = shortest_to_minimum(objective_at)
+        moved = W + step * direction
+        moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
+        new_W = self.W.copy()
+        new_W[places] = moved
+        by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
+        return self.try_state((new_W, by_task), objective) and step == 1.0
 
 
 class ColumnModel(QuadraticModel):
@@ -264,3 +285,22 @@ def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:
         return None
     solution = np.linalg.solve(products / trace + SINGULAR * np.eye(len(products)), np.ones(len(products)))
     return solution / solution.sum()
+
+
+def shortest_to_minimum(function: Callable[[float], float]) -> float:
+    """Return the minimum over [0, 1] of a convex function, by golden sections; exactly 1 where it falls up to there."""
+    low, high = 0.0, 1.0
+    if function(1.0) <= function(1.0 - 1e-3):
+        return 1.0
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(GOLDEN_STEPS):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right

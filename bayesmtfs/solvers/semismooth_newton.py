@@ -52,9 +52,14 @@ class Curvature(NamedTuple):
     direction: FloatArray  # (a, m)
 
 
+def is_euclidean(penalty: MixedNorm | SparseGroup) -> bool:
+    """Whether the penalty is the Euclidean norm of each row and nothing else."""
+    return isinstance(penalty, MixedNorm) and penalty.norm_q == 2
+
+
 def n_factors(penalty: MixedNorm | SparseGroup, n_tasks: int) -> int:
     """Return how many Cholesky factors a Newton step needs."""
-    return 1 if isinstance(penalty, MixedNorm) and penalty.norm_q == 2 else n_tasks
+    return 1 if is_euclidean(penalty) else n_tasks
 
 
 def curvature(penalty: MixedNorm | SparseGroup, rows: IntArray, W: FloatArray) -> Curvature:
@@ -68,7 +73,7 @@ def curvature(penalty: MixedNorm | SparseGroup, rows: IntArray, W: FloatArray) -
     rows : (a,) numbers of the rows
     W : (a, m) their coefficients
     """
-    strength = penalty.strength * (1.0 if penalty.weights is None else penalty.weights[rows])
+    strength = penalty.strengths(len(W)) if penalty.weights is None else penalty.strength * penalty.weights[rows]
     size = np.abs(W)
     peak = size.max(axis=1)
     unit = size / peak[:, None]
@@ -192,7 +197,7 @@ def proximal_point(
     n_steps : number of Newton steps
     """
     C, gamma = W.copy(), correlation.copy()  # gamma is B - Q C
-    point = penalty.prox(W + sigma * gamma, sigma)
+    point = _prox(penalty, W + sigma * gamma, sigma)
     for n_steps in range(MAX_NEWTON):
         direction = point - C
         error = gram.times(direction)
@@ -209,7 +214,7 @@ def proximal_point(
         size = float(np.vdot(point, point))
         for halvings in range(MAX_HALVINGS):
             length = 0.5**halvings
-            point = penalty.prox(W + sigma * (gamma - length * change), sigma)
+            point = _prox(penalty, W + sigma * (gamma - length * change), sigma)
             rise = length * linear + length**2 / 2 * square + (float(np.vdot(point, point)) - size) / (2 * sigma)
             if rise <= SUFFICIENT * length * slope:
                 break
@@ -218,3 +223,14 @@ def proximal_point(
         C += length * direction
         gamma -= length * change
     return point, MAX_NEWTON
+
+
+def _prox(penalty: MixedNorm | SparseGroup, rows: FloatArray, step: float) -> FloatArray:
+    """Proximal point of all rows; the Euclidean norm needs no compiled loop for it."""
+    if not is_euclidean(penalty):
+        return penalty.prox(rows, step)
+    thresholds = step * penalty.strengths(len(rows))
+    norms = np.sqrt(np.einsum("im,im->i", rows, rows))
+    kept = norms > thresholds
+    factors = np.where(kept, 1.0 - thresholds / np.where(kept, norms, 1.0), 0.0)
+    return factors[:, None] * rows

@@ -7,13 +7,12 @@ Rounds alternate between a working set of columns, on which the problem is solve
 at all columns, which certifies the result by a duality gap or brings new columns in (Massias, Gramfort and Salmon
 2018, *Celer*, ICML). What makes it fast:
 
-- The product of the residuals with all columns is most of the work, so that there are as few of them as can be: one
-  to begin with and one per round, and each working set is solved to the accuracy that is wanted in the end.
+- The product of X with the residuals is most of the work, so that there are as few of them as can be: one to begin
+  with and one per round. A working set is solved to the accuracy that is wanted in the end, unless that takes longer
+  than another look; and where the residuals hardly moved, most columns are certified without one (`Scores`).
 - The Gram matrix of the working set serves all tasks, and rows have isotropic curvature: an exact row update is one
-  proximal step, and a Newton step costs one Cholesky factor of the size of the support at q = 2.
-- Once all columns have been looked at, most of them need not be looked at again while the residual stays near:
-  ``||x_j'R|| <= s ||x_j'R_0|| + ||x_j|| ||R - s R_0||`` certifies them (sphere test; El Ghaoui, Viallon and Rabbani 2012).
-  Along a path, where `State` carries R_0 on, few full products remain.
+  proximal step, and at q = 2 a Newton step takes one Cholesky factor of the size of the support.
+- Along a path `State` carries columns, Gram matrix and scores on, so that few full products are left.
 
 X is never copied or centred: an intercept is fitted by centring the residuals and the columns in use.
 """
@@ -23,23 +22,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.priors.mixed_norm import MixedNorm, dual_exponent
+from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, IntArray, Solution
 from bayesmtfs.solvers.problem import ROUNDING, Problem
 from bayesmtfs.solvers.shared_design_columns import Columns, SharedDesign
 from bayesmtfs.solvers.shared_design_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
+from bayesmtfs.solvers.shared_design_scores import Scores, sub_penalty
 
 FIRST_ROWS = 100  # smallest size of the first working set
 MARGIN = 1.5  # columns brought in, per column that violates its bound
 KEPT_SCORE = 0.9  # columns below this score leave the working set with the next change
 INNER_SHARE = 0.3  # of the gap that is wanted: where a working set counts as solved
 ROUGH_SHARE = 0.1  # of the gap before a round: where a working set may be left that takes long to solve
-SPHERE_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
-LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
+MAX_REPEATS = 3  # rounds on the same columns, each ten times as accurate; then rounding is in the way
 LARGEST_GRAM = 6000  # columns
-MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
+GRAM_PER_TASK = 200  # columns per task, above which epochs without a Gram matrix are cheaper than the matrix
 
 
 def applies(problem: Problem) -> bool:
@@ -53,13 +52,6 @@ def applies(problem: Problem) -> bool:
         return False
     factors = problem.weight.reshape(data.n_tasks, -1)
     return bool(np.all(factors == factors[0]))
-
-
-class Reference(NamedTuple):
-    """Residuals at which all columns were looked at."""
-
-    residual: FloatArray  # (m, n)
-    norms: FloatArray  # (p,) dual norms of the correlations
 
 
 class WorkingSet(NamedTuple):
@@ -87,8 +79,12 @@ class State:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.design = SharedDesign(problem)
+        self.scores = Scores(self.design, problem.penalty)
         self.working: WorkingSet | None = None
-        self.reference: Reference | None = None
+
+    def largest_penalty(self) -> float:
+        """Smallest strength at which W = 0 is optimal; the look at all columns that it takes serves the next solve."""
+        return float(self.scores.exact(self.design.Y).max()) * self.design.unit
 
     def fits(self, problem: Problem) -> bool:
         """Whether the state belongs to a problem, up to its penalty strength."""
@@ -149,15 +145,11 @@ def solve(
     wanted = tol * search.scale
     with ProgressBar("working set", progress) as bar:
         try:
-            inner_gap, complete = INNER_SHARE * wanted, False
-            while best.gap > wanted and n_iter < max_iter and inner_gap > 1e-3 * wanted:
-                if search.extend(best.scores):
-                    complete = False
-                elif complete:
-                    inner_gap /= 10  # the working set lacks no column and was not solved well enough
-                else:
-                    complete = True
-                rough_gap = 0.0 if complete else ROUGH_SHARE * best.gap
+            n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
+            while best.gap > wanted and n_iter < max_iter and n_repeats <= MAX_REPEATS:
+                n_repeats = 0 if search.extend(best.scores) else n_repeats + 1
+                inner_gap = INNER_SHARE * wanted * 0.1 ** max(n_repeats - 1, 0)
+                rough_gap = ROUGH_SHARE * best.gap if n_repeats == 0 else 0.0
                 n_iter += search.minimise(inner_gap, rough_gap, max_iter - n_iter)
                 current = search.certify()
                 trace.append(current.objective)
@@ -201,47 +193,13 @@ class _Search:
         working, design = self.working, self.design
         active = working.active
         W, columns = working.W[active], working.columns.take(active)
-        self.residual = residual = design.Y - columns.predict(W)
-        scores = np.where(design.is_null, 0.0, self._dual_norms(residual) / self.strength)
+        self.residual = residual = design.centred(design.Y - columns.predict(W))
+        length = float(np.median(working.columns.length)) if len(working.features) > 0 else 0.0
+        scores = self.state.scores.bounds(residual, self.strength, length) / self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))
         objective = square / 2 + self._penalty(active).value(W)
         return Certificate(working, objective, max(objective - self.best_dual, 0.0), scores)
-
-    def _dual_norms(self, residual: FloatArray) -> FloatArray:
-        """(p,) Dual norms of the correlations; below the penalty strength they may be upper bounds."""
-        state = self.state
-        bounds = None if state.reference is None else self._sphere_bounds(residual, state.reference)
-        if bounds is not None:
-            unsure = np.flatnonzero(bounds >= self.strength)
-            if len(unsure) <= SPHERE_SHARE * len(bounds):
-                rows = self.design.correlations(residual, unsure)
-                bounds[unsure] = _sub_penalty(self.penalty, unsure).dual_norm(rows)
-                return bounds
-        norms = _all_dual_norms(self.penalty, self.design.correlations(residual))
-        state.reference = Reference(residual, norms)
-        return norms.copy()
-
-    def _sphere_bounds(self, residual: FloatArray, reference: Reference) -> FloatArray | None:
-        """(p,) Upper bounds of the dual norms from those at a reference; None where it is too far to be of use."""
-        old = reference.residual
-        square = float(np.vdot(old, old))
-        share = max(float(np.vdot(old, residual)) / square, 0.0) if square > 0 else 0.0
-        radius = _spectral_norm(residual - share * old) * self._dual_stretch()
-        if radius == 0.0:
-            return share * reference.norms
-        typical = self.working.columns.length / self.strengths[self.working.features]
-        if len(typical) > 0 and radius * np.median(typical) > LARGEST_RADIUS:
-            return None
-        weights = 1.0 if self.penalty.weights is None else self.penalty.weights
-        return (1 + 1e-12) * (share * reference.norms + radius * self.design.lengths / weights)
-
-    def _dual_stretch(self) -> float:
-        """Largest dual norm of a row of Euclidean length 1."""
-        if isinstance(self.penalty, SparseGroup):
-            return 1.0
-        power = 1.0 / dual_exponent(self.penalty.norm_q) - 0.5
-        return float(self.problem.data.n_tasks ** max(power, 0.0))
 
     def extend(self, scores: FloatArray) -> bool:
         """Bring columns into the working set; whether there were any that violate their bound."""
@@ -292,7 +250,7 @@ class _Search:
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
         n, m = self.design.X.shape[0], self.problem.data.n_tasks
-        return max(300, min(max(n, 1000), 200 * m, LARGEST_GRAM))
+        return max(3 * FIRST_ROWS, min(max(n, 10 * FIRST_ROWS), GRAM_PER_TASK * m, LARGEST_GRAM))
 
     def minimise(self, gap: float, rough_gap: float, max_iter: int) -> int:
         """Solve the problem on the working set; the number of iterations.
@@ -313,11 +271,9 @@ class _Search:
     def _penalty(self, rows: IntArray) -> MixedNorm | SparseGroup:
         """Penalty of some rows of the working set, for columns of length 1."""
         features, length = self.working.features[rows], self.working.columns.length[rows]
-        return replace(_sub_penalty(self.penalty, features), strength=1.0, weights=self.strengths[features] / length)
+        return replace(sub_penalty(self.penalty, features), strength=1.0, weights=self.strengths[features] / length)
 
-    def solution(
-        self, best: Certificate, tol: float, n_iter: int, trace: list[float], interrupted: bool
-    ) -> Solution:
+    def solution(self, best: Certificate, tol: float, n_iter: int, trace: list[float], interrupted: bool) -> Solution:
         """Return the result in the units of the problem, and leave the working set to the next solve."""
         self.state.working = self.working
         data, unit, working = self.problem.data, self.design.unit, best.working
@@ -347,33 +303,7 @@ def _same_kind(first: MixedNorm | SparseGroup, second: MixedNorm | SparseGroup) 
     return False
 
 
-def _sub_penalty(penalty: MixedNorm | SparseGroup, features: IntArray) -> MixedNorm | SparseGroup:
-    """Return the penalty of some of the rows."""
-    if penalty.weights is not None:
-        penalty = replace(penalty, weights=penalty.weights[features])
-    if isinstance(penalty, SparseGroup) and np.ndim(penalty.task_sparsity) > 0:
-        penalty = replace(penalty, task_sparsity=np.asarray(penalty.task_sparsity)[features])
-    return penalty
-
-
-def _all_dual_norms(penalty: MixedNorm | SparseGroup, rows: FloatArray) -> FloatArray:
-    """Dual norms of all rows, by the short way where nothing can over- or underflow."""
-    if isinstance(penalty, MixedNorm) and penalty.norm_q == 2 and penalty.weights is None:
-        with np.errstate(over="ignore"):
-            norms: FloatArray = np.sqrt(np.einsum("pm,pm->p", rows, rows))
-        if 1e-100 < norms.max() < 1e100:
-            return norms
-    return penalty.dual_norm(rows)
-
-
-def _spectral_norm(matrix: FloatArray) -> float:
-    """Upper bound of the largest singular value, exact for matrices with a small side."""
-    if min(matrix.shape) > MAX_SPECTRUM:
-        return float(np.linalg.norm(matrix))
-    small = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    return float(np.sqrt(max(np.linalg.eigvalsh(small)[-1], 0.0))) * (1 + 1e-10)
-
-
 def _fraction(relative_gap: float, tol: float) -> float:
     """How far the gap has come, on a log scale."""
-    return 1.0 if relative_gap <= tol else float(np.log10(max(1.0 / relative_gap, 1.0)) / np.log10(1.0 / tol))
+    wanted = max(tol, np.finfo(np.float64).eps)
+    return 1.0 if relative_gap <= wanted else float(np.log10(min(relative_gap, 1.0)) / np.log10(wanted))

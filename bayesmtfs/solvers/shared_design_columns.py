@@ -47,6 +47,13 @@ class SharedDesign:
         self.is_null = np.zeros(self.X.shape[1], dtype=bool)
         self._lengths: FloatArray | None = None
 
+    def centred(self, residual: FloatArray) -> FloatArray:
+        """Residuals (m, n) without the rounding error of their weighted sums, which large means of X would multiply."""
+        if self.share is None:
+            return residual
+        root = np.ones(residual.shape[1]) if self.root is None else self.root
+        return residual - np.outer(residual @ root / len(root), root)
+
     @property
     def lengths(self) -> FloatArray:
         """(p,) Length of every column of Z."""

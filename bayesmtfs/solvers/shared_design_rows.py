@@ -7,6 +7,7 @@ find most of the support; on well-conditioned columns they are all that is neede
 take over after as much work in epochs as the first Newton steps will cost. Both stop at a duality gap.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.semismooth_newton import n_factors, proximal_point
 from bayesmtfs.solvers.shared_design_columns import Columns
-from bayesmtfs.solvers.shared_design_kernels import sweep_rows
+from bayesmtfs.solvers.shared_design_kernels import sweep_euclidean, sweep_general
 
 BLOCK = 48  # rows per block of coordinate descent
 ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is most of the work
@@ -47,6 +48,10 @@ class StoredGram:
         """Z'Z of some rows."""
         return self.Q[np.ix_(rows, rows)]
 
+    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
+        """Begin coordinate descent on W, in place."""
+        return GramDescent(problem, W, self.Q)
+
     def epoch_cost(self, W: FloatArray) -> float:
         """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
         return 2.0 * np.count_nonzero(W.any(axis=1)) * W.size
@@ -71,6 +76,10 @@ class ColumnGram:
         part = self.columns.take(rows)
         result: FloatArray = part.gram(part)
         return result
+
+    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
+        """Begin coordinate descent on W, in place."""
+        return ColumnDescent(problem, W, self.columns)
 
     def epoch_cost(self, W: FloatArray) -> float:
         """Operations of an epoch of coordinate descent."""
@@ -179,7 +188,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray
 
 def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> None:
     """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
-    descent = GramDescent(problem, W) if isinstance(problem.gram, StoredGram) else ColumnDescent(problem, W)
+    descent = problem.gram.descent(problem, W)
     n_epochs, work = 0, 0.0
     while spent.n_iter < goal.max_iter:
         decrease = descent.epoch()
@@ -195,8 +204,8 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> 
             return
 
 
-class GramDescent:
-    """Block coordinate descent on W, in place, which keeps the correlations of all rows up to date."""
+class Descent(ABC):
+    """Block coordinate descent on W, in place."""
 
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         self.problem, self.W, self.n_epochs = problem, W, 0
@@ -207,7 +216,7 @@ class GramDescent:
         self.norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
         self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
-        self.begin()
+        self.blocks: list[FloatArray] = []  # Z'Z of each part
 
     def epoch(self) -> float:
         """Go through the rows; at least by how much the objective fell."""
@@ -219,24 +228,43 @@ class GramDescent:
         rows = self.W[part]
         before = rows.copy()
         correlation = self.block_correlation(part)
-        thresholds, entry_thresholds, norms = self.thresholds[part], self.entry_thresholds[part], self.norms[part]
-        moved = sweep_rows(self.blocks[number], correlation, rows, thresholds, entry_thresholds, norms, self.norm_q)
+        gram, thresholds = self.blocks[number], self.thresholds[part]
+        if self.norm_q == 2.0:
+            moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
+        else:
+            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q)
         if moved > 0:
             self.move(part, rows - before)
         return float(moved) / 2
-
-    def begin(self) -> None:
-        """Set up what `move` keeps up to date."""
-        self.Q = self.problem.gram.Q
-        self.blocks = [np.ascontiguousarray(self.Q[part, part]) for part in self.parts]
-        self.state = self.problem.correlation(self.W)
 
     def is_due(self, part: slice) -> bool:
         """Whether a block is gone through in this epoch."""
         return True
 
+    @abstractmethod
     def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block."""
+        """Correlations of the rows of a block with the residuals, a new array."""
+
+    @abstractmethod
+    def move(self, part: slice, change: FloatArray) -> None:
+        """Account for a change of a block of W."""
+
+    @abstractmethod
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+
+
+class GramDescent(Descent):
+    """Descent that keeps the correlations of all rows up to date."""
+
+    def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
+        super().__init__(problem, W)
+        self.Q = Q
+        self.blocks = [np.ascontiguousarray(Q[part, part]) for part in self.parts]
+        self.state = problem.correlation(W)
+
+    def block_correlation(self, part: slice) -> FloatArray:
+        """Correlations of the rows of a block with the residuals, a new array."""
         return self.state[part].copy()
 
     def move(self, part: slice, change: FloatArray) -> None:
@@ -245,34 +273,34 @@ class GramDescent:
         self.state -= self.Q[part][rows].T @ change[rows]
 
     def correlation(self) -> FloatArray:
-        """Correlations of all rows."""
+        """Correlations of all rows with the residuals."""
         return self.state
 
 
-class ColumnDescent(GramDescent):
-    """The same, which keeps the residuals up to date instead."""
+class ColumnDescent(Descent):
+    """Descent that keeps the residuals up to date."""
 
-    def begin(self) -> None:
-        """Set up what `move` keeps up to date."""
-        self.columns = self.problem.gram.columns
-        parts = [self.columns.take(part) for part in self.parts]
-        self.blocks = [columns.gram(columns) for columns in parts]
-        rows = np.flatnonzero(self.W.any(axis=1))
-        self.state = self.problem.Y - self.columns.take(rows).predict(self.W[rows])
+    def __init__(self, problem: RowProblem, W: FloatArray, columns: Columns) -> None:
+        super().__init__(problem, W)
+        self.parts_of_columns = {part.start: columns.take(part) for part in self.parts}
+        self.columns = columns
+        self.blocks = [part.gram(part) for part in self.parts_of_columns.values()]
+        rows = np.flatnonzero(W.any(axis=1))
+        self.residual = problem.Y - columns.take(rows).predict(W[rows])
 
     def is_due(self, part: slice) -> bool:
         """Blocks of zeros are gone through now and then."""
         return self.n_epochs % ZEROS_EVERY == 1 or bool(self.W[part].any())
 
     def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block."""
-        return np.ascontiguousarray(self.columns.take(part).correlations(self.state))
+        """Correlations of the rows of a block with the residuals, a new array."""
+        return np.ascontiguousarray(self.parts_of_columns[part.start].correlations(self.residual))
 
     def move(self, part: slice, change: FloatArray) -> None:
         """Account for a change of a block of W."""
-        self.state -= self.columns.take(part).predict(change)
+        self.residual -= self.parts_of_columns[part.start].predict(change)
 
     def correlation(self) -> FloatArray:
-        """Correlations of all rows."""
-        result: FloatArray = self.columns.correlations(self.state)
+        """Correlations of all rows with the residuals."""
+        result: FloatArray = self.columns.correlations(self.residual)
         return result

@@ -10,7 +10,7 @@ from bayesmtfs import MixedNormClassifier, simulate_tasks
 EXPONENTS = [1, 1.5, 2, 3, np.inf]
 CVXPY_LOSS = {"logistic": lambda margin: cp.logistic(-margin), "hinge": lambda margin: cp.pos(1 - margin)}
 NUMPY_LOSS = {"logistic": lambda margin: np.logaddexp(0, -margin), "hinge": lambda margin: np.maximum(1 - margin, 0)}
-LOSSES = ["logistic"]
+LOSSES = ["logistic", "hinge"]
 
 
 @pytest.fixture(scope="module", params=["long", "wide"])
