@@ -15,7 +15,7 @@ from bayesmtfs.designs import Design
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.problem import Problem
 
-CHUNK = 4_000_000  # numbers that are converted at a time where X is float32
+CHUNK = 500_000  # numbers that are converted at a time where X is float32: they stay in the cache
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
