@@ -20,10 +20,10 @@ from bayesmtfs.solvers.working_set_kernels import (
     columns_of,
     dense_adjoint,
     dense_predictor,
-    one_norms,
     segments_of,
     sparse_adjoint,
     sparse_predictor,
+    sums_over_tasks,
 )
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough
@@ -81,6 +81,13 @@ class SparseColumns(NamedTuple):
         sparse_predictor(*self.entries, W, result)
         return result
 
+    def as_dense(self) -> DenseColumns:
+        """Return the same columns as an array."""
+        A = np.zeros((self.offsets[-1], len(self.segments)))
+        for j, (first, stop) in enumerate(self.segments[:, [0, -1]].tolist()):
+            A[self.observation[first:stop], j] = self.values[first:stop]
+        return DenseColumns(A, self.offsets)
+
     def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(k, m) Weighted sums of the columns, and their weighted squares about the means ``sums / totals``."""
         sums, squares = np.empty((2, len(self.segments), len(totals)))
@@ -129,13 +136,19 @@ class SparseDesign:
     def scores(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
         """(R,) Dual norm of every row of ``X' theta``, or an upper bound of it where that is clearly below the strength.
 
-        The bound is the sum of absolute values, which takes one pass over the entries.
+        The 2-norm for q <= 2 and the 1-norm for q > 2 bound the dual norm; at q = 2 and q = inf they are the dual norm.
         """
-        data = self.data
-        sums = one_norms(self.pointer, self.observation, self.values, data.task, data.offsets, theta)
-        scores = np.add.reduceat(sums[rows.features], rows.starts[:-1]) if rows.grouped else sums
+        data, X = self.data, self.data.design
+        squared = rows.norm_q <= 2.0
+        entries = (X.indptr, X.indices, X.data, data.rows, data.offsets)
+        sums = sums_over_tasks(*entries, theta, data.n_features, squared)
+        if rows.grouped:
+            sums = np.add.reduceat(sums[rows.features], rows.starts[:-1])
+        scores = np.sqrt(sums) if squared else sums
         if rows.penalty.weights is not None:
             scores = divided_by_weights(scores, rows.penalty.weights)
+        if rows.penalty_is_exactly(2.0) or rows.penalty_is_exactly(np.inf):
+            return scores
         unclear = np.flatnonzero(scores > CLEARLY_ZERO * rows.penalty.strength)
         some = rows.take(unclear)
         scores[unclear] = some.dual_norms(self.take(some.features).adjoint(theta).T)

@@ -27,11 +27,12 @@ from bayesmtfs.solvers.interior_rows import Response
 SOFT = 1e4  # x' diag(h) x / E above which an observation is kept to the end
 FEW_FEATURES = 0.8  # features per observation up to which they are eliminated
 REFINED = 1e-9  # relative residual that is good enough
-REFINEMENTS = 3
+REFINEMENTS = 6
+FIRST_LIFT, LAST_LIFT = 1e-14, 1e-6  # growth of a diagonal that rounding has spoilt
 
 
-class NotPositiveDefiniteError(ArithmeticError):
-    """A matrix that is positive definite in exact arithmetic is so no more after rounding."""
+class BreakdownError(ArithmeticError):
+    """Rounding errors have caught up with the method."""
 
 
 class TaskSystem(Protocol):
@@ -178,12 +179,18 @@ class NewtonSystem:
 
     def solve(self, f: FloatArray) -> FloatArray:
         """(N,) Change x of the dual variables for a right hand side f."""
-        x = self._solve(f)
+        x = np.zeros_like(f)
+        better, residual = self._solve(f), f
+        size = np.inf
         for _ in range(REFINEMENTS):
-            residual = self._residual(f, x)
-            if np.max(np.abs(residual)) <= REFINED * np.max(np.abs(f)):
+            remaining = self._residual(f, better)
+            new_size = float(np.max(np.abs(remaining)))
+            if not new_size < size:
                 break
-            x = x + self._solve(residual)
+            x, residual, size = better, remaining, new_size
+            if size <= REFINED * float(np.max(np.abs(f))):
+                break
+            better = x + self._solve(residual)
         return x
 
     def _solve(self, f: FloatArray) -> FloatArray:
@@ -219,12 +226,21 @@ def _gram(Y: FloatArray) -> FloatArray:
 
 
 def _cholesky(matrix: FloatArray, diagonal: FloatArray | float) -> FloatArray:
-    """Lower Cholesky factor of a matrix plus a diagonal; the matrix is overwritten."""
+    """Lower Cholesky factor of a matrix (its lower triangle) plus a diagonal.
+
+    Where rounding has made it indefinite the diagonal grows a little: refinement makes up for that.
+    """
     _add_to_diagonal(matrix, diagonal)
     lower: FloatArray
-    lower, info = dpotrf(matrix, lower=1, clean=0, overwrite_a=1)
-    if info != 0:
-        raise NotPositiveDefiniteError(f"pivot {info} of {len(matrix)} is not positive")
+    lower, info = dpotrf(matrix, lower=1, clean=0)
+    lift = FIRST_LIFT
+    while info != 0 and lift < LAST_LIFT:
+        entries = np.diagonal(matrix)
+        lifted = matrix + np.diag(lift * np.abs(entries))
+        lower, info = dpotrf(np.asfortranarray(lifted), lower=1, clean=0)
+        lift *= 10.0
+    if info != 0 or not np.isfinite(lower[-1, -1]):
+        raise BreakdownError(f"a matrix of size {len(matrix)} is not positive definite")
     return lower
 
 

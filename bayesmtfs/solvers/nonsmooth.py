@@ -30,7 +30,7 @@ from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, IntArray, Solution
 from bayesmtfs.solvers import interior_rows
 from bayesmtfs.solvers.interior_columns import Columns
-from bayesmtfs.solvers.interior_newton import NewtonSystem, NotPositiveDefiniteError
+from bayesmtfs.solvers.interior_newton import BreakdownError, NewtonSystem
 from bayesmtfs.solvers.interior_rows import Ball, Lengths, Rows
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
 from bayesmtfs.solvers.saddle_point import Box, best_intercept, dual_box, null_dual, without_settled_tasks
@@ -43,6 +43,7 @@ FIRST_SCORE = 0.9  # of the penalty strength that the largest dual norm has at t
 NEAR = 0.6  # dual norm over strength above which a row takes part
 TO_BOUNDARY = 0.98  # share of the longest step
 TOO_SHORT = 0.1  # a step after which the correction is doubted
+STALLED = 1e-6  # a step that leads nowhere
 STAY = Lengths(0.0, 0.0)
 LEAST_CENTRING = 1e-4
 LEAST_PRODUCT = 0.02  # of the gap to reach, spread over the observations
@@ -110,14 +111,14 @@ def solve(
     with ProgressBar("interior point", progress) as bar:
         try:
             while not best.converged and len(trace) <= max_iter and since_best < PATIENCE:
-                state = _step(setup, state, best, floor)
+                state = _step(setup, state, best, floor * 0.1**since_best)
                 found = _certified(setup, state, best, tol)
                 since_best = 0 if found.gap < best.gap else since_best + 1
                 best = found._replace(n_iter=len(trace))
                 trace.append(best.objective)
                 bar.update(_fraction(best, tol), f"gap {best.gap:.1e}")
-        except NotPositiveDefiniteError:
-            pass  # rounding errors have caught up: what was found so far is certified
+        except BreakdownError:
+            pass  # what was found so far is certified
         except KeyboardInterrupt:
             best = best._replace(interrupted=True)
     return _with_settled(best._replace(objective_trace=np.array(trace)), everything, settled)
@@ -210,6 +211,8 @@ def _step(setup: Setup, state: State, best: Solution, floor: float) -> State:
         plain_lengths = _lengths(state, plain, ball, TO_BOUNDARY)
         if min(plain_lengths) > min(lengths):
             change, lengths = plain, plain_lengths
+    if not min(lengths) > STALLED:
+        raise BreakdownError(f"the step has length {min(lengths)}")
     return _advance(setup, state, change, lengths, best)
 
 
@@ -288,7 +291,9 @@ def _advance(setup: Setup, state: State, change: Change, lengths: Lengths, best:
     moved = state._replace(theta=theta, intercept=intercept, sides=sides, rows=rows, scores=scores)
     levels = _levels(problem, scores)
     inside = np.isin(np.arange(len(levels)), working)
-    return _with_working(setup, moved, np.flatnonzero(np.where(inside, levels >= keep, blocking | (levels > join))))
+    chosen = np.where(inside, levels >= keep, blocking | (levels > join))
+    chosen[np.argmax(levels)] = True
+    return _with_working(setup, moved, np.flatnonzero(chosen))
 
 
 def _with_working(setup: Setup, state: State, working: IntArray) -> State:
@@ -313,7 +318,7 @@ def _certified(setup: Setup, state: State, best: Solution, tol: float) -> Soluti
     if found.objective - lower <= 10.0 * tol * best.scale:
         zeroed = (_solution(setup, state, w, None, best) for w in _zeroed(state, setup.ball.take(state.working)))
         found = min(zeroed, key=lambda solution: solution.objective)
-    if found.objective > best.objective:
+    if not found.objective <= best.objective:
         found = best
     found = found._replace(gap=max(found.objective - lower, 0.0))
     return _verified(problem, state, found, tol) if found.gap <= tol * found.scale else found

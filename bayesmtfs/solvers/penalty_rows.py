@@ -93,6 +93,10 @@ class PenaltyRows(NamedTuple):
         """(R,) q-norm of each row of W (k, m)."""
         return MixedNorm(1.0, self.norm_q).norms(self.gather(W))
 
+    def penalty_is_exactly(self, norm_q: float) -> bool:
+        """Whether the penalty is this norm of each row and nothing else."""
+        return isinstance(self.penalty, MixedNorm) and self.penalty.norm_q == norm_q
+
     @property
     def norm_q(self) -> float:
         """Norm within a row."""

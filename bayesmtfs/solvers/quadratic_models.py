@@ -29,6 +29,7 @@ FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
 MAX_ROUNDS = 400  # the caller goes on from wherever they ended
 GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
 CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their price when they serve one model only
+SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
 CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
@@ -268,10 +269,13 @@ def quadratic_model(
     curvature_sums : (m,) their sums over each task, inf where the task has no intercept
     lasting : whether the curvatures are the same at every point, so that the model can be started again elsewhere
     """
-    if isinstance(columns, SparseColumns):
-        return ColumnModel(columns, rows, curvature, curvature_sums)
     k, m = len(rows.features), len(curvature_sums)
-    if k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting):
+    large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
+    if isinstance(columns, SparseColumns):
+        if large or len(curvature) * k > SMALL_DENSE:
+            return ColumnModel(columns, rows, curvature, curvature_sums)
+        columns = columns.as_dense()
+    if large:
         return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums)
     return GramModel(columns, rows, curvature, curvature_sums)
 

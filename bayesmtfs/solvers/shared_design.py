@@ -135,6 +135,11 @@ def solve(
            [0. , 0. ],
            [0. , 0. ]])
     """
+    if not applies(problem):
+        raise ValueError(
+            "solver 'shared_design' wants the squared loss, all tasks observed at all rows of one design, one weight "
+            "per row, no groups and a positive penalty for every row; pass solver='auto'"
+        )
     if state is None:
         state = State(problem)
     elif not state.fits(problem):

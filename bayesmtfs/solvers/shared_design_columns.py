@@ -65,7 +65,8 @@ class SharedDesign:
         n, p = self.X.shape
         weight = np.ones(n) if self.root is None else self.root**2
         if sp.issparse(self.X):
-            square = np.asarray(self.X.multiply(self.X).T @ weight)
+            squared = sp.csr_matrix((np.square(self.X.data, dtype=np.float64), self.X.indices, self.X.indptr), (n, p))
+            square = np.asarray(squared.T @ weight)
             mean = np.zeros(p) if self.share is None else np.asarray(self.X.T @ self.share)
             return np.sqrt(np.maximum(square - n * mean**2, 0.0) + 1e-12 * square)
         lengths = np.empty(p)

@@ -28,7 +28,7 @@ MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
 MAX_PROXIMAL_STEPS = 30
 FIRST_SIGMA = 1e3  # length of the first proximal step; the diagonal of Z'Z is 1
-LARGEST_SIGMA = 1e9
+LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in W
 
 
 class StoredGram:

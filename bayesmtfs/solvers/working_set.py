@@ -33,9 +33,9 @@ from bayesmtfs.solvers.problem import Problem, with_zero_sum
 from bayesmtfs.solvers.quadratic_models import QuadraticModel, quadratic_model
 
 FIRST_ROWS = 100  # working set of the first round
-GROWTH = 3  # size of later ones, in supports
+GROWTH = 2  # size of later ones, in supports
 WHOLE = 64  # so few rows are all taken at once
-PROMISING = 0.9  # score above which a zero row may join
+PROMISING = 0.95  # score above which a zero row may join
 INNER_SHARE = 0.1  # of the gap, to which a model is solved
 FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants

@@ -251,22 +251,32 @@ def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArr
 
 
 @njit(cache=True, error_model="numpy")
-def one_norms(
-    pointer: IntArray, observation: Int32Array, values: FloatArray, task: IntArray, offsets: IntArray, vector: FloatArray
+def sums_over_tasks(
+    indptr: NDArray[np.signedinteger],
+    indices: NDArray[np.signedinteger],
+    data: FloatArray,
+    rows: IntArray,
+    offsets: IntArray,
+    vector: FloatArray,
+    n_features: int,
+    squared: bool,
 ) -> FloatArray:
-    """(p,) Sum over tasks of ``|X_t' vector_t|``, feature by feature."""
-    norms = np.zeros(pointer.size - 1)
-    for j in range(pointer.size - 1):
-        e = pointer[j]
-        stop = pointer[j + 1]
-        while e < stop:
-            last = offsets[task[observation[e]] + 1]
-            total = 0.0
-            while e < stop and observation[e] < last:
-                total += values[e] * vector[observation[e]]
-                e += 1
-            norms[j] += abs(total)
-    return norms
+    """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
+
+    A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written.
+    """
+    sums = np.zeros(n_features)
+    product = np.zeros(n_features)
+    for t in range(offsets.size - 1):
+        for i in range(offsets[t], offsets[t + 1]):
+            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                product[indices[e]] += vector[i] * data[e]
+        for i in range(offsets[t], offsets[t + 1]):
+            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                size = product[indices[e]]
+                sums[indices[e]] += size * size if squared else abs(size)
+                product[indices[e]] = 0.0
+    return sums
 
 
 @njit(cache=True, error_model="numpy")

@@ -34,7 +34,9 @@ def make_wide(seed=1, n=15, p=8, m=3, missing=True):
     return X, Y, rng.uniform(0.5, 2.0, (n, m))
 
 
-def cvxpy_objective(blocks, norm_q, strength, loss_scale, fit_intercept, task_sparsity=0.0, groups=None):
+def cvxpy_objective(
+    blocks, norm_q, strength, loss_scale, fit_intercept, task_sparsity=0.0, groups=None, loss_name="squared"
+):
     """Minimum by an interior-point solver; blocks are (X, y, weight) per task."""
     p, m = blocks[0][0].shape[1], len(blocks)
     W, b = cp.Variable((p, m)), cp.Variable(m)
@@ -42,7 +44,10 @@ def cvxpy_objective(blocks, norm_q, strength, loss_scale, fit_intercept, task_sp
     for t, (X, y, weight) in enumerate(blocks):
         factor = weight / weight.sum() if loss_scale == "mean" else weight
         residual = y - X @ W[:, t] - (b[t] if fit_intercept else 0)
-        loss += 0.5 * cp.sum_squares(cp.multiply(np.sqrt(factor), residual))
+        if loss_name == "squared":
+            loss += 0.5 * cp.sum_squares(cp.multiply(np.sqrt(factor), residual))
+        else:
+            loss += factor @ cp.abs(residual)
     rows = [[i] for i in range(p)] if groups is None else [np.flatnonzero(np.equal(groups, g)) for g in set(groups)]
     norms = sum(cp.pnorm(cp.vec(W[row, :], order="C"), norm_q) for row in rows)
     penalty = strength * (norms + task_sparsity * cp.sum(cp.abs(W)))
@@ -95,6 +100,23 @@ def test_minimum_equals_cvxpy(form, loss_scale, weighted, fit_intercept, norm_q)
     assert reached - expected <= model.dual_gap_ + 1e-8 * expected
     if not fit_intercept:
         assert (model.intercept_ == 0).all()
+
+
+@pytest.mark.parametrize("norm_q", EXPONENTS)
+@pytest.mark.parametrize("form", ["long", "wide"])
+def test_absolute_loss_minimum_equals_cvxpy(form, norm_q):
+    model = MixedNormRegressor(norm_q=norm_q, penalty_strength=0.1, loss="absolute", tol=1e-7)
+    if form == "long":
+        X, y, tasks, weight = make_long()
+        blocks = long_blocks(X, y, tasks, weight)
+        model.fit(X, y, tasks=tasks, sample_weight=weight)
+    else:
+        X, y, weight = make_wide()
+        blocks = wide_blocks(X, y, weight)
+        model.fit(X, y, sample_weight=weight)
+    expected = cvxpy_objective(blocks, norm_q, 0.1, "mean", True, loss_name="absolute")
+    assert model.converged_ and model.objective_ == pytest.approx(expected, rel=1e-6)
+    assert model.objective_ - expected <= model.dual_gap_ + 1e-8 * expected
 
 
 def test_sparse_group_minimum_equals_cvxpy():
