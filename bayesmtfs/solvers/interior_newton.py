@@ -26,7 +26,6 @@ from bayesmtfs.solvers.interior_rows import Response
 
 SOFT = 1e4  # x' diag(h) x / E above which an observation is kept to the end
 FEW_FEATURES = 0.8  # features per observation up to which they are eliminated
-REFINED = 1e-9  # relative residual that is good enough
 REFINEMENTS = 6
 FIRST_LIFT, LAST_LIFT = 1e-14, 1e-6  # growth of a diagonal that rounding has spoilt
 
@@ -157,10 +156,11 @@ class NewtonSystem:
     columns : features of the working set
     E : (N,) curvature of each observation
     response : how coefficients answer to scores
+    accuracy : residual of a solution, relative to the right hand side, that needs no refinement
     """
 
-    def __init__(self, columns: Columns, E: FloatArray, response: Response) -> None:
-        self.columns, self.E, self.response = columns, E, response
+    def __init__(self, columns: Columns, E: FloatArray, response: Response, accuracy: float) -> None:
+        self.columns, self.E, self.response, self.accuracy = columns, E, response, accuracy
         self.own, self.shared = columns.features_of(response.own), columns.features_of(response.shared)
         self.coupled = bool(response.shared.any())
         sizes = columns.quadratic_forms(self.own)
@@ -188,7 +188,7 @@ class NewtonSystem:
             if not new_size < size:
                 break
             x, residual, size = better, remaining, new_size
-            if size <= REFINED * float(np.max(np.abs(f))):
+            if size <= self.accuracy * float(np.max(np.abs(f))):
                 break
             better = x + self._solve(residual)
         return x

@@ -42,11 +42,12 @@ ROW_PRODUCT = 3.0  # products of the rows at the start, relative to those of the
 FIRST_SCORE = 0.9  # of the penalty strength that the largest dual norm has at the start
 NEAR = 0.6  # dual norm over strength above which a row takes part
 TO_BOUNDARY = 0.98  # share of the longest step
+ACCURACY = 0.01  # of the linear algebra, relative to the gap
 TOO_SHORT = 0.1  # a step after which the correction is doubted
 STALLED = 1e-6  # a step that leads nowhere
 STAY = Lengths(0.0, 0.0)
 LEAST_CENTRING = 1e-4
-LEAST_PRODUCT = 0.02  # of the gap to reach, spread over the observations
+LEAST_PRODUCT = 0.002  # of the gap to reach, spread over the observations
 ZEROING = (1.0, 1e-2, 1e-4)  # how eagerly coefficients are set to 0; the best of them counts
 PATIENCE = 12  # steps without a smaller gap before giving up
 
@@ -194,7 +195,8 @@ def _step(setup: Setup, state: State, best: Solution, floor: float) -> State:
     ball = setup.ball.take(state.working)
     response = interior_rows.respond(state.rows, ball)
     curvature = np.sum(state.sides[PRICE_UP:] / state.sides[:PRICE_UP], axis=0)
-    system = NewtonSystem(state.columns, curvature, response)
+    accuracy = ACCURACY * min(best.gap / best.scale, 1.0)
+    system = NewtonSystem(state.columns, curvature, response, accuracy)
 
     def change_to(product: float, before: Change | None) -> Change:
         pulled = interior_rows.pull(state.rows, ball, response, product, None if before is None else before.rows)
