@@ -1,8 +1,8 @@
 """Designs by columns: what the working-set solver needs of all features, and of the few it works on.
 
 A design scores every row of the penalty against a dual point and hands out some of its columns; columns multiply.
-There are two kinds. Dense columns are rows of an array, one row per observation. Sparse columns stay sparse: the entries
-of one feature in one task are a segment of two long arrays, and only the segments differ between all features and some.
+Dense columns are those of an array with one row per observation. Sparse columns stay sparse: the entries of one feature
+in one task are a segment of two long arrays, and columns of some features are other segments of the same arrays.
 """
 
 from typing import NamedTuple
@@ -12,19 +12,17 @@ import numpy as np
 from bayesmtfs.priors.mixed_norm import divided_by_weights
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.penalty_rows import PenaltyRows
-from bayesmtfs.tasks import TaskData
-from bayesmtfs.solvers.working_set_kernels import (
-    LANES,
+from bayesmtfs.solvers.sparse_kernels import (
     Int32Array,
     column_moments,
     columns_of,
-    dense_adjoint,
-    dense_predictor,
     segments_of,
     sparse_adjoint,
     sparse_predictor,
     sums_over_tasks,
 )
+from bayesmtfs.solvers.working_set_kernels import LANES, dense_adjoint, dense_predictor
+from bayesmtfs.tasks import TaskData
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough
 
@@ -130,11 +128,11 @@ class SparseDesign:
     def __init__(self, data: TaskData) -> None:
         self.data = data
         X = data.design
-        self.pointer, *entries = columns_of(X.indptr, X.indices, X.data, data.rows, data.n_features)
-        self.observation, self.values = entries
+        columns = columns_of(X.indptr, X.indices, X.data, data.rows, data.n_features)
+        self.pointer, self.observation, self.values = columns
 
     def scores(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
-        """(R,) Dual norm of every row of ``X' theta``, or an upper bound of it where that is clearly below the strength.
+        """(R,) Dual norm of every row of ``X' theta``; where it is clearly below the strength, a bound on it.
 
         The 2-norm for q <= 2 and the 1-norm for q > 2 bound the dual norm; at q = 2 and q = inf they are the dual norm.
         """

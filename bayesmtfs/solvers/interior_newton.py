@@ -17,6 +17,7 @@ first the observations with large E, then the intercept, then the features, and 
 from typing import Protocol
 
 import numpy as np
+from numba import njit
 from scipy.linalg.blas import dsymm, dsymv, dsyrk, dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
@@ -62,8 +63,8 @@ class FeatureSystem:
         self.inverse[self.soft] = 0.0
         self.total = float(self.inverse.sum()) if centre else np.inf
         self.means = self.inverse @ X / self.total
-        weighted = (X - self.means) * np.sqrt(self.inverse)[:, np.newaxis]
-        weighted *= self.root
+        weighted = np.empty_like(X)
+        _weigh(X, self.means, np.sqrt(self.inverse), self.root, weighted)
         lower = _cholesky(_gram(weighted), 1.0)
         self.K_inverse: FloatArray = dpotri(lower, lower=1, overwrite_c=1)[0]
         if self.soft.size:
@@ -162,6 +163,7 @@ class NewtonSystem:
     def __init__(self, columns: Columns, E: FloatArray, response: Response, accuracy: float) -> None:
         self.columns, self.E, self.response, self.accuracy = columns, E, response, accuracy
         self.own, self.shared = columns.features_of(response.own), columns.features_of(response.shared)
+        self.own[self.own == 0.0] = 1.0  # features that a task does not have: their columns are 0
         self.coupled = bool(response.shared.any())
         sizes = columns.quadratic_forms(self.own)
         self.tasks: list[TaskSystem] = []
@@ -174,23 +176,26 @@ class NewtonSystem:
             self.tasks.append(task)
             if self.coupled:
                 coupling += task.coupling()
+        self.well_conditioned = all(isinstance(task, FeatureSystem) and not task.soft.size for task in self.tasks)
         if self.coupled:
             self.lower = _cholesky(columns.sum_to_rows(coupling), 1.0 / response.weight)
 
     def solve(self, f: FloatArray) -> FloatArray:
         """(N,) Change x of the dual variables for a right hand side f."""
-        x = np.zeros_like(f)
-        better, residual = self._solve(f), f
-        size = np.inf
+        x = self._solve(f)
+        if self.well_conditioned:
+            return x
+        allowed = self.accuracy * float(np.max(np.abs(f)))
+        residual = self._residual(f, x)
         for _ in range(REFINEMENTS):
-            remaining = self._residual(f, better)
-            new_size = float(np.max(np.abs(remaining)))
-            if not new_size < size:
+            size = float(np.max(np.abs(residual)))
+            if size <= allowed:
                 break
-            x, residual, size = better, remaining, new_size
-            if size <= self.accuracy * float(np.max(np.abs(f))):
+            refined = x + self._solve(residual)
+            left = self._residual(f, refined)
+            if not np.max(np.abs(left)) < size:
                 break
-            better = x + self._solve(residual)
+            x, residual = refined, left
         return x
 
     def _solve(self, f: FloatArray) -> FloatArray:
@@ -217,6 +222,14 @@ def _soft(size: FloatArray, E: FloatArray) -> FloatArray:
     if soft.all():
         soft[np.argmax(E / size)] = False
     return np.flatnonzero(soft)
+
+
+@njit(cache=True, error_model="numpy")
+def _weigh(X: FloatArray, means: FloatArray, left: FloatArray, right: FloatArray, result: FloatArray) -> None:
+    """``diag(left) (X - means) diag(right)``, column by column: X is in Fortran order."""
+    for j in range(X.shape[1]):
+        for i in range(X.shape[0]):
+            result[i, j] = left[i] * (X[i, j] - means[j]) * right[j]
 
 
 def _gram(Y: FloatArray) -> FloatArray:

@@ -7,8 +7,9 @@ with
     |g_t| <= lam (r + c_t)  for every entry t,      sum_t c_t^q* <= 1.
 
 These are two linear constraints per entry and one smooth convex constraint per row, whatever q is: linear at q = inf
-(q* = 1), a circle at q = 2, and no constraint with radii fixed at 1 at q = 1 (q* = inf). The prices (Lagrange
-multipliers) of the two sides of an entry are the coefficients: ``w_t = price_down_t - price_up_t``.
+(q* = 1), a sphere at q = 2, and no constraint with radii fixed at 1 at q = 1 (q* = inf). The prices (Lagrange
+multipliers) of the two sides of an entry are the coefficients: ``w_t = price_down_t - price_up_t``. The interval of a
+dual variable is such a ball too, with one entry, and its coefficient is the residual of the observation.
 
 A Newton step linearises ``slack * price = aim`` for every constraint. Radii and prices are eliminated row by row, and
 what is left is how the coefficients of a row answer to a change of its scores,
@@ -139,9 +140,20 @@ def longest_steps(rows: Rows, change: Rows, exponent: float, longest: Lengths) -
     price = -1.0 / float(np.min(shrinkage[DOWN:], initial=-1.0 / longest.price))
     if exponent < math.inf:
         price = -1.0 / float(np.min(change.balls[PRICE_BALL] / rows.balls[PRICE_BALL], initial=-1.0 / price))
-        while _inside(rows.entries[RADIUS] + slack * change.entries[RADIUS], exponent).min(initial=1.0) <= 0.0:
-            slack *= SHORTER
+        slack = _longest_inside(rows, change.entries[RADIUS], exponent, slack)
     return Lengths(slack, price)
+
+
+def _longest_inside(rows: Rows, change: FloatArray, exponent: float, longest: float) -> float:
+    """Longest change of the radii that stays inside the balls: a quadratic root at q = 2, else a backtracking search."""
+    radius = rows.entries[RADIUS]
+    if exponent == 2.0:
+        square, half = np.einsum("ik,ik->i", change, change), np.einsum("ik,ik->i", radius, change)
+        root = half + np.sqrt(half**2 + square * rows.balls[BALL])
+        return 1.0 / float(np.max(root / rows.balls[BALL], initial=1.0 / longest))
+    while _inside(radius + longest * change, exponent).min(initial=1.0) <= 0.0:
+        longest *= SHORTER
+    return longest
 
 
 def complementarity(rows: Rows, change: Rows, lengths: Lengths) -> float:

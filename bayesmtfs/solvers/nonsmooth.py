@@ -1,25 +1,24 @@
 """Interior-point method for the hinge and the absolute loss with any row penalty.
 
-Objective: the convex problem of `problem`; its dual, a maximum over theta, is in `saddle_point`:
+Objective: the convex problem of `problem`; its dual (see `saddle_point`) is
 
     minimise over theta:   sum_i theta_i y_i
     subject to             theta_i in its interval,  sum of theta over each task = 0 (with an intercept),
                            every row of X' theta in the dual ball of the penalty (`interior_rows`).
 
 The algorithm is the primal-dual predictor-corrector method of Mehrotra (1992, *SIAM Journal on Optimization* 2:575-601)
-for a convex program (Boyd and Vandenberghe 2004, section 11.7). Theta stays strictly feasible, so that every iterate has a
-lower bound on the minimum; the prices of the constraints are the coefficients. What makes it fast:
+for a convex program (Boyd and Vandenberghe 2004, section 11.7). Theta stays strictly feasible, so that every iterate
+gives a lower bound on the minimum; the prices of the constraints are the coefficients. What makes it fast:
 
-- the number of steps, some 15 to 20, hardly depends on the data, the penalty or q;
+- the number of steps, 10 to 20, hardly depends on the data, the penalty or q;
 - a step factorises one small matrix per task, and one that couples the rows (`interior_newton`);
-- only rows near the boundary of their ball take part. Few are in the beginning, and rows that stay inside are dropped as
-  the gap closes. All rows are watched: a step ends before a row outside the working set leaves its ball.
+- only rows near the boundary of their ball take part (`interior_point`). Few are at first, and rows that stay inside leave
+  as the gap closes. A step ends before any other row leaves its ball, so that the bound holds for all features.
 
-Coefficients that are 0 in the limit are set to exactly 0 before the objective is certified.
+Coefficients that are 0 in the limit are set to exactly 0 before a solution is certified.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,59 +26,23 @@ from bayesmtfs.likelihoods import total
 from bayesmtfs.priors.mixed_norm import dual_exponent, row_norms
 from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray, Solution
-from bayesmtfs.solvers import interior_rows
+from bayesmtfs.protocols import BoolArray, FloatArray, Solution
+from bayesmtfs.solvers import interior_point, interior_rows
 from bayesmtfs.solvers.interior_columns import Columns
-from bayesmtfs.solvers.interior_newton import BreakdownError, NewtonSystem
-from bayesmtfs.solvers.interior_rows import Ball, Lengths, Rows
+from bayesmtfs.solvers.interior_newton import BreakdownError
+from bayesmtfs.solvers.interior_point import Setup, State
+from bayesmtfs.solvers.interior_rows import DOWN, PRICE_DOWN, PRICE_UP, UP, Ball
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
-from bayesmtfs.solvers.saddle_point import Box, best_intercept, dual_box, null_dual, without_settled_tasks
+from bayesmtfs.solvers.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
 
-UP, DOWN, PRICE_UP, PRICE_DOWN = range(4)  # of the observations; up and down are slacks
 FIRST_ROWS = 50  # working set at the start
 FIRST_SHARE = 0.5  # of the interval of theta that the start uses at most
-ROW_PRODUCT = 3.0  # products of the rows at the start, relative to those of the observations
-FIRST_SCORE = 0.9  # of the penalty strength that the largest dual norm has at the start
-NEAR = 0.6  # dual norm over strength above which a row takes part
-TO_BOUNDARY = 0.98  # share of the longest step
-ACCURACY = 0.01  # of the linear algebra, relative to the gap
-TOO_SHORT = 0.1  # a step after which the correction is doubted
-STALLED = 1e-6  # a step that leads nowhere
-STAY = Lengths(0.0, 0.0)
-LEAST_CENTRING = 1e-4
-LEAST_PRODUCT = 0.002  # of the gap to reach, spread over the observations
-ZEROING = (1.0, 1e-2, 1e-4)  # how eagerly coefficients are set to 0; the best of them counts
+FIRST_LEVEL = 0.9  # of the penalty strength that the largest dual norm has at the start
+ROW_PRODUCT = 3.0  # products of slack and price of the rows at the start, relative to those of the observations
+LEAST_PRODUCT = 0.002  # of the gap to reach, spread over the observations: smaller products only invite rounding errors
+CLOSE = 10.0  # times the gap to reach: from there on, coefficients are set to 0
+ZEROING = (1.0, 1e-2, 1e-4)  # how eagerly; the first that is good enough counts, or the best
 PATIENCE = 12  # steps without a smaller gap before giving up
-
-
-class Setup(NamedTuple):
-    """What stays the same."""
-
-    problem: Problem
-    box: Box
-    ball: Ball  # of all rows
-    norm_q: float
-
-
-class State(NamedTuple):
-    """What changes from step to step."""
-
-    theta: FloatArray  # (N,)
-    intercept: FloatArray  # (m,)
-    sides: FloatArray  # (4, N) slacks and prices of the intervals of theta
-    working: IntArray  # numbers of the rows that take part
-    columns: Columns  # their features
-    rows: Rows  # their slacks and prices
-    scores: FloatArray  # (p, m) X' theta
-
-
-class Change(NamedTuple):
-    """A step, before its length is chosen."""
-
-    theta: FloatArray
-    intercept: FloatArray
-    sides: FloatArray
-    rows: Rows
 
 
 def solve(
@@ -100,29 +63,29 @@ def solve(
     max_iter : most steps
     progress : see `progress.ProgressBar`
     """
-    everything = problem
-    problem, settled = without_settled_tasks(_in_double(problem))
+    whole = problem
+    problem, settled = without_settled_tasks(_in_double(whole))
     best = _at_zero(problem, tol)
     if settled.all() or best.converged:
-        return _with_settled(best, everything, settled)
+        return _with_settled(best, whole, settled)
     setup = _setup(problem)
-    state = _first_state(setup, start)
+    state = _first_state(setup, start, settled)
     floor = LEAST_PRODUCT * tol * best.scale / (2 * problem.data.n_observations)
     trace, since_best = [best.objective], 0
     with ProgressBar("interior point", progress) as bar:
         try:
             while not best.converged and len(trace) <= max_iter and since_best < PATIENCE:
-                state = _step(setup, state, best, floor * 0.1**since_best)
+                state = interior_point.step(setup, state, best.gap / best.objective, floor * 0.1**since_best)
                 found = _certified(setup, state, best, tol)
                 since_best = 0 if found.gap < best.gap else since_best + 1
                 best = found._replace(n_iter=len(trace))
                 trace.append(best.objective)
                 bar.update(_fraction(best, tol), f"gap {best.gap:.1e}")
         except BreakdownError:
-            pass  # what was found so far is certified
+            best = _unzeroed(setup, state, best, tol)
         except KeyboardInterrupt:
             best = best._replace(interrupted=True)
-    return _with_settled(best._replace(objective_trace=np.array(trace)), everything, settled)
+    return _with_settled(best._replace(objective_trace=np.array(trace)), whole, settled)
 
 
 # ---------------------------------------------------------------------- start
@@ -136,14 +99,16 @@ def _in_double(problem: Problem) -> Problem:
 
 
 def _setup(problem: Problem) -> Setup:
+    box = dual_box(problem)
+    ones = np.ones(problem.data.n_observations)
+    intervals = Ball(0.5 * (box.upper - box.lower), 0.0 * ones, np.inf)
     penalty, n_rows = problem.penalty, problem.blocks.n_rows
-    sparse = isinstance(penalty, SparseGroup)
-    norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
-    sparsity = np.broadcast_to(np.asarray(penalty.task_sparsity if sparse else 0.0, dtype=np.float64), (n_rows,))
-    # all norms of a single number are the same: at q = 1 there are no radii
-    single = problem.blocks.sizes.max(initial=1) <= 1
-    exponent = np.inf if single and not sparse else dual_exponent(norm_q)
-    return Setup(problem, dual_box(problem), Ball(penalty.strengths(n_rows), sparsity, exponent), norm_q)
+    sparsity, exponent = np.zeros(n_rows), np.inf
+    if isinstance(penalty, SparseGroup):
+        sparsity, exponent = sparsity + penalty.task_sparsity, 2.0
+    elif problem.blocks.sizes.max(initial=1) > 1:  # all norms of a single number are the same
+        exponent = dual_exponent(penalty.norm_q)
+    return Setup(problem, 0.5 * (box.upper + box.lower), intervals, Ball(penalty.strengths(n_rows), sparsity, exponent))
 
 
 def _at_zero(problem: Problem, tol: float) -> Solution:
@@ -161,152 +126,27 @@ def _at_zero(problem: Problem, tol: float) -> Solution:
     )
 
 
-def _first_state(setup: Setup, start: Solution | None) -> State:
-    """Theta inside its intervals and balls, and prices that balance slacks and residuals."""
-    problem, box = setup.problem, setup.box
+def _first_state(setup: Setup, start: Solution | None, settled: BoolArray) -> State:
+    """Theta inside its intervals and balls, and prices that go with the slacks and the residuals."""
+    problem = setup.problem
     theta = null_dual(problem)
     scores = problem.data.adjoint(theta)
-    levels = _levels(problem, scores)
-    shrink = min(FIRST_SHARE, FIRST_SCORE / max(float(levels.max()), 1e-300))
+    levels = interior_point.levels(problem, scores)
+    shrink = min(FIRST_SHARE, FIRST_LEVEL / max(float(levels.max()), np.finfo(float).tiny))
     theta, scores, levels = shrink * theta, shrink * scores, shrink * levels
     product = problem.null_objective / (2 * len(theta))
-    residual = problem.data.y - problem.null_intercept[problem.data.task]
-    up, down = box.upper - theta, theta - box.lower
-    sides = np.stack([up, down, np.maximum(product / up, -residual), np.maximum(product / down, residual)])
-    chosen = levels >= np.partition(levels, -min(FIRST_ROWS, len(levels)))[-min(FIRST_ROWS, len(levels))]
+    observations = interior_rows.enter((theta - setup.centre)[:, np.newaxis], setup.intervals, product)
+    residuals = (problem.data.y - problem.null_intercept[problem.data.task])[:, np.newaxis]
+    prices = observations.entries[PRICE_UP:]
+    np.maximum(prices, [-residuals, residuals], out=prices)
+    chosen = levels > interior_point.NEAR
+    chosen[np.argsort(levels)[-FIRST_ROWS:]] = True
     if start is not None:
-        chosen |= problem.blocks.gather(start.W).any(axis=1)
-    working = np.flatnonzero(chosen | (levels > NEAR))
-    columns = Columns(problem, working)
-    rows = interior_rows.enter(columns.scores(theta), setup.ball.take(working), ROW_PRODUCT * product)
-    return State(theta, problem.null_intercept, sides, working, columns, rows, scores)
-
-
-def _levels(problem: Problem, scores: FloatArray) -> FloatArray:
-    """(R,) Dual norm of every row over the penalty strength: 1 on the boundary of the ball."""
-    return problem.penalty.dual_norm(problem.blocks.gather(scores)) / problem.penalty.strength
-
-
-# ---------------------------------------------------------------------- one step
-
-
-def _step(setup: Setup, state: State, best: Solution, floor: float) -> State:
-    """Predictor, corrector, and as long a step as the constraints allow; no product needs to fall below the floor."""
-    ball = setup.ball.take(state.working)
-    response = interior_rows.respond(state.rows, ball)
-    curvature = np.sum(state.sides[PRICE_UP:] / state.sides[:PRICE_UP], axis=0)
-    accuracy = ACCURACY * min(best.gap / best.scale, 1.0)
-    system = NewtonSystem(state.columns, curvature, response, accuracy)
-
-    def change_to(product: float, before: Change | None) -> Change:
-        pulled = interior_rows.pull(state.rows, ball, response, product, None if before is None else before.rows)
-        return _change(setup, state, ball, response, system, pulled, product, before)
-
-    product = _mean_product(state)
-    predictor = change_to(0.0, None)
-    left = _mean_product(state, predictor, _lengths(state, predictor, ball)) / product
-    target = max(min(max(left**3, LEAST_CENTRING), 1.0) * product, floor)
-    change = change_to(target, predictor)
-    lengths = _lengths(state, change, ball, TO_BOUNDARY)
-    if min(lengths) < TOO_SHORT:
-        plain = change_to(target, None)
-        plain_lengths = _lengths(state, plain, ball, TO_BOUNDARY)
-        if min(plain_lengths) > min(lengths):
-            change, lengths = plain, plain_lengths
-    if not min(lengths) > STALLED:
-        raise BreakdownError(f"the step has length {min(lengths)}")
-    return _advance(setup, state, change, lengths, best)
-
-
-def _change(
-    setup: Setup,
-    state: State,
-    ball: Ball,
-    response: interior_rows.Response,
-    system: NewtonSystem,
-    pulled: interior_rows.Pull,
-    product: float,
-    before: Change | None,
-) -> Change:
-    """Newton step towards ``slack * price = product``, corrected by the second-order terms of an earlier one."""
-    problem, columns, sides = setup.problem, state.columns, state.sides
-    aim = np.full_like(sides[:2], product)
-    if before is not None:
-        aim -= before.sides[:PRICE_UP] * before.sides[PRICE_UP:]
-    aim /= sides[:PRICE_UP]
-    task = problem.data.task
-    pull = columns.predictor(columns.features_of(pulled.entries[interior_rows.PULL]))
-    theta = system.solve(state.intercept[task] - problem.data.y - aim[UP] + aim[DOWN] - pull)
-    slacks = np.stack([-theta, theta])
-    prices = aim - sides[PRICE_UP:] * (1.0 + slacks / sides[:PRICE_UP])
-    rows = interior_rows.move(state.rows, ball, response, pulled, columns.scores(theta))
-    intercept = np.zeros_like(state.intercept)
-    if problem.fit_intercept:
-        coefficients = state.rows.coefficients + rows.coefficients
-        target = sides[PRICE_UP:] + prices
-        residual = problem.data.y - columns.predictor(columns.features_of(coefficients)) + target[UP] - target[DOWN]
-        intercept = problem.task_sums(residual) / np.diff(problem.data.offsets) - state.intercept
-    return Change(theta, intercept, np.concatenate([slacks, prices]), rows)
-
-
-def _mean_product(state: State, change: Change | None = None, lengths: Lengths = STAY) -> float:
-    """Mean of ``slack * price`` over all constraints, now or after a step."""
-    sides, rows = (state.sides, state.rows) if change is None else (change.sides, change.rows)
-    slacks = state.sides[:PRICE_UP] + lengths.slack * sides[:PRICE_UP]
-    prices = state.sides[PRICE_UP:] + lengths.price * sides[PRICE_UP:]
-    of_rows = interior_rows.complementarity(state.rows, rows, lengths)
-    return (float(np.vdot(slacks, prices)) + of_rows) / (slacks.size + state.rows.n_constraints)
-
-
-def _lengths(state: State, change: Change, ball: Ball, share: float = 1.0) -> Lengths:
-    """Longest steps that keep all slacks and prices positive, or a share of them, but no more than full steps."""
-    shrinkage = change.sides / state.sides
-    slack = -1.0 / float(np.min(shrinkage[:PRICE_UP], initial=-share))
-    price = -1.0 / float(np.min(shrinkage[PRICE_UP:], initial=-share))
-    longest = interior_rows.longest_steps(state.rows, change.rows, ball.exponent, Lengths(slack, price))
-    return Lengths(min(1.0, share * longest.slack), min(1.0, share * longest.price))
-
-
-def _advance(setup: Setup, state: State, change: Change, lengths: Lengths, best: Solution) -> State:
-    """Take a step, shortened where a row outside the working set would come too close to its boundary."""
-    problem, box, working = setup.problem, setup.box, state.working
-    keep = 1.0 - 3.0 * np.sqrt(best.gap / best.objective)
-    join = max(NEAR, 0.5 * (1.0 + keep))
-    limit = 0.5 * (1.0 + join)
-    blocking = np.zeros(problem.blocks.n_rows, dtype=bool)
-    scores_change = problem.data.adjoint(change.theta)
-    if len(working) < problem.blocks.n_rows:
-        now, then = _levels(problem, state.scores), _levels(problem, state.scores + lengths.slack * scores_change)
-        blocking = then > limit
-        blocking[working] = False
-        if blocking.any():
-            # levels are convex along the step
-            share = float(np.min((limit - now[blocking]) / (then[blocking] - now[blocking])))
-            lengths = Lengths(share * lengths.slack, lengths.price)
-    theta = state.theta + lengths.slack * change.theta
-    scores = state.scores + lengths.slack * scores_change
-    intercept = state.intercept + lengths.price * change.intercept
-    prices = state.sides[PRICE_UP:] + lengths.price * change.sides[PRICE_UP:]
-    sides = np.stack([box.upper - theta, theta - box.lower, *prices])
-    ball = setup.ball.take(working)
-    rows = interior_rows.advance(state.rows, change.rows, lengths, state.columns.scores(theta), ball)
-    moved = state._replace(theta=theta, intercept=intercept, sides=sides, rows=rows, scores=scores)
-    levels = _levels(problem, scores)
-    inside = np.isin(np.arange(len(levels)), working)
-    chosen = np.where(inside, levels >= keep, blocking | (levels > join))
-    chosen[np.argmax(levels)] = True
-    return _with_working(setup, moved, np.flatnonzero(chosen))
-
-
-def _with_working(setup: Setup, state: State, working: IntArray) -> State:
-    """Change the working set; rows that stay keep their prices."""
-    if np.array_equal(working, state.working):
-        return state
-    columns = Columns(setup.problem, working)
-    rows = interior_rows.enter(columns.scores(state.theta), setup.ball.take(working), _mean_product(state))
-    _, new, old = np.intersect1d(working, state.working, assume_unique=True, return_indices=True)
-    rows.entries[:, new], rows.balls[:, new] = state.rows.entries[:, old], state.rows.balls[:, old]
-    return state._replace(working=working, columns=columns, rows=rows)
+        chosen |= problem.blocks.gather(start.W[:, ~settled]).any(axis=1)
+    working = np.flatnonzero(chosen)
+    ball, columns = setup.ball.take(working), Columns(problem, working)
+    rows = interior_rows.enter(columns.scores(theta), ball, ROW_PRODUCT * product)
+    return State(observations, problem.null_intercept, working, ball, columns, rows, scores, levels)
 
 
 # ---------------------------------------------------------------------- what was found
@@ -314,53 +154,64 @@ def _with_working(setup: Setup, state: State, working: IntArray) -> State:
 
 def _certified(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
     """Best solution known, with the gap to the best lower bound known."""
-    problem = setup.problem
-    lower = max(best.objective - best.gap, -float(problem.data.y @ state.theta))
+    lower = max(best.objective - best.gap, -float(setup.problem.data.y @ state.theta(setup)))
     found = _solution(setup, state, state.rows.coefficients, state.intercept, best)
-    if found.objective - lower <= 10.0 * tol * best.scale:
-        zeroed = (_solution(setup, state, w, None, best) for w in _zeroed(state, setup.ball.take(state.working)))
-        found = min(zeroed, key=lambda solution: solution.objective)
+    if found.objective - lower <= CLOSE * tol * best.scale:
+        zeroed = [_solution(setup, state, _zeroed(state, eagerness), None, best) for eagerness in ZEROING]
+        enough = max(lower + tol * best.scale, min(solution.objective for solution in zeroed))
+        found = next(solution for solution in zeroed if solution.objective <= enough)
     if not found.objective <= best.objective:
         found = best
     found = found._replace(gap=max(found.objective - lower, 0.0))
-    return _verified(problem, state, found, tol) if found.gap <= tol * found.scale else found
+    return _verified(setup, state, found, tol) if found.gap <= tol * found.scale else found
 
 
 def _solution(
     setup: Setup, state: State, coefficients: FloatArray, intercept: FloatArray | None, best: Solution
 ) -> Solution:
-    problem, columns, ball = setup.problem, state.columns, setup.ball.take(state.working)
+    """Coefficients of the working set as a solution, with the best intercept where none is given, without its gap."""
+    problem, columns, ball = setup.problem, state.columns, state.ball
     W = columns.features_of(coefficients)
     predictor = columns.predictor(W)
     intercept = best_intercept(problem, predictor) if intercept is None else intercept
     loss = total(problem.likelihood, problem.data.y, predictor + intercept[problem.data.task], problem.weight)
-    norms = row_norms(coefficients, setup.norm_q) + ball.sparsity * row_norms(coefficients, 1.0)
+    norm_q = 2.0 if isinstance(problem.penalty, SparseGroup) else problem.penalty.norm_q
+    norms = row_norms(coefficients, norm_q)
+    if ball.sparsity.any():
+        norms += ball.sparsity * row_norms(coefficients, 1.0)
     everything = np.zeros_like(best.W)
     everything[columns.features] = W
     shift = np.einsum("km,km->m", columns.means, W)
     return best._replace(W=everything, intercept=intercept - shift, objective=loss + float(ball.strength @ norms))
 
 
-def _zeroed(state: State, ball: Ball) -> list[FloatArray]:
-    """Coefficients with zeros where the score is further from the end of its interval than the coefficient from 0."""
+def _zeroed(state: State, eagerness: float) -> FloatArray:
+    """Coefficients, set to 0 where the slack is large and the coefficient small, each on its own scale."""
     w = state.rows.coefficients
-    slack = np.min(state.rows.entries[interior_rows.UP : interior_rows.DOWN + 1], axis=0)
-    scale = np.max(np.abs(w), initial=0.0) / ball.strength[:, np.newaxis]
-    return [np.where(np.abs(w) <= eager * scale * slack, 0.0, w) for eager in ZEROING]
+    slack = np.min(state.rows.entries[UP : DOWN + 1], axis=0) / state.ball.strength[:, np.newaxis]
+    return np.where(np.abs(w) <= eagerness * np.max(np.abs(w), initial=0.0) * slack, 0.0, w)
 
 
-def _verified(problem: Problem, state: State, found: Solution, tol: float) -> Solution:
+def _verified(setup: Setup, state: State, found: Solution, tol: float) -> Solution:
     """Objective and gap once more, from the data as they are and all features."""
-    data = problem.data
+    problem, data = setup.problem, setup.problem.data
     predictor = data.linear_predictor(found.W, np.zeros(data.n_tasks))
     intercept = best_intercept(problem, predictor)
     objective = problem.objective(found.W, predictor + intercept[data.task])
-    theta = with_zero_sum(state.theta, data.task, data.offsets[:-1]) if problem.fit_intercept else state.theta
+    theta = state.theta(setup)
+    if problem.fit_intercept:
+        theta = with_zero_sum(theta, data.task, data.offsets[:-1])
     gap = max(objective - problem.dual_objective(theta), 0.0)
     return found._replace(intercept=intercept, objective=objective, gap=gap, converged=gap <= tol * found.scale)
 
 
-def _with_settled(best: Solution, problem: Problem, settled: FloatArray) -> Solution:
+def _unzeroed(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
+    """Last resort when rounding errors stop the method: coefficients without exact zeros, if they are good enough."""
+    found = _verified(setup, state, _solution(setup, state, state.rows.coefficients, None, best), tol)
+    return found if found.converged and not best.converged else best
+
+
+def _with_settled(best: Solution, problem: Problem, settled: BoolArray) -> Solution:
     """Put the tasks back that were left out: zero coefficients, and an intercept without loss."""
     if not settled.any() or settled.all():
         return best

@@ -22,7 +22,8 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.active_newton import newton_direction
 from bayesmtfs.solvers.columns import Columns, DenseColumns, SparseColumns
 from bayesmtfs.solvers.penalty_rows import PenaltyRows
-from bayesmtfs.solvers.working_set_kernels import NO_CURVATURE, gram, sweep_columns, sweep_gram
+from bayesmtfs.solvers.sparse_kernels import sweep_columns
+from bayesmtfs.solvers.working_set_kernels import NO_CURVATURE, gram, sweep_gram
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
 FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
@@ -72,7 +73,7 @@ class QuadraticModel(ABC):
         self.arguments = rows.step_arguments(means.shape[1])
 
     @property
-    def W(self) -> FloatArray:
+    def coefficients(self) -> FloatArray:
         """(k, m) Coefficients."""
         return self.state[0]
 
@@ -82,7 +83,7 @@ class QuadraticModel(ABC):
         self.first_square = float(slope @ ratio)
         self.first_W = W
         self.state = (np.where(self.free, W, 0.0), *self.first_state(slope))
-        self.norms = self.rows.norms(self.W)
+        self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
         if self.iterates == ():
             self.iterates = tuple(np.empty((SWEEPS + 1, *array.shape)) for array in self.state)
@@ -114,11 +115,11 @@ class QuadraticModel(ABC):
             self.sweep()
             gradient = self.gradient()
             change = self.change(gradient)
-            penalty = self.rows.value(self.W, self.norms)
+            penalty = self.rows.value(self.coefficients, self.norms)
             if self.gap(gradient, change, penalty) <= gap:
                 break
-            price = self.newton_price() if round_number >= next_newton else 0
-            if price > 0 and round_number >= max(next_newton, price):
+            price = self.newton_price()
+            if 0 < price <= round_number and round_number >= next_newton:
                 pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
                 next_newton = round_number + (1 if pause == 1 else max(price, pause))
             else:
@@ -127,12 +128,12 @@ class QuadraticModel(ABC):
 
     def change(self, gradient: FloatArray) -> float:
         """Quadratic part, which is 0 at the start."""
-        return 0.5 * float(np.sum((self.first_gradient + gradient) * (self.W - self.first_W)))
+        return 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
 
     def gap(self, gradient: FloatArray, change: float, penalty: float) -> float:
         """Duality gap of the model, from the dual point along its own slopes."""
         square = max(self.first_square + 2.0 * change, 0.0)
-        inner = float(np.sum(gradient * self.W))
+        inner = float(np.sum(gradient * self.coefficients))
         largest = float(self.rows.dual_norms(gradient).max(initial=0.0))
         top = max(1.0 - inner / square, 0.0) if square > 0 else 1.0
         scale = min(top, self.rows.penalty.strength / largest) if largest > 0 else top
@@ -149,7 +150,7 @@ class QuadraticModel(ABC):
         """Go to another state if its objective is lower; return whether it was."""
         before = self.state, self.norms
         self.state, self.norms = state, self.rows.norms(state[0])
-        if self.change(self.gradient()) + self.rows.value(self.W, self.norms) < objective:
+        if self.change(self.gradient()) + self.rows.value(self.coefficients, self.norms) < objective:
             return True
         self.state, self.norms = before
         return False
@@ -202,7 +203,7 @@ class GramModel(QuadraticModel):
         """Take a Newton step on the rows that are not zero; return whether it was a full one."""
         alive = self.norms > 0
         places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
-        Q, W = self.Q[places], self.W[places]
+        Q, W = self.Q[places], self.coefficients[places]
         rows = self.rows.take(np.flatnonzero(alive))
         direction = newton_direction(Q[:, :, places], gradient[places], W, self.norms[alive], rows)
         if direction is None:
@@ -218,7 +219,7 @@ class GramModel(QuadraticModel):
         step = shortest_to_minimum(objective_at)
         moved = W + step * direction
         moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
-        new_W = self.W.copy()
+        new_W = self.coefficients.copy()
         new_W[places] = moved
         by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
         return self.try_state((new_W, by_task), objective) and step == 1.0

@@ -117,7 +117,7 @@ def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, st
                 total += size
                 slope += curvature[j]
                 clipped += 1
-        if clipped == clipped_before:
+        if clipped == clipped_before or (clipped == 0 and clipped_before > 0):
             break
         clipped_before = clipped
         level = max((total - strength) / slope, 0.0) if clipped > 0 else 0.0
@@ -200,6 +200,8 @@ def _general_step(
             log_norm, decay, error = _newton_roots(linear, curvature, strength, norm_q, s, roots, slopes)
         if max(abs(log_norm), error) <= max(NORM_TOLERANCE * decay, ROUNDING):
             break
+        if decay <= ROUNDING and log_norm <= 0.0:  # the dual norm exceeded the strength by rounding error only
+            return _zero(row)
         if log_norm > error:
             lower = s
         elif log_norm < -error:
@@ -207,7 +209,7 @@ def _general_step(
         proposal = s * (1.0 + math.expm1(log_norm) / decay)
         proposal = min(max(proposal, s / LARGEST_FACTOR), s * LARGEST_FACTOR)
         if not lower < proposal < upper:
-            proposal = 0.5 * (lower + min(upper, 4.0 * lower))
+            proposal = 0.5 * (lower + upper) if upper < np.inf else 2.0 * lower
         log_move = math.log(proposal / s)
         s = proposal
         if closed:

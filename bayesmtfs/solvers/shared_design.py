@@ -18,9 +18,11 @@ X is never copied or centred: an intercept is fitted by centring the residuals a
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.priors.sparse_group import SparseGroup
@@ -269,7 +271,8 @@ class _Search:
         target = working.columns.correlations(self.residual) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         look = 2.0 * self.design.X.size * self.problem.data.n_tasks
-        W, n_iter = minimise(rows, working.W, Goal(gap, rough_gap, look, max_iter))
+        with _blas().limit(limits=1):  # on small matrices threads wait for each other more than they work
+            W, n_iter = minimise(rows, working.W, Goal(gap, rough_gap, look, max_iter))
         self.working = working._replace(W=W)
         return n_iter
 
@@ -297,6 +300,12 @@ class _Search:
             objective_trace=np.array(trace) * unit,
             interrupted=interrupted,
         )
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the threads of the linear algebra libraries; finding them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _same_kind(first: MixedNorm | SparseGroup, second: MixedNorm | SparseGroup) -> bool:

@@ -137,9 +137,7 @@ def _first_point(problem: Problem, design: ColumnDesign, rows: PenaltyRows, star
     return Point(active, W, start.intercept, eta, loss, some.value(W, some.norms(W)))
 
 
-def _certify(
-    problem: Problem, design: ColumnDesign, rows: PenaltyRows, slope: FloatArray
-) -> tuple[FloatArray, float]:
+def _certify(problem: Problem, design: ColumnDesign, rows: PenaltyRows, slope: FloatArray) -> tuple[FloatArray, float]:
     """Score of every row, and the dual value of the slopes made feasible."""
     data = problem.data
     theta = with_zero_sum(slope, data.task, data.offsets[:-1]) if problem.fit_intercept else slope
@@ -207,13 +205,13 @@ def _newton_step(
     W[np.repeat(moved, working.rows.sizes)] = point.W
     model.start(W, slope + curvature * shift[data.task])
     model.minimise(target)
-    move = model.W - W
+    move = model.coefficients - W
     shift = shift - np.einsum("km,km->m", model.means, move)
     eta_move = working.columns.linear_predictor(move) + shift[data.task]
-    predicted = float(slope @ eta_move) + working.rows.value(model.W, model.norms) - point.penalty
+    predicted = float(slope @ eta_move) + working.rows.value(model.coefficients, model.norms) - point.penalty
     step = 1.0
     while step >= SMALLEST_STEP:
-        new_W = model.W if step == 1.0 else W + step * move
+        new_W = model.coefficients if step == 1.0 else W + step * move
         eta = point.eta + step * eta_move
         new_loss = total(loss, data.y, eta, problem.weight)
         norms = model.norms if step == 1.0 else working.rows.norms(new_W)
@@ -256,9 +254,7 @@ def _solution(
     )
 
 
-def _by_plain_solver(
-    problem: Problem, stuck: Solution, tol: float, max_iter: int, progress: bool | None
-) -> Solution:
+def _by_plain_solver(problem: Problem, stuck: Solution, tol: float, max_iter: int, progress: bool | None) -> Solution:
     """Go on with the plain solver, whose steps are short but always lead down."""
     plain = proximal_gradient.solve(problem, stuck, tol=tol, max_iter=max_iter - stuck.n_iter, progress=progress)
     if plain.gap > stuck.gap:

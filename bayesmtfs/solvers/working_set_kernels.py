@@ -1,18 +1,15 @@
-"""Compiled loops of the working-set solver: products with a stacked design, Gram matrices, and sweeps over rows.
+"""Compiled loops over dense designs: products by task, Gram matrices by task, and sweeps over rows with them.
 
-Observations are sorted by task; ``offsets`` (m + 1,) says where each task begins. Arrays with one entry per feature and
-task are (k, m), but running gradients are (m, k): task by task, so that the update of all features is one contiguous
-loop. A dense design is (N, k), one row per observation. A sparse one is held by columns: the entries of feature j in
-task t are those from ``segments[j, t]`` to ``segments[j, t + 1]`` of ``observation`` and ``values``.
-
-A row of the penalty is a run of features, from ``starts[r]`` to ``starts[r + 1]``: one feature, or a group of them.
+A design is (N, k), one row per observation, sorted by task; ``offsets`` (m + 1,) says where each task begins. Arrays
+with one entry per feature and task are (k, m), but running gradients are (m, k): task by task, so that the update of
+all features is one contiguous loop. A row of the penalty is a run of features, from ``starts[r]`` to ``starts[r + 1]``:
+one feature, or a group of them.
 """
 
 import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.row_steps import row_step
@@ -20,11 +17,6 @@ from bayesmtfs.solvers.row_steps import row_step
 LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
 NO_CURVATURE = 1e-300  # of an entry that nothing depends on, which is held at zero
 PANEL = 256  # observations that are multiplied at once, few enough to stay in the cache
-
-Int32Array = NDArray[np.int32]
-
-
-# ---------------------------------------------------------------------- dense designs
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"})
@@ -138,10 +130,9 @@ def sweep_gram(
     """
     k, m = W.shape
     width = gradient.shape[1]
-    flat_bounds = bounds.reshape(k * m)
     size = longest_row(starts) * m
     linear = np.empty(size)
-    row = np.empty(size)
+    moves = np.empty(size)
     copy(W, W_iterates[0])
     copy(gradient, gradient_iterates[0])
     for sweep in range(1, W_iterates.shape[0]):
@@ -151,25 +142,57 @@ def sweep_gram(
             e = 0
             for j in range(starts[r], starts[r + 1]):
                 for t in range(m):
-                    linear[e] = bounds[j, t] * W[j, t] - gradient[t, j] if bounds[j, t] > NO_CURVATURE else 0.0
-                    row[e] = W[j, t]
+                    linear[e] = bounds[j, t] * W[j, t] - gradient[t, j]
                     e += 1
-            curvature = flat_bounds[starts[r] * m : starts[r + 1] * m]
-            norm = row_step(linear[:e], curvature, strengths[r], norm_q, sparsity[r], norms[r], row[:e], work)
-            if norm == 0.0 and norms[r] == 0.0:
+            if not move_row(r, linear, bounds, W, norms, starts, strengths, norm_q, sparsity, work, moves):
                 continue
-            norms[r] = norm
             e = 0
             for j in range(starts[r], starts[r + 1]):
                 for t in range(m):
-                    move = row[e] - W[j, t]
-                    W[j, t] = row[e]
-                    e += 1
-                    if move != 0.0:
+                    if moves[e] != 0.0:
                         for i in range(width):
-                            gradient[t, i] += move * Q[j, t, i]
+                            gradient[t, i] += moves[e] * Q[j, t, i]
+                    e += 1
         copy(W, W_iterates[sweep])
         copy(gradient, gradient_iterates[sweep])
+
+
+@njit(cache=True, error_model="numpy")
+def move_row(
+    r: int,
+    linear: FloatArray,
+    bounds: FloatArray,
+    W: FloatArray,
+    norms: FloatArray,
+    starts: IntArray,
+    strengths: FloatArray,
+    norm_q: float,
+    sparsity: FloatArray,
+    work: FloatArray | None,
+    moves: FloatArray,
+) -> bool:
+    """Take the step of row r, write how far its entries went to ``moves``, and return False if it was and is zero.
+
+    ``linear`` is b of the row problem; the other arguments are those of `sweep_gram`.
+    """
+    k, m = W.shape
+    first, stop = starts[r] * m, starts[r + 1] * m
+    coefficients = W.reshape(k * m)[first:stop]
+    curvature = bounds.reshape(k * m)[first:stop]
+    for e in range(stop - first):
+        moves[e] = coefficients[e]
+        if curvature[e] <= NO_CURVATURE:
+            linear[e] = 0.0
+    start = norms[r]
+    row = moves[: stop - first]
+    norms[r] = row_step(linear[: stop - first], curvature, strengths[r], norm_q, sparsity[r], start, row, work)
+    if norms[r] == 0.0 and start == 0.0:
+        return False
+    for e in range(stop - first):
+        before = coefficients[e]
+        coefficients[e] = row[e]
+        row[e] -= before
+    return True
 
 
 @njit(cache=True, error_model="numpy")
@@ -187,214 +210,3 @@ def copy(source: FloatArray, target: FloatArray) -> None:
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
-
-
-# ---------------------------------------------------------------------- sparse designs
-
-
-@njit(cache=True, error_model="numpy")
-def columns_of(
-    indptr: NDArray[np.signedinteger],
-    indices: NDArray[np.signedinteger],
-    data: FloatArray,
-    rows: IntArray,
-    n_features: int,
-) -> tuple[IntArray, Int32Array, FloatArray]:
-    """Entries of a CSR matrix, one of whose rows each observation uses, sorted by feature and then by observation.
-
-    Returns
-    -------
-    pointer : (p + 1,) where each feature begins
-    observation, values : entries
-    """
-    pointer = np.zeros(n_features + 1, dtype=np.int64)
-    for i in range(rows.size):
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            pointer[indices[e] + 1] += 1
-    for j in range(n_features):
-        pointer[j + 1] += pointer[j]
-    observation = np.empty(pointer[n_features], dtype=np.int32)
-    values = np.empty(pointer[n_features])
-    place = pointer.copy()
-    for i in range(rows.size):
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            j = indices[e]
-            observation[place[j]] = i
-            values[place[j]] = data[e]
-            place[j] += 1
-    return pointer, observation, values
-
-
-@njit(cache=True, error_model="numpy")
-def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, offsets: IntArray) -> IntArray:
-    """(k, m + 1) Where the entries of each task begin, for some of the features."""
-    m = offsets.size - 1
-    segments = np.empty((features.size, m + 1), dtype=np.int64)
-    for j in range(features.size):
-        e = pointer[features[j]]
-        stop = pointer[features[j] + 1]
-        for t in range(m):
-            segments[j, t] = e
-            while e < stop and observation[e] < offsets[t + 1]:
-                e += 1
-        segments[j, m] = stop
-    return segments
-
-
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArray, vector: FloatArray) -> float:
-    """Sum of value times vector over a segment."""
-    total = 0.0
-    for e in range(first, stop):
-        total += values[e] * vector[observation[e]]
-    return total
-
-
-@njit(cache=True, error_model="numpy")
-def sums_over_tasks(
-    indptr: NDArray[np.signedinteger],
-    indices: NDArray[np.signedinteger],
-    data: FloatArray,
-    rows: IntArray,
-    offsets: IntArray,
-    vector: FloatArray,
-    n_features: int,
-    squared: bool,
-) -> FloatArray:
-    """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
-
-    A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written.
-    """
-    sums = np.zeros(n_features)
-    product = np.zeros(n_features)
-    for t in range(offsets.size - 1):
-        for i in range(offsets[t], offsets[t + 1]):
-            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                product[indices[e]] += vector[i] * data[e]
-        for i in range(offsets[t], offsets[t + 1]):
-            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                size = product[indices[e]]
-                sums[indices[e]] += size * size if squared else abs(size)
-                product[indices[e]] = 0.0
-    return sums
-
-
-@njit(cache=True, error_model="numpy")
-def sparse_adjoint(
-    segments: IntArray, observation: Int32Array, values: FloatArray, vector: FloatArray, result: FloatArray
-) -> None:
-    """Write ``X_t' vector_t`` of every task to ``result`` (m, k)."""
-    for j in range(segments.shape[0]):
-        for t in range(segments.shape[1] - 1):
-            result[t, j] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, vector)
-
-
-@njit(cache=True, error_model="numpy")
-def sparse_predictor(
-    segments: IntArray, observation: Int32Array, values: FloatArray, W: FloatArray, result: FloatArray
-) -> None:
-    """Write ``X_t w_t`` of every task to ``result`` (N,)."""
-    for i in range(result.size):
-        result[i] = 0.0
-    for j in range(W.shape[0]):
-        for t in range(W.shape[1]):
-            if W[j, t] != 0.0:
-                for e in range(segments[j, t], segments[j, t + 1]):
-                    result[observation[e]] += W[j, t] * values[e]
-
-
-@njit(cache=True, error_model="numpy")
-def column_moments(
-    segments: IntArray,
-    observation: Int32Array,
-    values: FloatArray,
-    offsets: IntArray,
-    weight: FloatArray,
-    totals: FloatArray,
-    sums: FloatArray,
-    squares: FloatArray,
-) -> None:
-    """Write the weighted sum of every column in every task, and the weighted squares about its mean, to (k, m) arrays.
-
-    ``totals`` (m,) are the sums of the weights; inf for a task whose columns are not to be centred.
-    """
-    for j in range(sums.shape[0]):
-        for t in range(sums.shape[1]):
-            sums[j, t] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, weight)
-            mean = sums[j, t] / totals[t]
-            square = 0.0
-            stored = 0.0
-            for e in range(segments[j, t], segments[j, t + 1]):
-                h = weight[observation[e]]
-                square += h * (values[e] - mean) ** 2
-                stored += h
-            if mean != 0.0 and segments[j, t + 1] - segments[j, t] < offsets[t + 1] - offsets[t]:
-                square += (totals[t] - stored) * mean * mean
-            squares[j, t] = square
-
-
-@njit(cache=True, error_model="numpy")
-def sweep_columns(
-    segments: IntArray,
-    observation: Int32Array,
-    values: FloatArray,
-    weight: FloatArray,
-    sums: FloatArray,
-    means: FloatArray,
-    bounds: FloatArray,
-    slope: FloatArray,
-    shift: FloatArray,
-    W: FloatArray,
-    norms: FloatArray,
-    starts: IntArray,
-    strengths: FloatArray,
-    norm_q: float,
-    sparsity: FloatArray,
-    work: FloatArray | None,
-    W_iterates: FloatArray,
-    slope_iterates: FloatArray,
-    shift_iterates: FloatArray,
-) -> None:
-    """Sweep over the rows as `sweep_gram` does, without Gram matrices.
-
-    ``slope`` (N,) is the derivative of the quadratic part in the linear predictor without the move ``shift`` (m,) of the
-    intercepts, so that no column has to be centred; ``sums`` and ``means`` (k, m) are the weighted sums of the columns
-    and what a unit of their coefficient takes from the intercept.
-    """
-    k, m = W.shape
-    flat_bounds = bounds.reshape(k * m)
-    size = longest_row(starts) * m
-    linear = np.empty(size)
-    row = np.empty(size)
-    for sweep in range(W_iterates.shape[0]):
-        for r in range(starts.size - 1):
-            if sweep == 0 or (sweep > 1 and norms[r] == 0.0):
-                continue
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
-                for t in range(m):
-                    total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
-                    total += sums[j, t] * shift[t]
-                    linear[e] = bounds[j, t] * W[j, t] - total if bounds[j, t] > NO_CURVATURE else 0.0
-                    row[e] = W[j, t]
-                    e += 1
-            curvature = flat_bounds[starts[r] * m : starts[r + 1] * m]
-            norm = row_step(linear[:e], curvature, strengths[r], norm_q, sparsity[r], norms[r], row[:e], work)
-            if norm == 0.0 and norms[r] == 0.0:
-                continue
-            norms[r] = norm
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
-                for t in range(m):
-                    move = row[e] - W[j, t]
-                    W[j, t] = row[e]
-                    e += 1
-                    if move != 0.0:
-                        shift[t] -= means[j, t] * move
-                        for i in range(segments[j, t], segments[j, t + 1]):
-                            slope[observation[i]] += weight[observation[i]] * values[i] * move
-        copy(W, W_iterates[sweep])
-        for i in range(slope.size):
-            slope_iterates[sweep, i] = slope[i]
-        for t in range(m):
-            shift_iterates[sweep, t] = shift[t]
