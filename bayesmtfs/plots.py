@@ -7,17 +7,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 
-from bayesmtfs.results import FitResult
+__all__ = ["coefficient_heatmap"]
 
 LABELLED = 40  # most tick labels that stay readable on one axis
 
 
-def coefficient_heatmap(result: FitResult, most: int = 40, ax: Axes | None = None) -> Axes:
+def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> Axes:
     """Coefficients as a picture: features down, tasks across, colour for sign and size.
 
     Parameters
     ----------
-    result : a fit
+    result : a fit, or the fitted estimator
     most : how many features to show, largest row norm first
     ax : axes to draw on; a new figure if None
 
@@ -25,6 +25,7 @@ def coefficient_heatmap(result: FitResult, most: int = 40, ax: Axes | None = Non
     -------
     the axes
     """
+    result = getattr(result, "result_", result)
     norms = np.linalg.norm(result.coef, axis=0)
     shown = np.argsort(-norms, kind="stable")[:most]
     shown = shown[norms[shown] > 0] if (norms > 0).any() else shown

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from bayesmtfs.alignment import absent_features, align
 from bayesmtfs.designs import Design, row_span
-from bayesmtfs.frames import Encoding, as_narwhals, column_values, is_frame, take_columns
+from bayesmtfs.frames import Encoding, as_narwhals, column_names, column_values, is_frame, take_columns
 from bayesmtfs.inputs import (
     Table,
-    as_labels,
     check_target_finite,
     missing_entries,
     read_design,
@@ -30,9 +29,7 @@ from bayesmtfs.inputs import (
     read_weights,
 )
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, LossScale
-
-NO_WEIGHT = "all weights of task {task} are zero; drop the task or give it some weight"
-NO_TARGET = "task {task} has no observed target: its column of Y is all NaN; drop the column"
+from bayesmtfs.task_names import NO_TARGET, NO_WEIGHT, check_names, check_no_empty_task, wide_names
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,7 +108,7 @@ class TaskData:
         labels = read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
         if weight is None:
             weight = np.ones(n)
-        _check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, NO_WEIGHT)
+        check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, NO_WEIGHT)
         order = np.argsort(labels.codes, kind="stable")
         order = order[weight[order] > 0]
         untouched = len(order) == n and bool(np.all(order[1:] > order[:-1]))
@@ -170,15 +167,15 @@ class TaskData:
         if target.ndim != 2:
             raise ValueError(f"Y has shape {target.shape}; the wide form wants (n, m), one column per task")
         n_tasks = target.shape[1]
-        names = _wide_names(task_names, n_tasks)
+        names = wide_names(task_names, n_tasks)
         weight = read_weights(sample_weight, target.shape)
         if target.dtype.kind == "f":
             check_target_finite(target, "Y", missing_allowed=True)
         observed = ~missing_entries(target)
-        _check_no_empty_task(observed.any(axis=0), names, NO_TARGET)
+        check_no_empty_task(observed.any(axis=0), names, NO_TARGET)
         if weight is not None:
             observed &= weight > 0
-            _check_no_empty_task(observed.any(axis=0), names, NO_WEIGHT)
+            check_no_empty_task(observed.any(axis=0), names, NO_WEIGHT)
         kept = observed.any(axis=1)
         design = table.X if kept.all() else table.X[kept]
         task, rows = np.nonzero(observed[kept].T)
@@ -208,7 +205,7 @@ class TaskData:
         if not pairs:
             raise ValueError("from_list got no pairs; pass one (X, y) per task")
         names = list(range(len(pairs))) if task_names is None else list(task_names)
-        _check_names(names, len(pairs))
+        check_names(names, len(pairs))
         tables = [read_design(X) for X, _ in pairs]
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
@@ -241,6 +238,8 @@ class TaskData:
             if task is not None:
                 raise ValueError("from_frame got several targets and a task column; pass one or the other")
             return cls.from_wide(features, take_columns(df, targets))
+        if not column_names(features):
+            raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
         table = read_design(features, allow_missing=True)
         labels = None if task is None else column_values(df, task)
         present = absent_features(table, labels)
@@ -319,7 +318,9 @@ class TaskData:
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(p, m) Sum over each task's observations of x times the value; 0 where a task lacks the feature."""
         if self.shared_design:
-            result = np.asarray(self.design.T @ self.as_matrix(values))
+            matrix = self.as_matrix(values)
+            # For a dense design the product of the transposes is the faster one
+            result = np.asarray(self.design.T @ matrix) if self.is_sparse else (matrix.T @ self.design).T
         else:
             result = np.empty((self.n_features, self.n_tasks))
             for t, (X, (start, stop)) in enumerate(zip(self.task_designs, self.spans, strict=True)):
@@ -333,6 +334,17 @@ class TaskData:
         matrix = np.zeros((self.design.shape[0], self.n_tasks))
         matrix[self.rows, self.task] = values
         return matrix
+
+    def in_input_order(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Put (N,) values into the order of the input: (N,), or (n, m) of a shared design, NaN where unobserved."""
+        if self.shared_design and self.n_tasks > 1:
+            shape = (self.design.shape[0], self.n_tasks)
+            matrix = np.full(shape, np.nan, dtype=np.float64 if values.dtype.kind in "biuf" else object)
+            matrix[self.rows, self.task] = values
+            return matrix
+        ordered = np.empty_like(values)
+        ordered[np.argsort(np.argsort(self.order))] = values
+        return ordered
 
     def with_target(self, y: NDArray[Any]) -> Self:
         """Return the same observations with another target of the same length."""
@@ -378,23 +390,3 @@ def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
         row = int(np.argmax(missing_entries(target)))
         raise ValueError(f"y has no label in row {row}; drop the rows without one")
     return target
-
-
-def _wide_names(task_names: Sequence[Any] | None, n_tasks: int) -> NDArray[Any]:
-    if task_names is None:
-        return np.arange(n_tasks)
-    _check_names(task_names, n_tasks)
-    return as_labels(task_names)
-
-
-def _check_names(names: Sequence[Any], n_tasks: int) -> None:
-    if len(names) != n_tasks:
-        raise ValueError(f"task_names has {len(names)} entries for {n_tasks} tasks; pass one name per task")
-    repeated = [name for place, name in enumerate(names) if name in list(names)[:place]]
-    if repeated:
-        raise ValueError(f"task_names has {repeated[0]!r} twice; give every task a name of its own")
-
-
-def _check_no_empty_task(filled: BoolArray, names: NDArray[Any], reason: str) -> None:
-    if not filled.all():
-        raise ValueError(reason.format(task=repr(names.tolist()[int(np.argmin(filled))])))

@@ -20,7 +20,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from bayesmtfs.likelihoods import REGRESSION_LOSSES, named
+from bayesmtfs.classes import as_signs, classes_of
+from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, named
 from bayesmtfs.models.distributions import MixedNorm
 from bayesmtfs.models.linear_predictor import Tensor, coordinates, linear_predictor
 from bayesmtfs.models.terms import observe
@@ -48,7 +49,7 @@ def mixed_norm_model(
     Parameters
     ----------
     data : TaskData
-        Observations; labels -1 and +1 for the logistic and the hinge loss.
+        Observations; any two labels for the logistic and the hinge loss (-1 and +1 in the model, in sorted order).
     penalty_strength : float
         Strength lambda of the penalty, > 0.
     norm_q : float, default 2
@@ -99,6 +100,8 @@ def mixed_norm_model(
     if loss_scale not in ("mean", "sum"):
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
     likelihood = named(loss)
+    if loss in CLASSIFICATION_LOSSES:
+        data = _signed(data)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
@@ -116,6 +119,16 @@ def mixed_norm_model(
             weight=pm.Data("weight", data.loss_weights(loss_scale), dims="obs"),
         )
     return model
+
+
+def _signed(data: TaskData) -> TaskData:
+    """Any two labels as -1 and +1, in their sorted order."""
+    coded, classes = classes_of(data)
+    if len(classes) != 2:
+        raise ValueError(
+            f"y has {len(classes)} classes, but the model is for two: {classes.tolist()[:5]}; pass two labels"
+        )
+    return as_signs(coded)
 
 
 def _check_penalty(penalty_strength: float, norm_q: float, task_sparsity: float) -> None:

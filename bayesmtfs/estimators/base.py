@@ -211,8 +211,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         W, intercept = self.coef_[index].T, self.intercept_[index]
         if self._form == "wide" and data.shared_design:
             return np.asarray(data.design @ W + intercept)
-        eta = np.empty(data.n_observations)
-        eta[np.argsort(np.argsort(data.order))] = data.linear_predictor(W, intercept)
+        eta: FloatArray = data.in_input_order(data.linear_predictor(W, intercept))
         return eta
 
     # ------------------------------------------------------------------ feature selection

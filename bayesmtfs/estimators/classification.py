@@ -118,7 +118,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             return probability
         return np.column_stack([1.0 - probability, probability])
 
-    def score(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
         """Share of correct labels; of the wide form, its mean over tasks (observed cells only).
 
         A label that is none of ``classes_`` counts as a wrong prediction.
@@ -127,6 +127,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         ----------
         X, y, tasks, sample_weight : as in ``fit``
         """
+        if isinstance(X, TaskData):
+            y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
         predicted = self.predict(X, tasks)
         target = match_classes(y, len(predicted), self.classes_)
         chosen = np.searchsorted(self.classes_, predicted).astype(np.float64)

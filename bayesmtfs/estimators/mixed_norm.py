@@ -3,6 +3,7 @@
 What they minimise is in the docstring of `bayesmtfs.estimators.penalised`.
 """
 
+import numbers
 import warnings
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ class MixedNormEstimator(MultiTaskEstimator):
     """An l1,q penalised fit of any loss."""
 
     _losses: ClassVar[tuple[str, ...]]
+    _numbers: ClassVar[tuple[str, ...]] = ("norm_q", "penalty_strength", "tol", "max_iter", "mean_strength")
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         "penalty_strength_",
         "objective_",
@@ -77,6 +79,11 @@ class MixedNormEstimator(MultiTaskEstimator):
     # ------------------------------------------------------------------ parameters
 
     def _check_parameters(self) -> None:
+        for name in self._numbers:
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, numbers.Real):
+                hint = ", or use the CV class to choose among several" if isinstance(value, list | tuple) else ""
+                raise ValueError(f"{name} is {value!r}; pass a number{hint}")
         if self.penalty_strength is not None and not self.penalty_strength >= 0:
             raise ValueError(f"penalty_strength is {self.penalty_strength}; pass a number of at least 0, or None")
         check_choice("loss", self.loss, self._losses)

@@ -58,6 +58,8 @@ class MixedNormCV(MixedNormEstimator):
         "cv_results_",
     )
 
+    _numbers = ("tol", "max_iter", "mean_strength")  # norm_q may be a list
+
     def __init__(
         self,
         norm_q: float | ArrayLike = 2,

@@ -29,13 +29,15 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         """
         return self._linear_predictor(X, tasks)
 
-    def score(self, X: Any, y: Any, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination R^2 of the predictions; of the wide form, its mean over tasks.
 
         Parameters
         ----------
         X, y, tasks, sample_weight : as in ``fit``
         """
+        if isinstance(X, TaskData):
+            y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
         predicted = self.predict(X, tasks)
         return score_by_task(r2_score, read_target(y, len(predicted)), predicted, sample_weight)
 

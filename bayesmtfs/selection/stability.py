@@ -201,6 +201,11 @@ def stability(
     >>> bool((found.get_support() == sim.support).all()), found.n_features
     (True, 3)
     """
+    if not isinstance(estimator, MixedNormEstimator):
+        raise TypeError(
+            f"estimator is a {type(estimator).__name__}; pass a penalised estimator of this package, such as "
+            "MixedNormRegressor()"
+        )
     model = clone(estimator)
     data = training_data(model, X, y, tasks, sample_weight)
     plan = _plan(data.n_features, threshold, expected_false, n_features)

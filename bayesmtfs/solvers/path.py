@@ -114,30 +114,35 @@ def solve_path(
     # Known once for all penalties; a loss that is not smooth, or a shared mean, has no such shortcut
     known_zero = settings.mean_strength is None and is_smooth(problem.likelihood)
     largest = problem.largest_penalty if known_zero else np.inf
+    shared = (
+        None if settings.mean_strength is not None else automatic.prepare(problem.with_strength(1.0), settings.solver)
+    )
     with ProgressBar("path", progress) as bar:
         for place in np.argsort(-penalties, kind="stable").tolist():
             at = problem.with_strength(float(penalties[place]))
-            last = _Point(_zero(at), None) if penalties[place] >= largest else _solved(at, last, settings)
+            last = _Point(_zero(at), None) if penalties[place] >= largest else _solved(at, last, settings, shared)
             if last.solution.interrupted:
                 raise KeyboardInterrupt
             solutions[place] = last.solution
             bar.update(len(solutions) / len(penalties), f"penalty {penalties[place]:.3g}")
             if may_stop:
-                explained.append(_explained(problem, last.solution))
+                explained.append(_explained(at, last))
                 stop_reason = _saturation(explained, penalties)
                 if stop_reason:
                     break
     return Path(penalties[: len(solutions)], [solutions[place] for place in range(len(solutions))], stop_reason)
 
 
-def _solved(problem: Problem, last: _Point | None, settings: Settings) -> _Point:
+def _solved(
+    problem: Problem, last: _Point | None, settings: Settings, prepared: dict[str, Any] | None = None
+) -> _Point:
     stop: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "progress": False}
     if settings.mean_strength is not None:
         start = None if last is None else last.shared
         found = shared_mean.solve(problem, settings.mean_strength, start, **stop)
         return _Point(found.solution, found)
     start_from = None if last is None else last.solution
-    return _Point(automatic.solve(problem, start_from, solver=settings.solver, **stop), None)
+    return _Point(automatic.solve(problem, start_from, solver=settings.solver, prepared=prepared, **stop), None)
 
 
 def _zero(problem: Problem) -> Solution:
@@ -148,12 +153,17 @@ def _zero(problem: Problem) -> Solution:
     return Solution(W, problem.null_intercept, value, gap, problem.gap_scale, True, 0, np.array([value]))
 
 
-def _explained(problem: Problem, solution: Solution) -> float:
+def _explained(problem: Problem, point: _Point) -> float:
     """Share of the deviance that a solution explains: 1 - loss / loss at W = 0."""
     if problem.null_objective <= 0:
         return 1.0
-    eta = problem.data.linear_predictor(solution.W, solution.intercept)
-    return 1.0 - total(problem.likelihood, problem.data.y, eta, problem.weight) / problem.null_objective
+    solution = point.solution
+    if point.shared is None:
+        loss = solution.objective - problem.penalty.value(problem.blocks.gather(solution.W))
+    else:
+        eta = problem.data.linear_predictor(solution.W, solution.intercept)
+        loss = total(problem.likelihood, problem.data.y, eta, problem.weight)
+    return 1.0 - loss / problem.null_objective
 
 
 def _saturation(explained: list[float], penalties: FloatArray) -> str:

@@ -34,9 +34,10 @@ from bayesmtfs.solvers.quadratic_models import QuadraticModel, quadratic_model
 
 FIRST_ROWS = 100  # working set of the first round
 GROWTH = 2  # size of later ones, in supports
-WHOLE = 64  # so few rows are all taken at once
+CHEAP_GRAM = 20_000_000  # operations for Gram matrices of all features, up to which all rows are taken at once
 PROMISING = 0.95  # score above which a zero row may join
 INNER_SHARE = 0.1  # of the gap, to which a model is solved
+LASTING_SHARE = 0.01  # the same for a model that is the loss itself
 FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
@@ -140,7 +141,7 @@ def _first_point(problem: Problem, design: ColumnDesign, rows: PenaltyRows, star
 def _certify(problem: Problem, design: ColumnDesign, rows: PenaltyRows, slope: FloatArray) -> tuple[FloatArray, float]:
     """Score of every row, and the dual value of the slopes made feasible."""
     data = problem.data
-    theta = with_zero_sum(slope, data.task, data.offsets[:-1]) if problem.fit_intercept else slope
+    theta = _with_zero_sums(problem, slope)
     norms = design.scores(rows, theta)
     largest = float(norms.max(initial=0.0))
     strength = rows.penalty.strength
@@ -155,6 +156,16 @@ def _certify(problem: Problem, design: ColumnDesign, rows: PenaltyRows, slope: F
     return norms / strength if strength > 0 else np.where(norms > 0, np.inf, 0.0), value
 
 
+def _with_zero_sums(problem: Problem, slope: FloatArray) -> FloatArray:
+    """Slopes whose sum over each task with an intercept is 0, within the domain of the conjugate loss."""
+    if not problem.fit_intercept:
+        return slope
+    if problem.likelihood.loss == "squared":  # whose conjugate is finite everywhere: centre them
+        means = problem.task_sums(slope) / problem.task_weight
+        return slope - problem.weight * means[problem.data.task]
+    return with_zero_sum(slope, problem.data.task, problem.data.offsets[:-1])
+
+
 def _working_set(
     problem: Problem,
     design: ColumnDesign,
@@ -164,13 +175,13 @@ def _working_set(
     before: WorkingSet | None,
 ) -> WorkingSet:
     """Rows that are not zero, and those with the largest scores."""
-    chosen = np.arange(rows.n_rows)
-    if rows.n_rows > WHOLE:
-        scores[point.active] = np.inf
-        chosen = np.flatnonzero(scores > min(PROMISING, float(scores.max()) * PROMISING))
-        size = max(FIRST_ROWS, GROWTH * len(point.active))
-        if len(chosen) > size:
-            chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
+    scores[point.active] = np.inf
+    chosen = np.flatnonzero(scores > min(PROMISING, float(scores.max()) * PROMISING))
+    size = max(FIRST_ROWS, GROWTH * len(point.active))
+    if len(chosen) > size:
+        chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
+    elif 2 * len(chosen) > rows.n_rows or len(rows.features) ** 2 * problem.data.n_observations <= CHEAP_GRAM:
+        chosen = np.arange(rows.n_rows)
     if before is not None and np.array_equal(before.chosen, chosen):
         return before
     some = rows.take(chosen)
@@ -179,8 +190,9 @@ def _working_set(
 
 def _inner_gap(problem: Problem, rows: PenaltyRows, working: WorkingSet, gap: float, wanted: float) -> float:
     """Gap to which the model is worth solving: no more than the round can use."""
-    final = problem.likelihood.loss == "squared" and working.rows.n_rows == rows.n_rows
-    return FINAL_SHARE * wanted if final else max(FINAL_SHARE * wanted, INNER_SHARE * gap)
+    if problem.likelihood.loss != "squared":
+        return max(FINAL_SHARE * wanted, INNER_SHARE * gap)
+    return FINAL_SHARE * wanted if working.rows.n_rows == rows.n_rows else max(FINAL_SHARE * wanted, LASTING_SHARE * gap)
 
 
 def _newton_step(

@@ -156,7 +156,7 @@ def test_prior_draws_without_an_intercept():
         ({"loss": "poisson"}, "loss is 'poisson'"),
         ({"task_sparsity": -0.1}, "task_sparsity is -0.1; pass"),
         ({"task_sparsity": 0.1, "norm_q": 3}, "it needs norm_q=2"),
-        ({"loss": "logistic"}, "recode y"),
+        ({"loss": "logistic"}, "y does not hold class labels"),
         ({"loss_scale": "median"}, "loss_scale is 'median'"),
     ],
 )

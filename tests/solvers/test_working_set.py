@@ -118,7 +118,7 @@ def test_wide_form_with_missing_cells_and_weights_agrees_with_cvxpy(kind, loss):
     assert solution.objective == pytest.approx(minimum_by_cvxpy(problem), rel=2e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=40, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     m=st.integers(1, 5),
