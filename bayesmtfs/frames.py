@@ -111,6 +111,15 @@ def take_columns(frame: Any, names: Sequence[Any]) -> Any:
     return as_narwhals(frame).select([nw.col(name) for name in names]).to_native()
 
 
+def with_columns(frame: Any, names: Sequence[Any]) -> Any:
+    """Give a native frame the named columns, in that order; those it does not have are NaN."""
+    wrapped = as_narwhals(frame)
+    new = [name for name in names if name not in wrapped.columns]
+    wrapped = wrapped.with_columns([nw.lit(float("nan")).alias(name) for name in new]) if new else wrapped
+    rest = [name for name in wrapped.columns if name not in set(names)]
+    return wrapped.select([nw.col(name) for name in [*names, *rest]]).to_native()
+
+
 def column_values(frame: Any, name: Any) -> Any:
     """One column of a native frame, as a native series."""
     return as_narwhals(frame).get_column(name).to_native()

@@ -174,7 +174,8 @@ class FitResult:
         backend : {"pandas", "polars"}
             Library of the frame; it must be installed.
         form : {"long", "wide"}
-            ``"long"``: one row per feature and task, with columns feature, task, coef, selected; ``"wide"``: one row
+            ``"long"``: one row per feature and task, with columns feature, task, coef, selected (and absent,
+            where tasks have different features); ``"wide"``: one row
             per feature, and after the column feature one column per task.
         selected_only : bool, default False
             Leave out the features that are not selected.
@@ -199,12 +200,14 @@ class FitResult:
             ) from error
 
     def _long_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
-        return {
+        columns = {
             "feature": np.repeat(self.feature_names[kept], self.n_tasks),
             "task": np.tile(_plain_labels(self.task_names), len(kept)),
             "coef": self.coef[:, kept].T.ravel(),
             "selected": self.selected_entries[:, kept].T.ravel(),
         }
+        absent = self.extras.get("absent")
+        return columns if absent is None else columns | {"absent": absent[:, kept].T.ravel()}
 
     def _wide_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         tasks = [str(label) for label in self.task_names.tolist()]

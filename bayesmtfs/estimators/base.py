@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import persistence
 from bayesmtfs.designs import Design
-from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns
+from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns, with_columns
 from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarning, Solution
 from bayesmtfs.results import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
@@ -119,9 +119,12 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
     def _read_rows(self, X: Any, tasks: Any) -> Rows:
         """Read rows to predict for."""
         check_is_fitted(self)
+        absent = self.result_.extras.get("absent")
+        if absent is not None and is_frame(X):
+            X = with_columns(X, list(self.feature_names_in_))
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
-        design = self._read_features(features)
+        design = self._read_features(features, allow_missing=absent is not None)
         if tasks is None:
             if self._form == "long" and len(self.tasks_) > 1:
                 raise ValueError(
@@ -135,7 +138,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
                 f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
                 'set unknown_task="mean" to predict with the average task'
             )
-        return Rows(design, index)
+        return Rows(design if absent is None else _without_absent(design, absent, index), index)
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
@@ -143,7 +146,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             check_two_axes(X)
         validate_data(self, X, reset=False, skip_check_array=True)
 
-    def _read_features(self, features: Any) -> Design:
+    def _read_features(self, features: Any, allow_missing: bool = False) -> Design:
         """Read feature columns the way they were read in fit."""
         if self._encoding is not None and is_frame(features):
             features = take_columns(features, [column.name for column in self._encoding.columns])
@@ -151,7 +154,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             raise ValueError(
                 "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
             )
-        return read_design(features, self._encoding if is_frame(features) else None).X
+        return read_design(features, self._encoding if is_frame(features) else None, allow_missing).X
 
     # ------------------------------------------------------------------ what a fit leaves behind
 
@@ -181,6 +184,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             settings={**self.get_params(deep=False), **settings},
             versions=current_versions(),
             noise=solution.noise,
+            extras={} if data.present is None else {"absent": ~data.present.T},
         )
 
     # ------------------------------------------------------------------ prediction
@@ -240,7 +244,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         support = self.get_support(indices=True)
         if len(support) == 0:
             warnings.warn(
-                "no feature is selected; lower penalty_strength to select some", SelectionWarning, stacklevel=2
+                "no feature is selected; a weaker penalty or prior selects more", SelectionWarning, stacklevel=2
             )
         return self._read_features(features)[:, support]
 
@@ -319,3 +323,15 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         for name, value in state["fitted"].items():
             setattr(self, name, value)
         return self
+
+
+def _without_absent(design: Design, absent: BoolArray, index: IntArray) -> Design:
+    """Fill the features that a row's task does not have with 0; any other gap is an error."""
+    missing = np.isnan(design)
+    unknown = missing & ~absent[index]
+    if unknown.any():
+        row, feature = np.argwhere(unknown)[0]
+        raise ValueError(
+            f"X contains NaN in row {row}, feature {feature}, which the task of that row has; impute it or drop the row"
+        )
+    return np.where(missing, 0.0, design)

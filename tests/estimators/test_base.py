@@ -116,7 +116,7 @@ def test_transform_drops_the_task_column(sim, frame):
 
 def test_nothing_selected_is_warned_of(sim):
     model = bm.MixedNormRegressor(penalty_strength=1e6).fit(sim.X, sim.y, tasks=sim.tasks)
-    with pytest.warns(SelectionWarning, match="no feature is selected; lower penalty_strength"):
+    with pytest.warns(SelectionWarning, match="no feature is selected; a weaker penalty"):
         assert model.transform(sim.X).shape == (120, 0)
 
 
@@ -128,6 +128,24 @@ def test_categorical_columns_at_predict(sim, frame):
     strange = df.assign(kind=pd.Categorical(["new"] * len(df)))
     with pytest.raises(ValueError, match=r"column 'kind' of X has the level 'new'.*known levels are \['hi', 'lo'\]"):
         model.predict(strange, tasks=sim.tasks)
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_tasks_with_different_features_are_predicted_from_frames(tmp_path, library):
+    rng = np.random.default_rng(3)
+    df = pd.DataFrame(rng.standard_normal((40, 3)), columns=list("abc"))
+    first, second = df[["a", "b"]], df[["c", "b"]]
+    data = bm.TaskData.from_list([(library(first), df["a"]), (library(second), df["c"])], task_names=["one", "two"])
+    model = bm.MixedNormRegressor(penalty_strength=0.01).fit(data)
+    expected = df.to_numpy() @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_allclose(model.predict(library(first), tasks=["one"] * 40), expected)
+    nulls = first.assign(c=np.nan)
+    np.testing.assert_allclose(model.predict(library(nulls), tasks=["one"] * 40), expected)
+    with pytest.raises(ValueError, match="X contains NaN in row 0, feature 2, which the task of that row has"):
+        model.predict(library(nulls), tasks=["two"] * 40)
+    assert model.result_.to_frame()["absent"].tolist() == [False, True, False, False, True, False]
+    model.save(tmp_path / "model")
+    np.testing.assert_allclose(bm.load(tmp_path / "model").predict(library(first), tasks=["one"] * 40), expected)
 
 
 # ---------------------------------------------------------------------- scikit-learn tools
