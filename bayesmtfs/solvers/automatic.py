@@ -6,6 +6,7 @@ solver              for
 shared_design       squared loss, one complete design for all tasks: one Gram matrix serves every task
 working_set         any smooth loss and any data: working sets of rows, proximal Newton on them
 nonsmooth           hinge and absolute loss: interior points
+extragradient       the same, as in Obozinski, Taskar and Jordan 2006: many more steps
 proximal_gradient   the same, without working sets: the plain reference
 ==================  ==========================================================================================
 """
@@ -15,13 +16,15 @@ from typing import Any
 
 from bayesmtfs.likelihoods import is_smooth
 from bayesmtfs.protocols import Solution
-from bayesmtfs.solvers import nonsmooth, proximal_gradient, shared_design, working_set
+from bayesmtfs.solvers import extragradient, nonsmooth, proximal_gradient, shared_design, working_set
 from bayesmtfs.solvers.columns import by_columns
 from bayesmtfs.solvers.problem import Problem
 
+FOR_KINKS = ("extragradient", "nonsmooth")  # solvers of the losses that are not smooth
 VANISHING = 1e-10  # of the largest penalty: what stands for a penalty of 0
 
 SOLVERS: dict[str, Callable[..., Solution]] = {
+    "extragradient": extragradient.solve,
     "nonsmooth": nonsmooth.solve,
     "proximal_gradient": proximal_gradient.solve,
     "shared_design": shared_design.solve,
@@ -69,7 +72,19 @@ def solve(
     if problem.penalty.strength == 0:
         return _without_penalty(problem, start, solver=solver, tol=tol, max_iter=max_iter, progress=progress)
     name = choose(problem) if solver == "auto" else solver
+    _check_fits(name, problem)
     return SOLVERS[name](problem, start, tol=tol, max_iter=max_iter, progress=progress, **(prepared or {}))
+
+
+def _check_fits(name: str, problem: Problem) -> None:
+    loss = problem.likelihood.loss
+    if (name in FOR_KINKS) == is_smooth(problem.likelihood):
+        raise ValueError(f"solver is {name!r}, which does not solve loss={loss!r}; use solver='auto'")
+    if name == "shared_design" and not shared_design.applies(problem):
+        raise ValueError(
+            "solver is 'shared_design', which needs the squared loss and one complete design with the same row weights "
+            "for all tasks; use solver='auto'"
+        )
 
 
 def _without_penalty(problem: Problem, start: Solution | None, **options: Any) -> Solution:

@@ -18,6 +18,7 @@ from bayesmtfs.solvers.problem import Problem
 
 NEAR = 0.6  # dual norm over strength above which a row joins the working set, at first
 RETREAT = 1.5  # times the root of the relative gap: distance from the boundary at which a row may leave
+SOME_ROWS = 100  # so many may join at once; if the working set is larger, as many as it has
 FEW = 0.1  # share of the working set that is not worth leaving
 TO_BOUNDARY = 0.98  # share of the longest step
 LEAST_CENTRING = 1e-4
@@ -155,13 +156,13 @@ def _lengths(setup: Setup, state: State, change: Change, share: float = 1.0) -> 
 def _advance(setup: Setup, state: State, change: Change, lengths: Lengths, gap: float) -> State:
     """Take a step, shortened where a row outside the working set would come too close to its boundary."""
     problem, columns = setup.problem, state.columns
-    leave = 1.0 - RETREAT * np.sqrt(gap)
-    join = max(NEAR, 0.5 * (1.0 + leave))
-    limit = 0.5 * (1.0 + join)
     scores_change = problem.data.adjoint(change.theta)
     then = levels(problem, state.scores + lengths.slack * scores_change)
     outside = np.ones(len(then), dtype=bool)
     outside[state.working] = False
+    leave = 1.0 - RETREAT * np.sqrt(gap)
+    join = max(NEAR, 0.5 * (1.0 + leave))
+    limit = 0.5 * (1.0 + max(join, float(np.max(state.levels[outside], initial=0.0))))
     blocking = outside & (then > limit)
     if blocking.any():
         # levels are convex along the step
@@ -178,7 +179,15 @@ def _advance(setup: Setup, state: State, change: Change, lengths: Lengths, gap: 
         scores=state.scores + lengths.slack * scores_change,
         levels=then,
     )
-    return _with_working(setup, moved, joining=blocking | (outside & (then > join)), leave=leave)
+    joining = _largest(np.where(outside & (blocking | (then > join)), then, 0.0), max(SOME_ROWS, len(state.working)))
+    return _with_working(setup, moved, joining, leave)
+
+
+def _largest(values: FloatArray, count: int) -> BoolArray:
+    """Mark the positive values, or the largest of them if there are more than count."""
+    if np.count_nonzero(values) <= count:
+        return values > 0.0
+    return values >= np.partition(values, -count)[-count]
 
 
 def _intercept_change(setup: Setup, state: State, change: Change) -> FloatArray:

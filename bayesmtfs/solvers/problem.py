@@ -80,11 +80,18 @@ class Problem:
     def null_dual(self) -> FloatArray:
         """(N,) An optimal theta at W = 0 and its best intercept.
 
-        Of a loss with kinks many are; for the hinge that of the smaller class is at its end, and that of the larger
-        class is shrunk evenly to balance it.
+        Of a loss with kinks there are many. For the hinge that of the smaller class is at its end, and that of the
+        larger class is shrunk evenly to balance it; for the absolute loss the targets at the median balance the rest.
         """
         eta = self.null_intercept[self.data.task]
-        return self.dual_candidate(np.zeros_like(eta) if self.likelihood.loss == "hinge" else eta)
+        if self.likelihood.loss == "hinge":
+            return self.dual_candidate(np.zeros_like(eta))
+        at_kink = eta == self.data.y
+        if self.likelihood.loss != "absolute" or not self.fit_intercept:
+            return self.dual_candidate(eta)
+        theta = self.weight * self.likelihood.gradient(self.data.y, eta)
+        share = -self.task_sums(theta) / self.task_sums(self.weight * at_kink)
+        return np.where(at_kink, self.weight * share[self.data.task], theta)
 
     @cached_property
     def largest_penalty(self) -> float:
