@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bayesmtfs import datasets, models, plots, selection
+    from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
+    from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
     from bayesmtfs.estimators.loading import load
+    from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
     from bayesmtfs.estimators.path import mixed_norm_path
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
     from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
@@ -22,6 +25,12 @@ __version__ = "0.1.0"
 _MODULES = ("datasets", "models", "plots", "selection")
 _HOMES = {
     "FitResult": "bayesmtfs.results",
+    "GeneralizedNormalClassifier": "bayesmtfs.estimators.generalized_normal",
+    "GeneralizedNormalRegressor": "bayesmtfs.estimators.generalized_normal",
+    "JeffreysClassifier": "bayesmtfs.estimators.jeffreys",
+    "JeffreysRegressor": "bayesmtfs.estimators.jeffreys",
+    "MatrixVariateClassifier": "bayesmtfs.estimators.matrix_variate",
+    "MatrixVariateRegressor": "bayesmtfs.estimators.matrix_variate",
     "MixedNormClassifier": "bayesmtfs.estimators.penalised",
     "MixedNormClassifierCV": "bayesmtfs.estimators.penalised_cv",
     "MixedNormRegressor": "bayesmtfs.estimators.penalised",
@@ -34,6 +43,12 @@ _HOMES = {
 
 __all__ = [
     "FitResult",
+    "GeneralizedNormalClassifier",
+    "GeneralizedNormalRegressor",
+    "JeffreysClassifier",
+    "JeffreysRegressor",
+    "MatrixVariateClassifier",
+    "MatrixVariateRegressor",
     "MixedNormClassifier",
     "MixedNormClassifierCV",
     "MixedNormRegressor",

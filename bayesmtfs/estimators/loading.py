@@ -5,13 +5,28 @@ from typing import Any
 
 from bayesmtfs import persistence
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
+from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
+from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
+from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
 from bayesmtfs.results import FitResult
 
 # The only classes a file can bring back: a file names one of them, it never brings code.
 ESTIMATORS = {
-    cls.__name__: cls for cls in (MixedNormClassifier, MixedNormClassifierCV, MixedNormRegressor, MixedNormRegressorCV)
+    cls.__name__: cls
+    for cls in (
+        GeneralizedNormalClassifier,
+        GeneralizedNormalRegressor,
+        JeffreysClassifier,
+        JeffreysRegressor,
+        MatrixVariateClassifier,
+        MatrixVariateRegressor,
+        MixedNormClassifier,
+        MixedNormClassifierCV,
+        MixedNormRegressor,
+        MixedNormRegressorCV,
+    )
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 from bayesmtfs.solvers.problem import Problem
 
 
@@ -24,16 +24,14 @@ class Columns:
         chosen = row_of_feature[self.features]
         present = None if data.present is None else data.present[self.features]
         self.grouped = data.groups is not None
-        self.blocks = Blocks(
-            len(self.features), data.n_tasks, groups=chosen if self.grouped else None, present=present
-        )
+        self.blocks = Blocks(len(self.features), data.n_tasks, groups=chosen if self.grouped else None, present=present)
         self.row = np.searchsorted(rows, chosen)  # (k,) place of each feature's row among the rows
         self.complete = data.is_complete and present is None
         self.means = np.zeros((len(self.features), data.n_tasks))  # what was taken off
         self.designs = self._designs(problem, present)
         self.squares = [X * X for X in self.designs[: 1 if self.complete else None]]
 
-    def _designs(self, problem: Problem, present: FloatArray | None) -> list[FloatArray]:
+    def _designs(self, problem: Problem, present: BoolArray | None) -> list[FloatArray]:
         data = problem.data
         chosen = data.design[:, self.features]
         chosen = chosen.toarray() if sp.issparse(chosen) else chosen

@@ -21,7 +21,7 @@ from numba import njit
 from scipy.linalg.blas import dsymm, dsymv, dsyrk, dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.interior_columns import Columns
 from bayesmtfs.solvers.interior_rows import Response
 
@@ -55,7 +55,9 @@ class FeatureSystem:
     observations, those with small E. They follow as ``G = diag(E) + 1 1' / sum(1/E) + X diag(r) K^-1 diag(r) X'``.
     """
 
-    def __init__(self, X: FloatArray, E: FloatArray, h: FloatArray, u: FloatArray, size: FloatArray, centre: bool) -> None:
+    def __init__(
+        self, X: FloatArray, E: FloatArray, h: FloatArray, u: FloatArray, size: FloatArray, centre: bool
+    ) -> None:
         self.X, self.root = X, np.sqrt(h)
         self.ratio = u / self.root
         self.soft = _soft(size, E)
@@ -200,7 +202,7 @@ class NewtonSystem:
         pressed = [task.press(f[start:stop]) for task, (start, stop) in zip(self.tasks, columns.spans, strict=True)]
         forces = np.zeros(len(columns.features))
         if self.coupled:
-            rows, _ = dpotrs(self.lower, columns.sum_to_row(sum(pressed)), lower=1)
+            rows, _ = dpotrs(self.lower, columns.sum_to_row(np.sum(pressed, axis=0)), lower=1)
             forces = columns.spread(rows)
         return np.concatenate([task.release(forces) for task in self.tasks])
 
@@ -213,7 +215,7 @@ class NewtonSystem:
         return columns.without_means(residual) if columns.fit_intercept else residual
 
 
-def _soft(size: FloatArray, E: FloatArray) -> FloatArray:
+def _soft(size: FloatArray, E: FloatArray) -> IntArray:
     """Observations to be kept to the end: all with small E, but never all of a task."""
     soft = size > SOFT * E
     if soft.all():

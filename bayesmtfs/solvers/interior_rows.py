@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import FloatArray, IntArray
 
 SCORE, RADIUS, UP, DOWN, PRICE_UP, PRICE_DOWN = range(6)  # of the entries; up and down are slacks
 BALL, PRICE_BALL = range(2)  # of the rows; ball is a slack
@@ -42,7 +42,7 @@ class Ball(NamedTuple):
     sparsity: FloatArray  # (R,) r
     exponent: float  # q*
 
-    def take(self, rows: FloatArray) -> "Ball":
+    def take(self, rows: IntArray) -> "Ball":
         """Return the balls of some rows."""
         return Ball(self.strength[rows], self.sparsity[rows], self.exponent)
 
@@ -204,7 +204,12 @@ def _power(radius: float, exponent: float) -> tuple[float, float, float]:
 
 @njit(cache=True, error_model="numpy")
 def _respond(
-    entries: FloatArray, balls: FloatArray, strength: FloatArray, exponent: float, response: FloatArray, weight: FloatArray
+    entries: FloatArray,
+    balls: FloatArray,
+    strength: FloatArray,
+    exponent: float,
+    response: FloatArray,
+    weight: FloatArray,
 ) -> None:
     for i in range(entries.shape[1]):
         squared = strength[i] ** 2
@@ -255,7 +260,9 @@ def _pull(
             slope, curve, third = _power(entries[RADIUS, i, t], exponent)
             change = before[RADIUS, i, t]
             bent += curve * change * change
-            curving = balls_before[PRICE_BALL, i] * curve * change + 0.5 * balls[PRICE_BALL, i] * third * change * change
+            curving = (
+                balls_before[PRICE_BALL, i] * curve * change + 0.5 * balls[PRICE_BALL, i] * third * change * change
+            )
             result[FORCE, i, t] = second * curving - strength[i] * (result[AIM_UP, i, t] + result[AIM_DOWN, i, t])
         correction = balls_before[BALL, i] * balls_before[PRICE_BALL, i] - 0.5 * balls[PRICE_BALL, i] * bent
         price_ball[i] = (product - second * correction) / balls[BALL, i]
@@ -306,7 +313,9 @@ def _move(
                 change[UP, i, t], change[DOWN, i, t], change[RADIUS, i, t] = up, down, radius
                 balls_change[BALL, i] -= slope * radius
             change[PRICE_UP, i, t] = pulled[AIM_UP, i, t] - entries[PRICE_UP, i, t] - rate_up * change[UP, i, t]
-            change[PRICE_DOWN, i, t] = pulled[AIM_DOWN, i, t] - entries[PRICE_DOWN, i, t] - rate_down * change[DOWN, i, t]
+            change[PRICE_DOWN, i, t] = (
+                pulled[AIM_DOWN, i, t] - entries[PRICE_DOWN, i, t] - rate_down * change[DOWN, i, t]
+            )
         if exponent < np.inf:
             rate = balls[PRICE_BALL, i] / balls[BALL, i]
             balls_change[PRICE_BALL, i] = price_ball[i] - balls[PRICE_BALL, i] - rate * balls_change[BALL, i]

@@ -31,9 +31,9 @@ from bayesmtfs.solvers import interior_point, interior_rows
 from bayesmtfs.solvers.interior_columns import Columns
 from bayesmtfs.solvers.interior_newton import BreakdownError
 from bayesmtfs.solvers.interior_point import Setup, State
-from bayesmtfs.solvers.interior_rows import DOWN, PRICE_DOWN, PRICE_UP, UP, Ball
+from bayesmtfs.solvers.interior_rows import DOWN, PRICE_UP, UP, Ball
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
-from bayesmtfs.solvers.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
+from bayesmtfs.solvers.saddle_point import best_intercept, dual_box, without_settled_tasks
 
 FIRST_ROWS = 50  # working set at the start
 FIRST_SHARE = 0.5  # of the interval of theta that the start uses at most
@@ -113,7 +113,7 @@ def _setup(problem: Problem) -> Setup:
 
 def _at_zero(problem: Problem, tol: float) -> Solution:
     """W = 0 with its best intercept, and the bound that a dual point of the loss alone gives."""
-    gap = max(problem.null_objective - problem.dual_objective(null_dual(problem)), 0.0)
+    gap = max(problem.null_objective - problem.dual_objective(problem.null_dual), 0.0)
     return Solution(
         W=np.zeros((problem.data.n_features, problem.data.n_tasks)),
         intercept=problem.null_intercept,
@@ -129,7 +129,7 @@ def _at_zero(problem: Problem, tol: float) -> Solution:
 def _first_state(setup: Setup, start: Solution | None, settled: BoolArray) -> State:
     """Theta inside its intervals and balls, and prices that go with the slacks and the residuals."""
     problem = setup.problem
-    theta = null_dual(problem)
+    theta = problem.null_dual
     scores = problem.data.adjoint(theta)
     levels = interior_point.levels(problem, scores)
     shrink = min(FIRST_SHARE, FIRST_LEVEL / max(float(levels.max()), np.finfo(float).tiny))

@@ -26,6 +26,7 @@ from bayesmtfs.solvers.sparse_kernels import sweep_columns
 from bayesmtfs.solvers.working_set_kernels import NO_CURVATURE, gram, sweep_gram
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
+EASY_ROUNDS = 4  # that are spent on more accuracy than needed
 FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
 MAX_ROUNDS = 400  # the caller goes on from wherever they ended
 GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
@@ -108,15 +109,23 @@ class QuadraticModel(ABC):
         """Take a Newton step; return whether it lowered the objective as if the penalty were smooth."""
         return False
 
-    def minimise(self, gap: float) -> int:
-        """Lower the duality gap of the model to the given one; return the number of sweeps."""
+    def minimise(self, gap: float, ideal: float | None = None) -> int:
+        """Lower the duality gap of the model to the given one; return the number of sweeps.
+
+        Parameters
+        ----------
+        gap : what must be reached
+        ideal : smaller gap to reach if that takes a few rounds of sweeps only
+        """
+        ideal = gap if ideal is None else ideal
         pause, next_newton = 1, FEW_ROUNDS
         for round_number in range(1, MAX_ROUNDS + 1):
             self.sweep()
             gradient = self.gradient()
             change = self.change(gradient)
             penalty = self.rows.value(self.coefficients, self.norms)
-            if self.gap(gradient, change, penalty) <= gap:
+            reached = self.gap(gradient, change, penalty)
+            if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
                 break
             price = self.newton_price()
             if 0 < price <= round_number and round_number >= next_newton:

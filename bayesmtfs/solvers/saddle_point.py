@@ -11,11 +11,11 @@ of ``X' theta`` in the dual ball of the penalty.
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import BoolArray, FloatArray
 from bayesmtfs.solvers.problem import Problem
 
 
@@ -37,26 +37,6 @@ def dual_box(problem: Problem) -> Box:
         f"loss is {problem.likelihood.loss!r}, which is smooth; this solver is for 'hinge' and 'absolute', "
         "use solver='auto'"
     )
-
-
-def null_dual(problem: Problem) -> FloatArray:
-    """(N,) An optimal theta of the loss alone, at W = 0 and its best intercept.
-
-    The smaller side of a task is at the end of its interval; the other one is shrunk evenly so that they balance.
-    """
-    y, c = problem.data.y, problem.weight
-    if problem.likelihood.loss == "hinge":
-        theta = -c * y
-    else:
-        theta = c * np.sign(problem.null_intercept[problem.data.task] - y)
-    if not problem.fit_intercept:
-        return theta
-    positive, negative = problem.task_sums(np.maximum(theta, 0.0)), problem.task_sums(np.maximum(-theta, 0.0))
-    smaller = np.minimum(positive, negative)
-    share_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
-    share_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
-    task = problem.data.task
-    return theta * np.where(theta > 0, share_positive[task], share_negative[task])
 
 
 def best_intercept(problem: Problem, predictor: FloatArray) -> FloatArray:
@@ -81,7 +61,7 @@ def best_intercept(problem: Problem, predictor: FloatArray) -> FloatArray:
     return result
 
 
-def without_settled_tasks(problem: Problem) -> tuple[Problem, FloatArray]:
+def without_settled_tasks(problem: Problem) -> tuple[Problem, BoolArray]:
     """Leave out tasks with an intercept and one class only, whose hinge loss is 0 at W = 0.
 
     Returns
@@ -96,7 +76,7 @@ def without_settled_tasks(problem: Problem) -> tuple[Problem, FloatArray]:
     if not settled.any() or settled.all():
         return problem, settled
     kept = ~settled[data.task]
-    parts = {
+    parts: dict[str, Any] = {
         "y": data.y[kept],
         "weight": data.weight[kept],
         "order": data.order[kept],

@@ -34,10 +34,8 @@ from bayesmtfs.solvers.quadratic_models import QuadraticModel, quadratic_model
 
 FIRST_ROWS = 100  # working set of the first round
 GROWTH = 2  # size of later ones, in supports
-CHEAP_GRAM = 20_000_000  # operations for Gram matrices of all features, up to which all rows are taken at once
 PROMISING = 0.95  # score above which a zero row may join
 INNER_SHARE = 0.1  # of the gap, to which a model is solved
-LASTING_SHARE = 0.01  # the same for a model that is the loss itself
 FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
@@ -114,8 +112,8 @@ def solve(
                 waiting = waiting + 1 if gap > 0.9 * smallest_gap else 0
                 smallest_gap = min(gap, smallest_gap)
                 working = _working_set(problem, design, rows, point, scores, working)
-                target = _inner_gap(problem, rows, working, gap, wanted)
-                point, working, damping = _newton_step(problem, point, slope, working, target, damping)
+                gaps = _inner_gaps(problem, gap, wanted)
+                point, working, damping = _newton_step(problem, point, slope, working, gaps, damping)
         except KeyboardInterrupt:
             interrupted = True
     solution = _solution(problem, rows, point, dual, wanted, trace, interrupted)
@@ -180,7 +178,7 @@ def _working_set(
     size = max(FIRST_ROWS, GROWTH * len(point.active))
     if len(chosen) > size:
         chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
-    elif 2 * len(chosen) > rows.n_rows or len(rows.features) ** 2 * problem.data.n_observations <= CHEAP_GRAM:
+    elif 2 * len(chosen) > rows.n_rows:
         chosen = np.arange(rows.n_rows)
     if before is not None and np.array_equal(before.chosen, chosen):
         return before
@@ -188,15 +186,20 @@ def _working_set(
     return WorkingSet(chosen, some, design.take(some.features), None)
 
 
-def _inner_gap(problem: Problem, rows: PenaltyRows, working: WorkingSet, gap: float, wanted: float) -> float:
-    """Gap to which the model is worth solving: no more than the round can use."""
-    if problem.likelihood.loss != "squared":
-        return max(FINAL_SHARE * wanted, INNER_SHARE * gap)
-    return FINAL_SHARE * wanted if working.rows.n_rows == rows.n_rows else max(FINAL_SHARE * wanted, LASTING_SHARE * gap)
+def _inner_gaps(problem: Problem, gap: float, wanted: float) -> tuple[float, float]:
+    """Gap to which a model must be solved, and gap that would be worth some more sweeps."""
+    final = FINAL_SHARE * wanted
+    needed = max(final, INNER_SHARE * gap)
+    return needed, final if problem.likelihood.loss == "squared" else needed
 
 
 def _newton_step(
-    problem: Problem, point: Point, slope: FloatArray, working: WorkingSet, target: float, damping: float
+    problem: Problem,
+    point: Point,
+    slope: FloatArray,
+    working: WorkingSet,
+    gaps: tuple[float, float],
+    damping: float,
 ) -> tuple[Point, WorkingSet, float]:
     """Minimise the quadratic model at a point and go as far towards its minimum as the objective falls."""
     data, loss = problem.data, problem.likelihood
@@ -216,7 +219,7 @@ def _newton_step(
     W = np.zeros((len(working.rows.features), data.n_tasks))
     W[np.repeat(moved, working.rows.sizes)] = point.W
     model.start(W, slope + curvature * shift[data.task])
-    model.minimise(target)
+    model.minimise(*gaps)
     move = model.coefficients - W
     shift = shift - np.einsum("km,km->m", model.means, move)
     eta_move = working.columns.linear_predictor(move) + shift[data.task]

@@ -1,0 +1,215 @@
+"""The body of the Jeffreys estimators: parameters, EM or evidence, what a fit leaves behind.
+
+What they minimise is in the docstring of `bayesmtfs.estimators.jeffreys`.
+"""
+
+import warnings
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+
+from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
+from bayesmtfs.likelihoods import named
+from bayesmtfs.protocols import DataWarning, FloatArray, Solution
+from bayesmtfs.solvers import em_jeffreys, evidence, jeffreys_fit
+from bayesmtfs.standardization import standardize
+from bayesmtfs.tasks import TaskData
+
+Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
+
+
+class JeffreysEstimator(GeneralizedNormalRows):
+    """The body of both estimators."""
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        "norm_q_",
+        "norm_q_interval_",
+        "noise_",
+        "row_scales_",
+        "objective_trace_",
+        "coef_std_",
+    )
+
+    def __init__(
+        self,
+        norm_q: float | str = 2,
+        q_learning: str = "two_stage",
+        coefficients: str = "mode",
+        init: str | ArrayLike = "mixed_norm",
+        start_strength: float = 0.01,
+        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
+        hyper_shape: float = 0.0,
+        hyper_rate: float = 0.0,
+        noise_floor: float | None = None,
+        shared_noise: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        task_column: Any = None,
+        unknown_task: str = "error",
+        groups: ArrayLike | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        warm_start: bool = False,
+        random_state: Any = None,
+        progress: bool | None = None,
+    ) -> None:
+        self.norm_q = norm_q
+        self.q_learning = q_learning
+        self.coefficients = coefficients
+        self.init = init
+        self.start_strength = start_strength
+        self.norm_q_bounds = norm_q_bounds
+        self.hyper_shape = hyper_shape
+        self.hyper_rate = hyper_rate
+        self.noise_floor = noise_floor
+        self.shared_noise = shared_noise
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.task_column = task_column
+        self.unknown_task = unknown_task
+        self.groups = groups
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.progress = progress
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_parameters(self) -> None:
+        check_choice("q_learning", self.q_learning, Q_LEARNING)
+        check_choice("coefficients", self.coefficients, ("mode", "integrated"))
+        if isinstance(self.init, str):
+            check_choice("init", self.init, ("mixed_norm",))
+        self._check_norm_q()
+        self._check_common()
+
+    def _check_norm_q(self) -> None:
+        learned = isinstance(self.norm_q, str)
+        if (learned and self.norm_q != "learn") or (not learned and not float(self.norm_q) >= 1):
+            raise ValueError(f"norm_q is {self.norm_q!r}; pass a number of at least 1, np.inf, or 'learn'")
+        low, high = self.norm_q_bounds
+        if not 1 <= low < high < np.inf:
+            raise ValueError(
+                f"norm_q_bounds is {self.norm_q_bounds}; pass two finite numbers, 1 <= low < high, such as (1, 50)"
+            )
+        if self.coefficients == "integrated" and self.norm_q != 2:
+            raise ValueError(
+                f"coefficients='integrated' needs norm_q=2, where the integral has a closed form, but norm_q is "
+                f"{self.norm_q!r}; pass norm_q=2, or coefficients='mode'"
+            )
+
+    # ------------------------------------------------------------------ the fit
+
+    def _fit(self, data: TaskData) -> None:
+        """Fit data whose targets are numbers, or -1 and +1."""
+        scaled, scales = standardize(data) if self.standardize else (data, None)
+        _warn_of_single_rows(data, self.loss)
+        found = self._fit_integrated(scaled) if self.coefficients == "integrated" else self._fit_mode(scaled, scales)
+        self.norm_q_ = float(found.norm_q)
+        self.norm_q_interval_ = self._interval(found)
+        self._store_rows(data, found.solution, scales, self.norm_q_)
+        std = found.coef_std
+        self.coef_std_ = None if std is None else (std if scales is None else std / scales).T.copy()
+
+    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> jeffreys_fit.JeffreysFit:
+        if self.norm_q == "learn" and self.q_learning == "paper":
+            warnings.warn(
+                "q_learning='paper' is the printed update, which depends on the units of y and does not recover q; "
+                "use 'two_stage' or 'integrated' for anything but reproduction",
+                DataWarning,
+                stacklevel=4,
+            )
+        em = em_jeffreys.Settings(
+            shape=self.hyper_shape,
+            rate=self.hyper_rate,
+            shared_noise=self.shared_noise,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        settings = jeffreys_fit.Settings(
+            norm_q=None if self.norm_q == "learn" else float(self.norm_q),
+            q_learning=self.q_learning,  # type: ignore[arg-type]
+            q_bounds=(float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1])),
+            start_strength=self.start_strength,
+            noise_floor=self.noise_floor,
+            em=em,
+            random_seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+        )
+        return jeffreys_fit.fit(
+            data,
+            named(self.loss),
+            settings,
+            fit_intercept=self.fit_intercept,
+            start=self._start(data, scales),
+            progress=self.progress,
+        )
+
+    def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
+        found = evidence.solve(
+            data,
+            "logistic" if self.loss == "logistic" else "squared",
+            fit_intercept=self.fit_intercept,
+            shared_noise=self.shared_noise,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            progress=self.progress,
+            noise_floor=self.noise_floor,
+        )
+        solution = Solution(
+            W=found.W,
+            intercept=found.intercept,
+            objective=float(found.objective_trace[-1]),
+            gap=float("nan"),
+            scale=float("nan"),
+            converged=found.converged,
+            n_iter=found.n_iter,
+            objective_trace=found.objective_trace,
+            interrupted=found.interrupted,
+            noise=found.noise,
+        )
+        return jeffreys_fit.JeffreysFit(solution, 2.0, None, np.sqrt(found.W_variance))
+
+    def _start(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+        """The last fit or the user's start, where there is one."""
+        last = self._last_fit(data, scales)
+        if last is not None or isinstance(self.init, str):
+            return last
+        coef, wanted = np.asarray(self.init, dtype=np.float64), (data.n_tasks, data.n_features)
+        if coef.shape != wanted:
+            raise ValueError(f"init has shape {coef.shape}; pass coefficients of shape {wanted}, or 'mixed_norm'")
+        return as_start(coef, np.zeros(data.n_tasks), scales)
+
+    def _interval(self, found: jeffreys_fit.JeffreysFit) -> tuple[float, float]:
+        if self.norm_q != "learn":
+            return (self.norm_q_, self.norm_q_)
+        if found.exponent is None:
+            warnings.warn(
+                "q cannot be learned: no row is active; lower start_strength, or pass a number as norm_q",
+                DataWarning,
+                stacklevel=4,
+            )
+            return (float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1]))
+        low, high = found.exponent.interval
+        if not found.exponent.identified:
+            warnings.warn(
+                f"q is not identified: its 90% interval from {low:.2g} to {high:.2g} covers most of the range of 1/q, "
+                "as is usual with few tasks or few active features; take norm_q_ as a guess, or pass a number",
+                DataWarning,
+                stacklevel=4,
+            )
+        return (float(low), float(high))
+
+
+def _warn_of_single_rows(data: TaskData, loss: str) -> None:
+    single = data.task_names[np.diff(data.offsets) == 1]
+    if loss == "squared" and len(single) and data.n_tasks > 1:
+        warnings.warn(
+            f"task {single.tolist()[0]!r} has one row only, so that its noise is not known and is taken at its floor; "
+            "set shared_noise=True or drop the task",
+            DataWarning,
+            stacklevel=4,
+        )

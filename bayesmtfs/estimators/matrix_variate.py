@@ -1,0 +1,339 @@
+"""Matrix-variate estimators (PMTFS2): rows with task relations, fitted by EM or with the coefficients integrated out.
+
+A row of W is ``rho_i z' R^(1/2)`` with generalized normal z, R a correlation matrix of the tasks that is learned along
+(Zhang, Yeung and Xu 2010, section 4.3). ``coefficients="mode"`` minimises over W (`solvers.em_matrix_variate`, any q);
+``"integrated"`` takes the posterior mean of W at the row variances, noise and R of largest evidence
+(`solvers.evidence`, q = 2). Only the second makes predictions better by the relations.
+"""
+
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.em import JeffreysEstimator
+from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.likelihoods import named
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal
+from bayesmtfs.priors.matrix_variate import MatrixVariate
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers import em_jeffreys, evidence, jeffreys_fit, matrix_variate_fit
+from bayesmtfs.tasks import TaskData
+
+
+class MatrixVariateEstimator(JeffreysEstimator):
+    """The body of both estimators."""
+
+    task_relations_: FloatArray
+    relation_shrinkage_: float
+    row_variances_: FloatArray | None
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *JeffreysEstimator._saved_attributes,
+        "task_relations_",
+        "relation_shrinkage_",
+        "row_variances_",
+    )
+
+    def __init__(
+        self,
+        norm_q: float | str = 2,
+        q_learning: str = "two_stage",
+        coefficients: str = "mode",
+        relation_shrinkage: float | None = None,
+        init: str | ArrayLike = "mixed_norm",
+        start_strength: float = 0.01,
+        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
+        hyper_shape: float = 0.0,
+        hyper_rate: float = 0.0,
+        noise_floor: float | None = None,
+        shared_noise: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        task_column: Any = None,
+        unknown_task: str = "error",
+        groups: ArrayLike | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        warm_start: bool = False,
+        random_state: Any = None,
+        progress: bool | None = None,
+    ) -> None:
+        super().__init__(
+            norm_q=norm_q,
+            q_learning=q_learning,
+            coefficients=coefficients,
+            init=init,
+            start_strength=start_strength,
+            norm_q_bounds=norm_q_bounds,
+            hyper_shape=hyper_shape,
+            hyper_rate=hyper_rate,
+            noise_floor=noise_floor,
+            shared_noise=shared_noise,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            task_column=task_column,
+            unknown_task=unknown_task,
+            groups=groups,
+            tol=tol,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            random_state=random_state,
+            progress=progress,
+        )
+        self.relation_shrinkage = relation_shrinkage
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.relation_shrinkage is not None and not self.relation_shrinkage > 0:
+            raise ValueError(
+                f"relation_shrinkage is {self.relation_shrinkage}; pass the number of unrelated rows to count in, "
+                "above 0, such as 5, or None"
+            )
+        if self.norm_q == np.inf:
+            raise ValueError("norm_q is inf, for which task relations are not fitted; pass a finite norm_q, such as 50")
+
+    def _fit(self, data: TaskData) -> None:
+        super()._fit(data)
+        self.row_scales_ = self._whitened_row_scales(data)
+        extras = {"row_scales": self.row_scales_, "task_relations": self.task_relations_}
+        self.result_ = replace(self.result_, extras=extras)
+
+    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> jeffreys_fit.JeffreysFit:
+        unrelated = super()._fit_mode(data, scales)
+        settings = em_jeffreys.Settings(
+            norm_q=unrelated.norm_q,
+            shape=self.hyper_shape,
+            rate=self.hyper_rate,
+            noise_floor=0.0 if self.noise_floor is None else self.noise_floor,
+            shared_noise=self.shared_noise,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        related = matrix_variate_fit.fit(
+            data,
+            named(self.loss),
+            settings,
+            unrelated.solution,
+            fit_intercept=self.fit_intercept,
+            shrinkage=self.relation_shrinkage,
+            progress=self.progress,
+        )
+        self.task_relations_, self.relation_shrinkage_ = related.task_relations, related.shrinkage
+        self.row_variances_ = None
+        return unrelated._replace(solution=related.solution)
+
+    def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
+        found = evidence.solve(
+            data,
+            "logistic" if self.loss == "logistic" else "squared",
+            fit_intercept=self.fit_intercept,
+            shared_noise=self.shared_noise,
+            relations="learn",
+            relation_shrinkage=self.relation_shrinkage,
+            noise_floor=self.noise_floor,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            progress=self.progress,
+            start=self._last_posterior(data),
+        )
+        self.task_relations_ = np.eye(data.n_tasks) if found.task_relations is None else found.task_relations
+        self.relation_shrinkage_ = float(found.relation_shrinkage or 0.0)
+        self.row_variances_ = found.row_variances
+        return jeffreys_fit.JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance))
+
+    def _last_posterior(self, data: TaskData) -> evidence.EvidenceSolution | None:
+        """What the last fit found, where that is wanted and fits the data."""
+        variances = getattr(self, "row_variances_", None)
+        if not self.warm_start or variances is None:
+            return None
+        if variances.shape != (data.n_features,) or self.task_relations_.shape != (data.n_tasks, data.n_tasks):
+            return None
+        return evidence.start_from(variances, self.noise_, self.task_relations_)
+
+    def _whitened_row_scales(self, data: TaskData) -> FloatArray:
+        """(p,) Best scale of each feature's whitened row, in the user's units; features of a group share theirs."""
+        values, vectors = np.linalg.eigh(self.task_relations_)
+        whitened = MatrixVariate(2.0, (vectors * np.sqrt(values)) @ vectors.T).whiten(self.coef_.T)
+        blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
+        return GeneralizedNormal(self.norm_q_).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
+
+
+class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
+    """Multi-task regression with task relations (PMTFS2).
+
+    Parameters
+    ----------
+    norm_q : float in [1, inf) or "learn", default 2
+        Shape of a row; see `JeffreysRegressor`.
+    q_learning : {"two_stage", "integrated", "ecme", "paper"}
+        How q is learned; see `JeffreysRegressor`. It is learned in the fit without relations.
+    coefficients : {"mode", "integrated"}
+        Mode of W, or its posterior mean at the row variances, noise and relations of largest evidence (needs
+        ``norm_q=2``). Only the latter gains from relations: 4 to 16% lower error on related tasks.
+    relation_shrinkage : float or None
+        How strongly the relations are pulled to 0: the number of further, unrelated rows to count in. None chooses it
+        by the data.
+    init, start_strength, norm_q_bounds, hyper_shape, hyper_rate : see `JeffreysRegressor`; used at the mode
+    noise_floor : float or None
+        Least noise, as a share of sd(y). None: at the mode, half of what the fit without relations leaves; integrated,
+        a thousandth of sd(y).
+    shared_noise : bool
+        One noise level for all tasks.
+    fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start, random_state, progress :
+        see `JeffreysRegressor`; integrated, ``tol`` is the fall of the objective per observation
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    task_relations_ : (n_tasks, n_tasks)
+        Correlation of the tasks' coefficients, in the order of ``tasks_``: unit diagonal, never singular.
+    relation_shrinkage_ : float
+        Shrinkage that was used.
+    coef_std_ : (n_tasks, n_features) or None
+        Posterior standard deviations of the coefficients; None at the mode.
+    row_variances_ : (n_features,) or None
+        Prior variance of each row, exactly 0 for features that are out; None at the mode.
+    norm_q_ : float
+    norm_q_interval_ : (float, float)
+    noise_ : (n_tasks,)
+    row_scales_ : (n_features,)
+        Scale of each row of ``W R^(-1/2)``, 0 for features that are out.
+    objective_trace_ : array
+        Minus the log-posterior at the mode, minus the log-evidence integrated, with the pull of the relations; it never
+        rises.
+    tasks_, n_iter_, converged_, result_
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.estimators.matrix_variate import MatrixVariateRegressor
+    >>> sim = simulate_tasks(n_tasks=4, relatedness=0.9, opposed_tasks=1, n_relevant=6, random_state=1)
+    >>> model = MatrixVariateRegressor(coefficients="integrated").fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> bool((model.get_support() == sim.support).all())
+    True
+    >>> (model.task_relations_[3] > 0).tolist()
+    [False, False, False, True]
+
+    References
+    ----------
+    Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection. Wipf, Rao (2007), An empirical Bayesian
+    strategy for solving the simultaneous sparse approximation problem.
+    """
+
+    _losses = ("squared",)
+
+    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+        """Fit all tasks together.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
+        y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
+        tasks : (n,) task labels of the long form
+        sample_weight : (n,) or, for the wide form, (n, m)
+        """
+        self._check_parameters()
+        self._fit(self._numeric(self._read_fit_data(X, y, tasks, sample_weight)))
+        return self
+
+
+class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
+    """Multi-task classification with task relations (PMTFS2).
+
+    Parameters
+    ----------
+    loss : {"logistic", "squared"}
+        Logistic (integrated: through a normal bound), or normal noise around labels -1 and +1 as in the paper.
+    norm_q, q_learning, coefficients, relation_shrinkage, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate,
+    noise_floor, shared_noise, fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start,
+    random_state, progress : see `MatrixVariateRegressor`
+
+    Attributes
+    ----------
+    classes_ : (n_classes,) sorted labels
+    coef_, intercept_, task_relations_, relation_shrinkage_, coef_std_, row_variances_, norm_q_, norm_q_interval_,
+    noise_, row_scales_, objective_trace_, tasks_, n_iter_, converged_, result_ : see `MatrixVariateRegressor`;
+        ``noise_`` is 1 for the logistic loss
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier
+    >>> sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, kind="classification", random_state=0)
+    >>> model = MatrixVariateClassifier(coefficients="integrated").fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model.task_relations_.shape
+    (4, 4)
+    """
+
+    _losses = ("logistic", "squared")
+    _saved_attributes = (*MatrixVariateEstimator._saved_attributes, "classes_")
+
+    def __init__(
+        self,
+        loss: str = "logistic",
+        norm_q: float | str = 2,
+        q_learning: str = "two_stage",
+        coefficients: str = "mode",
+        relation_shrinkage: float | None = None,
+        init: str | ArrayLike = "mixed_norm",
+        start_strength: float = 0.01,
+        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
+        hyper_shape: float = 0.0,
+        hyper_rate: float = 0.0,
+        noise_floor: float | None = None,
+        shared_noise: bool = False,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        task_column: Any = None,
+        unknown_task: str = "error",
+        groups: ArrayLike | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        warm_start: bool = False,
+        random_state: Any = None,
+        progress: bool | None = None,
+    ) -> None:
+        super().__init__(
+            norm_q=norm_q,
+            q_learning=q_learning,
+            coefficients=coefficients,
+            relation_shrinkage=relation_shrinkage,
+            init=init,
+            start_strength=start_strength,
+            norm_q_bounds=norm_q_bounds,
+            hyper_shape=hyper_shape,
+            hyper_rate=hyper_rate,
+            noise_floor=noise_floor,
+            shared_noise=shared_noise,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            task_column=task_column,
+            unknown_task=unknown_task,
+            groups=groups,
+            tol=tol,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            random_state=random_state,
+            progress=progress,
+        )
+        self.loss = loss
+
+    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+        """Fit all tasks together.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
+        y : (n,) labels, or (n, m) for one column per task (NaN where a cell was not observed)
+        tasks : (n,) task labels of the long form
+        sample_weight : (n,) or, for the wide form, (n, m)
+        """
+        self._check_parameters()
+        data = self._read_fit_data(X, y, tasks, sample_weight)
+        self._fit(self._signed(data, from_task_data=isinstance(X, TaskData)))
+        return self

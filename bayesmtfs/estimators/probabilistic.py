@@ -1,0 +1,74 @@
+"""What the estimators with generalized normal rows share: checks, starts, row scales."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+
+from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal
+from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
+from bayesmtfs.tasks import TaskData
+
+
+class GeneralizedNormalRows(MultiTaskEstimator):
+    """Base of the estimators that give ``row_scales_``, ``noise_`` and ``objective_trace_``."""
+
+    loss: str = "squared"
+    _losses: tuple[str, ...]
+    start_strength: float
+    noise_floor: float | None
+    tol: float
+    max_iter: int
+    warm_start: bool
+
+    def _check_common(self) -> None:
+        check_choice("loss", self.loss, self._losses)
+        check_choice("unknown_task", self.unknown_task, ("error", "mean"))
+        if not 0 < self.start_strength <= 1:
+            raise ValueError(f"start_strength is {self.start_strength}; pass a share above 0, at most 1, such as 0.01")
+        if self.noise_floor is not None and not self.noise_floor > 0:
+            raise ValueError(f"noise_floor is {self.noise_floor}; pass a share of sd(y) above 0, such as 0.3, or None")
+        if not self.tol > 0:
+            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+
+    def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+        """The last fit as a start, where that is wanted and fits the data."""
+        last = getattr(self, "coef_", None)
+        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
+            return None
+        return as_start(last, self.intercept_, scales)
+
+    def _store_rows(
+        self, data: TaskData, solution: Solution, scales: FloatArray | None, norm_q: float, **settings: float
+    ) -> None:
+        """Set the fitted attributes, with the best scale of each feature's row in the user's units.
+
+        Features of a group share theirs.
+        """
+        _warn_if_not_converged(solution)
+        self._store(data, solution, scales, tol=self.tol, **settings)
+        self.noise_: FloatArray = np.ones(data.n_tasks) if solution.noise is None else solution.noise
+        self.objective_trace_ = solution.objective_trace
+        blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
+        rows = GeneralizedNormal(norm_q).row_scales(blocks.gather(self.coef_.T), blocks.sizes)
+        self.row_scales_ = rows[blocks.row_of_feature]
+        self.result_ = replace(self.result_, extras={"row_scales": self.row_scales_})
+
+
+def as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:
+    """Coefficients (m, p) in the user's units as a start for (possibly scaled) data."""
+    W = coef.T if scales is None else coef.T * scales
+    return Solution(W, intercept, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+
+
+def _warn_if_not_converged(solution: Solution) -> None:
+    if not solution.converged:
+        reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
+        warnings.warn(
+            f"the fit {reason} before its coefficients settled; raise max_iter or tol", ConvergenceWarning, stacklevel=5
+        )
