@@ -3,8 +3,8 @@
     python benchmarks/em.py [--repeats 3]
 
 The transcription follows section 4.2 of Zhang, Yeung and Xu (2010) line by line at q = 2: E-step, conjugate gradients
-for eq. (9) on all features, b and sigma. Both begin at the same mixed-norm fit, work in the same units and keep the same
-floor of the noise, and the transcription stops when it has reached the objective of our solver (to 1e-4 per
+for eq. (9) on all features, b and sigma. Both begin at the same mixed-norm fit, work in the same units and keep the
+same floor of the noise, and the transcription stops when it has reached the objective of our solver (to 1e-4 per
 observation) or after `MOST` iterations. scikit-learn's ARDRegression has one task at a time.
 """
 
@@ -98,8 +98,8 @@ def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> No
     slow, (value, iterations) = seconds(lambda: transcription(tasks, W, b, reached), 1)
     whole, _ = seconds(lambda: JeffreysRegressor().fit(sim.data), repeats)
     print(
-        f"{name:20s} EM {fast:7.3f} s ({found.n_iter} iterations)   transcription {slow:8.2f} s ({iterations}, objective "
-        f"{value - reached:+.1e})   ratio {slow / fast:6.0f}   whole fit {whole:.2f} s"
+        f"{name:20s} EM {fast:7.3f} s ({found.n_iter} iterations)   transcription {slow:8.2f} s ({iterations}, "
+        f"objective {value - reached:+.1e})   ratio {slow / fast:6.0f}   whole fit {whole:.2f} s"
     )
 
 

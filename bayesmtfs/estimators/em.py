@@ -4,7 +4,7 @@ What they minimise is in the docstring of `bayesmtfs.estimators.jeffreys`.
 """
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -132,7 +132,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         )
         settings = jeffreys_fit.Settings(
             norm_q=None if self.norm_q == "learn" else float(self.norm_q),
-            q_learning=self.q_learning,  # type: ignore[arg-type]
+            q_learning=cast(jeffreys_fit.QLearning, self.q_learning),
             q_bounds=(float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1])),
             start_strength=self.start_strength,
             noise_floor=self.noise_floor,

@@ -111,10 +111,7 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     ----------
     loss : {"logistic", "squared"}
         Logistic, or normal noise around labels -1 and +1 as in the paper's experiments (it keeps more features).
-    start_strength : float
-        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero. The default
-        is larger than for regression: the labels say less, and more features at the start mean more overfitting.
-    norm_q, q_learning, coefficients, init, norm_q_bounds, hyper_shape, hyper_rate, noise_floor,
+    norm_q, q_learning, coefficients, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate, noise_floor,
     shared_noise, fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start,
     random_state, progress : see `JeffreysRegressor`
 
@@ -144,7 +141,7 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
         q_learning: str = "two_stage",
         coefficients: str = "mode",
         init: str | ArrayLike = "mixed_norm",
-        start_strength: float = 0.2,
+        start_strength: float = 0.01,
         norm_q_bounds: tuple[float, float] = (1.0, 50.0),
         hyper_shape: float = 0.0,
         hyper_rate: float = 0.0,

@@ -17,6 +17,7 @@ from bayesmtfs.designs import Design
 from bayesmtfs.likelihoods import total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, Likelihood
+from bayesmtfs.solvers.row_ridge import Curvature, curvature
 from bayesmtfs.standardization import column_scales
 from bayesmtfs.tasks import TaskData
 
@@ -102,6 +103,11 @@ class ActiveTasks:
     def counts(self) -> FloatArray:
         """(m,) Total weight of each task: its number of observations."""
         return self.sums(self.weight)
+
+    @cached_property
+    def squared_curvature(self) -> Curvature:
+        """Curvature of the squared loss, which is the same at every eta."""
+        return curvature(self.designs, [self.weight[a:b] for a, b in self.spans], self.fit_intercept)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """(m,) Sums of (N,) values over each task."""

@@ -186,7 +186,15 @@ def _descend(tasks: ActiveTasks, state: State, scales: FloatArray, fixed: Curvat
     """One step of W and b, halved in the tasks where it does not lower the penalised loss."""
     model = quadratic_model(tasks, state, fixed)
     step = row_ridge_step(model.curv, state.noise**-2.0, model.gradient, state.W, scales, state.norm_q)
-    return _line_search(tasks, state, scales, step, _intercept_step(tasks, model, step))
+    move = _intercept_step(tasks, model, step)
+    if fixed is not None and state.norm_q == 2.0:  # the exact minimum
+        return _moved(tasks, state, step, move)
+    return _line_search(tasks, state, scales, step, move)
+
+
+def _moved(tasks: ActiveTasks, state: State, step: FloatArray, move: FloatArray) -> State:
+    eta = state.eta + tasks.linear_predictor(step, move)
+    return state._replace(W=state.W + step, intercept=state.intercept + move, eta=eta)
 
 
 def _intercept_step(tasks: ActiveTasks, model: Model, step: FloatArray) -> FloatArray:
@@ -246,9 +254,7 @@ class Working(NamedTuple):
 
 def begin(tasks: ActiveTasks, zero_rows: FloatArray | None) -> Working:
     """All features of the start."""
-    fixed = None
-    if tasks.likelihood.loss == "squared":
-        fixed = curvature(tasks.designs, [tasks.weight[a:b] for a, b in tasks.spans], tasks.fit_intercept)
+    fixed = tasks.squared_curvature if tasks.likelihood.loss == "squared" else None
     return Working(tasks, fixed, np.arange(len(tasks.row_labels)), np.empty(0) if zero_rows is None else zero_rows)
 
 
@@ -279,9 +285,7 @@ def rescale_rows(working: Working, before: State, state: State, settings: Settin
     factors = best_factors(model.curv, state.noise**-2.0, model.gradient, state.W, rows, tasks.blocks.sizes, falling)
     step = state.W * (factors[rows] - 1.0)[:, np.newaxis]
     move = _intercept_step(tasks, model, step)
-    moved = state._replace(
-        W=state.W + step, intercept=state.intercept + move, eta=state.eta + tasks.linear_predictor(step, move)
-    )
+    moved = _moved(tasks, state, step, move)
     none = np.empty(0)
     return moved if objective(tasks, moved, settings, none) < objective(tasks, state, settings, none) else state
 
