@@ -7,6 +7,8 @@ penalised fit waits neither for PyMC nor for matplotlib.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bayesmtfs.public_names import HOMES, MODULES
+
 if TYPE_CHECKING:
     from bayesmtfs import datasets, models, plots, selection
     from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
@@ -21,25 +23,6 @@ if TYPE_CHECKING:
     from bayesmtfs.tasks import TaskData
 
 __version__ = "0.1.0"
-
-_MODULES = ("datasets", "models", "plots", "selection")
-_HOMES = {
-    "FitResult": "bayesmtfs.results",
-    "GeneralizedNormalClassifier": "bayesmtfs.estimators.generalized_normal",
-    "GeneralizedNormalRegressor": "bayesmtfs.estimators.generalized_normal",
-    "JeffreysClassifier": "bayesmtfs.estimators.jeffreys",
-    "JeffreysRegressor": "bayesmtfs.estimators.jeffreys",
-    "MatrixVariateClassifier": "bayesmtfs.estimators.matrix_variate",
-    "MatrixVariateRegressor": "bayesmtfs.estimators.matrix_variate",
-    "MixedNormClassifier": "bayesmtfs.estimators.penalised",
-    "MixedNormClassifierCV": "bayesmtfs.estimators.penalised_cv",
-    "MixedNormRegressor": "bayesmtfs.estimators.penalised",
-    "MixedNormRegressorCV": "bayesmtfs.estimators.penalised_cv",
-    "TaskData": "bayesmtfs.tasks",
-    "mixed_norm_path": "bayesmtfs.estimators.path",
-    "load": "bayesmtfs.estimators.loading",
-    "simulate_tasks": "bayesmtfs.simulation",
-}
 
 __all__ = [
     "FitResult",
@@ -65,12 +48,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in MODULES:
         return importlib.import_module(f"bayesmtfs.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in HOMES:
+        return getattr(importlib.import_module(HOMES[name]), name)
     raise AttributeError(f"module 'bayesmtfs' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES, *_HOMES])
+    return sorted([*globals(), *MODULES, *HOMES])

@@ -45,6 +45,39 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
     # Fitted arrays that a file keeps besides coefficients, intercept and names
     _saved_attributes: ClassVar[tuple[str, ...]] = ()
 
+    # ------------------------------------------------------------------ the fit
+
+    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+        """Fit all tasks together.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
+        y : (n,) targets or labels, or (n, m) for one column per task (NaN where a cell was not observed)
+        tasks : (n,) task labels of the long form
+        sample_weight : (n,) or, for the wide form, (n, m)
+        """
+        self._fit(self.training_data(X, y, tasks, sample_weight))
+        return self
+
+    def training_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+        """Check the parameters and read the data, with targets as numbers, or as -1 and +1."""
+        self._check_parameters()
+        data = self._read_fit_data(X, y, tasks, sample_weight)
+        return self._code_targets(data, from_task_data=isinstance(X, TaskData))
+
+    def _check_parameters(self) -> None:
+        """Raise where a parameter is out of its range."""
+        raise NotImplementedError
+
+    def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
+        """Targets as the likelihood wants them: the faces of regressors and classifiers say how."""
+        raise NotImplementedError
+
+    def _fit(self, data: TaskData) -> None:
+        """Fit data that was read and set the fitted attributes."""
+        raise NotImplementedError
+
     # ------------------------------------------------------------------ reading
 
     def _read_fit_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:

@@ -43,7 +43,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         codes, self.classes_ = read_classes(y, n_rows)
         return codes
 
-    def _signed(self, data: TaskData, from_task_data: bool) -> TaskData:
+    def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Labels as -1 and +1, several classes as one task each."""
         if from_task_data:
             data, self.classes_ = classes_of(data)

@@ -7,7 +7,7 @@ comes closer to counting features than a mixed norm does and shrinks the large o
 `bayesmtfs.solvers.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
 """
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -174,20 +174,6 @@ class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator)
 
     _losses = ("squared",)
 
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        self._fit(self._numeric(self._read_fit_data(X, y, tasks, sample_weight)))
-        return self
-
 
 class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimator):
     """Multi-task classification with generalized normal rows (type II MAP, problem 5).
@@ -256,18 +242,3 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
             progress=progress,
         )
         self.loss = loss
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) labels, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        data = self._read_fit_data(X, y, tasks, sample_weight)
-        self._fit(self._signed(data, from_task_data=isinstance(X, TaskData)))
-        return self

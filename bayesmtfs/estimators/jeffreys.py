@@ -7,14 +7,13 @@ says what differs from it). No row scale, penalty strength or unit has to be cho
 objective unbounded at W = 0, so that what EM gives is a local minimum near its start, the mixed-norm fit.
 """
 
-from typing import Any, Self
+from typing import Any
 
 from numpy.typing import ArrayLike
 
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.tasks import TaskData
 
 
 class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
@@ -88,20 +87,6 @@ class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
     """
 
     _losses = ("squared",)
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        self._fit(self._numeric(self._read_fit_data(X, y, tasks, sample_weight)))
-        return self
 
 
 class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
@@ -181,18 +166,3 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
             progress=progress,
         )
         self.loss = loss
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) labels, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        data = self._read_fit_data(X, y, tasks, sample_weight)
-        self._fit(self._signed(data, from_task_data=isinstance(X, TaskData)))
-        return self

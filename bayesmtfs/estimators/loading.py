@@ -1,33 +1,13 @@
 """Read back what ``save`` wrote: an estimator ready to predict, or a result."""
 
+import importlib
 import os
 from typing import Any
 
 from bayesmtfs import persistence
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
-from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
-from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
-from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
+from bayesmtfs.public_names import ESTIMATORS
 from bayesmtfs.results import FitResult
-
-# The only classes a file can bring back: a file names one of them, it never brings code.
-ESTIMATORS = {
-    cls.__name__: cls
-    for cls in (
-        GeneralizedNormalClassifier,
-        GeneralizedNormalRegressor,
-        JeffreysClassifier,
-        JeffreysRegressor,
-        MatrixVariateClassifier,
-        MatrixVariateRegressor,
-        MixedNormClassifier,
-        MixedNormClassifierCV,
-        MixedNormRegressor,
-        MixedNormRegressorCV,
-    )
-}
 
 
 def load(path: str | os.PathLike[str]) -> Any:
@@ -60,4 +40,5 @@ def load(path: str | os.PathLike[str]) -> Any:
         raise persistence.CorruptFileError(
             f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(ESTIMATORS))}"
         )
-    return ESTIMATORS[method].from_stored(stored)
+    # A file names one of our own classes, it never brings code
+    return getattr(importlib.import_module(ESTIMATORS[method]), method).from_stored(stored)

@@ -7,7 +7,7 @@ A row of W is ``rho_i z' R^(1/2)`` with generalized normal z, R a correlation ma
 """
 
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -227,20 +227,6 @@ class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
 
     _losses = ("squared",)
 
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        self._fit(self._numeric(self._read_fit_data(X, y, tasks, sample_weight)))
-        return self
-
 
 class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     """Multi-task classification with task relations (PMTFS2).
@@ -322,18 +308,3 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
             progress=progress,
         )
         self.loss = loss
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) labels, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        data = self._read_fit_data(X, y, tasks, sample_weight)
-        self._fit(self._signed(data, from_task_data=isinstance(X, TaskData)))
-        return self

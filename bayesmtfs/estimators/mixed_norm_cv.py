@@ -25,7 +25,6 @@ from bayesmtfs.estimators.path import (
     default_mean_strength,
     path_of,
     read_penalties,
-    training_data,
     warn_if_not_converged,
 )
 from bayesmtfs.protocols import FloatArray, LossScale, Solution
@@ -157,7 +156,7 @@ class MixedNormCV(MixedNormEstimator):
         """
         before = dict(vars(self))
         try:
-            data = training_data(self, X, y, tasks, sample_weight)
+            data = self.training_data(X, y, tasks, sample_weight)
             self._choice = self._chosen(data, _n_rows(X), y)
             self._fit(data)
         except BaseException:

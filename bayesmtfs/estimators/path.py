@@ -254,21 +254,10 @@ def mixed_norm_path(
         tol=tol,
         max_iter=max_iter,
     )
-    data = training_data(model, X, y, tasks, sample_weight)
+    data = model.training_data(X, y, tasks, sample_weight)
     settings = PathSettings.of(model, norm_q, mean_strength)
     if shared_mean and mean_strength is None:
         settings = replace(settings, mean_strength=default_mean_strength(data, settings))
     path = path_of(data, settings, grid, progress)
     warn_if_not_converged(path.converged, "penalties", tol)
     return path
-
-
-def training_data(
-    model: MixedNormRegressor | MixedNormClassifier, X: Any, y: Any, tasks: Any, sample_weight: Any
-) -> TaskData:
-    """Read data as the ``fit`` of a penalised estimator does; targets become numbers, or -1 and +1."""
-    model._check_parameters()
-    data = model._read_fit_data(X, y, tasks, sample_weight)
-    if isinstance(model, MixedNormClassifier):
-        return model._signed(data, from_task_data=isinstance(X, TaskData))
-    return model._numeric(data)

@@ -8,7 +8,7 @@ King and Lyu 2010, eq. 4), ``norm_q=inf`` MTFS_1,inf, ``loss="hinge"`` the joint
 `bayesmtfs.models.mixed_norm_model`; the hinge has a pseudo-likelihood only.
 """
 
-from typing import Any, Self
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -17,7 +17,6 @@ from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
 from bayesmtfs.protocols import LossScale
-from bayesmtfs.tasks import TaskData
 
 
 class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
@@ -92,20 +91,6 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     """
 
     _losses = REGRESSION_LOSSES
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        self._fit(self._numeric(self._read_fit_data(X, y, tasks, sample_weight)))
-        return self
 
 
 class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
@@ -227,18 +212,3 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
             warm_start=warm_start,
             progress=progress,
         )
-
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
-        """Fit all tasks together.
-
-        Parameters
-        ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) labels, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
-        """
-        self._check_parameters()
-        data = self._read_fit_data(X, y, tasks, sample_weight)
-        self._fit(self._signed(data, from_task_data=isinstance(X, TaskData)))
-        return self

@@ -41,7 +41,7 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         predicted = self.predict(X, tasks)
         return score_by_task(r2_score, read_target(y, len(predicted)), predicted, sample_weight)
 
-    def _numeric(self, data: TaskData) -> TaskData:
+    def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Refuse labels."""
         if data.y.dtype.kind == "b":
             return data.with_target(data.y.astype(np.float64))

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
-from bayesmtfs.estimators.path import PathSettings, training_data
+from bayesmtfs.estimators.path import PathSettings
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
 from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
@@ -207,7 +207,7 @@ def stability(
             "MixedNormRegressor()"
         )
     model = clone(estimator)
-    data = training_data(model, X, y, tasks, sample_weight)
+    data = model.training_data(X, y, tasks, sample_weight)
     plan = _plan(data.n_features, threshold, expected_false, n_features)
     if plan.n_features is not None:
         _check_can_count(model, data)

@@ -1,0 +1,1 @@
+"""What the papers compare with, and what users would otherwise run."""

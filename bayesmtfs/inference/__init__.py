@@ -1,0 +1,1 @@
+"""From a PyMC model or a Gibbs kernel to checked draws."""
