@@ -1,0 +1,115 @@
+"""What happens along a penalty, over iterations, or over a stream."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bayesmtfs.plots.axes import largest, new_axes, result_of, shortened
+
+COLOURED = 10  # features of a path with a colour and a name of their own
+
+
+def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> Axes:
+    """Row norms over the penalty, strongest penalty left, with the chosen point where there is one.
+
+    Parameters
+    ----------
+    path : what `bayesmtfs.mixed_norm_path` gives, or a fitted ``MixedNormRegressorCV`` or ``MixedNormClassifierCV``
+    most : how many features to show, largest norm anywhere on the path first
+    ax : axes to draw on; a new figure if None
+
+    Returns
+    -------
+    the axes
+    """
+    chosen = getattr(path, "penalty_strength_", None) if hasattr(path, "path_") else None
+    path = getattr(path, "path_", path)
+    if not hasattr(path, "penalties"):
+        raise TypeError(f"a path is wanted, but a {type(path).__name__} came; pass mixed_norm_path(...) or a CV fit")
+    ax = new_axes(ax)
+    positive = np.flatnonzero(path.penalties > 0)
+    order = positive[np.argsort(-path.penalties[positive], kind="stable")]
+    norms = np.linalg.norm(path.coefs[order], axis=1)
+    for rank, feature in enumerate(largest(norms.max(axis=0), most)):
+        named = rank < COLOURED
+        style = {"color": f"C{rank}", "label": shortened(path.feature_names[feature])} if named else {"color": "0.8"}
+        ax.plot(path.penalties[order], norms[:, feature], lw=1.5 if named else 0.7, zorder=2 if named else 1, **style)
+    if chosen is not None:
+        ax.axvline(chosen, color="0.3", ls="--", lw=1)
+        ax.annotate(
+            f"chosen: {chosen:.3g}", (chosen, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
+            textcoords="offset points", fontsize=8,
+        )  # fmt: skip
+    ax.set_xscale("log")
+    ax.invert_xaxis()
+    ax.set_xlabel("penalty strength")
+    ax.set_ylabel("norm over the tasks")
+    ax.set_title(f"l1,{path.norm_q:g} path: {path.n_selected.max()} of {path.coefs.shape[2]} features enter")
+    ax.legend(fontsize=7, loc="upper left")
+    return ax
+
+
+def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
+    """Objective over the iterations, as the distance from its smallest value, and the certified gap.
+
+    Parameters
+    ----------
+    result : a fit, or the fitted estimator
+    ax : axes to draw on; a new figure if None
+
+    Returns
+    -------
+    the axes
+    """
+    result = result_of(result)
+    convergence = result.convergence
+    trace = convergence.objective_trace
+    ax = new_axes(ax)
+    if len(trace) < 2:
+        ax.text(0.5, 0.5, "this fit kept no trace", ha="center", va="center", transform=ax.transAxes)
+        ax.set_axis_off()
+        return ax
+    above = trace - trace.min()
+    positive = above > 0
+    ax.semilogy(np.flatnonzero(positive), above[positive], marker="." if len(trace) < 60 else "")
+    if convergence.gap is not None and convergence.gap > 0:
+        ax.axhline(convergence.gap, color="C1", ls="--", label=f"certified gap {convergence.gap:.1e}")
+        ax.legend(fontsize=8)
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective above its smallest value")
+    ax.set_title(f"{result.method}: {'converged' if convergence.converged else 'NOT converged'}")
+    return ax
+
+
+def online_progress(history: Any, figure: Figure | None = None) -> Figure:
+    """Progressive loss, regret and number of features in use over a stream.
+
+    Parameters
+    ----------
+    history : mapping with arrays ``rows`` (rows seen so far), ``loss`` (mean loss of each piece, predicted before it was
+        learned from), ``features`` (features in use), and, where a comparator is known, ``best_loss`` (its mean loss on
+        each piece)
+    figure : figure to draw on; a new one if None
+
+    Returns
+    -------
+    the figure, with one panel per quantity
+    """
+    missing = [name for name in ("rows", "loss", "features") if name not in history]
+    if missing:
+        raise ValueError(f"history has no {missing[0]!r}; pass a mapping with 'rows', 'loss' and 'features'")
+    rows, loss = np.asarray(history["rows"]), np.asarray(history["loss"])
+    counts = np.diff(rows, prepend=0)
+    panels = [("progressive loss", np.cumsum(counts * loss) / rows)]
+    if "best_loss" in history:
+        panels.append(("regret", np.cumsum(counts * (loss - np.asarray(history["best_loss"])))))
+    panels.append(("features in use", np.asarray(history["features"])))
+    figure = Figure(figsize=(6, 2.2 * len(panels)), layout="constrained") if figure is None else figure
+    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (title, values) in zip(axes, panels, strict=True):
+        ax.plot(rows, values)
+        ax.set_ylabel(title)
+    axes[-1].set_xlabel("rows seen")
+    return figure

@@ -1,0 +1,47 @@
+"""q and posterior predictive checks."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bayesmtfs.plots import norm_q, predictive_check
+
+
+def test_q_of_draws(posterior):
+    draws = np.random.default_rng(0).uniform(1.5, 3.0, 400)
+    axes = norm_q(posterior(np.ones((400, 1, 1)), norm_q=draws))
+    np.testing.assert_allclose(1 / axes.lines[0].get_xdata()[0], np.median(draws))
+    assert sum(patch.get_height() * patch.get_width() for patch in axes.patches[:40]) == pytest.approx(1.0)
+
+
+def test_q_of_an_em_fit(fit):
+    axes = norm_q(SimpleNamespace(result_=fit([[1.0]]), norm_q_=2.5, norm_q_interval_=(2.0, 4.0)))
+    assert 1 / axes.lines[0].get_xdata()[0] == pytest.approx(2.5)
+    assert "2 to 4" in axes.get_title()
+    with pytest.raises(ValueError, match="norm_q='learn'"):
+        norm_q(fit([[1.0]]))
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_predictive_check_shows_observed_and_drawn(posterior, labels):
+    rng = np.random.default_rng(0)
+    drawn, observed = rng.standard_normal((1, 30, 25)), rng.standard_normal(25)
+    if labels:
+        drawn, observed = np.sign(drawn), np.sign(observed)
+    result = posterior(np.ones((30, 1, 1)))
+    tree = result.posterior.copy()
+    tree["posterior_predictive"] = xr.DataTree(xr.Dataset({"y": (("chain", "draw", "obs"), drawn)}))
+    tree["observed_data"] = xr.DataTree(xr.Dataset({"y": (("obs",), observed)}))
+    axes = predictive_check(SimpleNamespace(result_=type(result)(**{**vars(result), "posterior": tree})), n_draws=10)
+    if labels:
+        assert axes.lines[0].get_xdata()[0] == (observed > 0).mean()
+    else:
+        assert len(axes.lines) == 11
+        np.testing.assert_array_equal(axes.lines[-1].get_xdata(), np.sort(observed))
+
+
+def test_fits_without_predictive_draws_are_refused(fit):
+    with pytest.raises(ValueError, match="posterior predictive"):
+        predictive_check(fit([[1.0]]))
