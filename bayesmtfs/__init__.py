@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bayesmtfs.estimators.path import mixed_norm_path
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
     from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
+    from bayesmtfs.reporting import report
     from bayesmtfs.results import FitResult
     from bayesmtfs.simulation import simulate_tasks
     from bayesmtfs.tasks import TaskData
@@ -43,6 +44,7 @@ __all__ = [
     "models",
     "selection",
     "plots",
+    "report",
     "simulate_tasks",
 ]
 

@@ -91,12 +91,11 @@ def write(
     TypeError, ValueError
         When a value cannot be stored; the message names it.
     """
-    target = _writable_target(Path(path))
     try:
         entries = prepare(kind, header, arrays, tree, dims or {})
     except RecursionError as error:
         raise ValueError("header is nested too deeply or contains itself; flatten it") from error
-    with _replacing(target) as stream:
+    with replacing(path) as stream:
         write_entries(stream, entries, HEADER_SIZE)
         length = stream.seek(0, os.SEEK_END) - HEADER_SIZE
         digest = _digest(stream, FORMAT_VERSION, length)
@@ -199,8 +198,9 @@ def _writable_target(path: Path) -> Path:
 
 
 @contextmanager
-def _replacing(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside ``target`` that takes its place when the block ends well."""
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A temporary file beside ``path`` that takes its place in one step when the block ends well."""
+    target = _writable_target(Path(path))
     temporary = target.with_name(f".bayesmtfs-{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("x+b") as stream:

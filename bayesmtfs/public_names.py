@@ -28,5 +28,6 @@ HOMES = ESTIMATORS | {
     "compare": "bayesmtfs.selection.comparison",
     "load": "bayesmtfs.estimators.loading",
     "mixed_norm_path": "bayesmtfs.estimators.path",
+    "report": "bayesmtfs.reporting",
     "simulate_tasks": "bayesmtfs.simulation",
 }

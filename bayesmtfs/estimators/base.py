@@ -214,7 +214,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
                 tol=tol,
                 objective_trace=solution.objective_trace,
             ),
-            settings={**self.get_params(deep=False), **settings},
+            settings={**self.get_params(deep=False), **settings, "n_rows": data.n_observations},
             versions=current_versions(),
             noise=solution.noise,
             extras={} if data.present is None else {"absent": ~data.present.T},

@@ -1,0 +1,139 @@
+"""The report: what is in it, and that it works in a real browser."""
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from bayesmtfs import JeffreysRegressor, MatrixVariateRegressor, MixedNormRegressor, TaskData, simulate_tasks
+from bayesmtfs.reporting import report
+
+VOID = {"meta", "link", "img", "input", "br"}
+
+
+class Outline(HTMLParser):
+    """Headings, ids, links, pictures, and whether every tag is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.headings, self.ids, self.targets, self.alternatives = [], [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.targets += [attributes["href"][1:]] if attributes.get("href", "").startswith("#") else []
+        self.alternatives += [attributes.get("alt")] if tag == "img" else []
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def fits():
+    sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, n_samples=40, random_state=0)
+    data = TaskData.from_long(sim.X, sim.y, sim.tasks, feature_names=[f"gene <{i}>" for i in range(20)])
+    models = (MixedNormRegressor(), JeffreysRegressor(), MatrixVariateRegressor(coefficients="integrated"))
+    return [model.fit(data) for model in models]
+
+
+@pytest.fixture(scope="module")
+def page(fits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report(fits, path, title="Genes & tasks")
+    return path
+
+
+def test_page_is_well_formed_accessible_and_self_contained(page):
+    text = page.read_text(encoding="utf-8")
+    outline = Outline()
+    outline.feed(text)
+    assert outline.open == []
+    assert outline.headings[0] == 1
+    assert all(after - before <= 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
+    assert len(outline.ids) == len(set(outline.ids)) and set(outline.targets) <= set(outline.ids)
+    assert outline.alternatives and all(outline.alternatives)
+    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+
+
+def test_page_tells_what_was_fitted_and_selected(page, fits):
+    text = page.read_text(encoding="utf-8")
+    assert "<title>Genes &amp; tasks</title>" in text and "gene &lt;3&gt;" in text and "gene <3>" not in text
+    for fit in fits:
+        assert f"bm.{type(fit).__name__}(" in text
+        assert f"{int(fit.get_support().sum())} of 20 features are selected" in text
+    assert "Relations between tasks" in text and "160" in text
+
+
+def test_one_fit_has_no_overview_and_names_of_a_mapping_are_used(fits, tmp_path):
+    report(fits[0].result_, tmp_path / "one.html")
+    assert "Side by side" not in (tmp_path / "one.html").read_text(encoding="utf-8")
+    report({"the lasso": fits[0], "the EM": fits[1]}, tmp_path / "two.html")
+    assert "<h2>the lasso</h2>" in (tmp_path / "two.html").read_text(encoding="utf-8")
+
+
+def test_draws_bring_intervals_and_false_sign_rates(tmp_path, fits):
+    import dataclasses
+
+    import xarray as xr
+
+    draws = np.random.default_rng(0).standard_normal((1, 50, 20, 4))
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"coef": (("chain", "draw", "feature", "task"), draws)})})
+    report(dataclasses.replace(fits[0].result_, posterior=tree), tmp_path / "draws.html")
+    assert "smallest false sign rate" in (tmp_path / "draws.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_half_written(fits, tmp_path):
+    with pytest.raises(ValueError, match="empty"):
+        report([], tmp_path / "none.html")
+    with pytest.raises(TypeError, match="int"):
+        report([fits[0], 3], tmp_path / "none.html")
+    with pytest.raises(FileNotFoundError, match="folder"):
+        report(fits[0], tmp_path / "absent" / "none.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def browser():
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: the page is not opened")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("chromium or chromedriver is not installed: the page is not opened in a browser")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=900,1200"):
+        options.add_argument(argument)
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(executable_path=driver))
+    yield opened
+    opened.quit()
+
+
+def column(browser, name, place):
+    rows = f"[...document.querySelectorAll('#{name} tbody tr')].filter(row => !row.hidden)"
+    return browser.execute_script(f"return {rows}.map(row => row.cells[{place}].textContent)")
+
+
+def test_page_works_in_a_browser(browser, page, tmp_path):
+    browser.get(page.as_uri())
+    assert browser.get_log("browser") == []
+    by_norm = browser.find_elements("css selector", "#fit-0-features th button")[2]
+    for descending in (False, True):
+        browser.execute_script("arguments[0].click()", by_norm)
+        norms = [float(text) for text in column(browser, "fit-0-features", 2)]
+        assert norms == sorted(norms, reverse=descending)
+    search = browser.find_element("id", "fit-0-features-filter")
+    browser.execute_script("arguments[0].scrollIntoView()", search)
+    search.send_keys("gene <1")
+    assert set(column(browser, "fit-0-features", 0)) == {"gene <1>"} | {f"gene <1{i}>" for i in range(10)}
+    assert browser.find_element("id", "fit-0-features-count").text == "11 shown"
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    browser.get_screenshot_as_file(str(tmp_path / "page.png"))
+    from matplotlib.image import imread
+
+    assert imread(tmp_path / "page.png")[..., :3].std() > 0.05
