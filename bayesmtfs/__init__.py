@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bayesmtfs.public_names import HOMES, MODULES
 
 if TYPE_CHECKING:
-    from bayesmtfs import datasets, models, plots, selection
+    from bayesmtfs import datasets, models, moments, plots, selection
     from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
     from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
     from bayesmtfs.estimators.loading import load
@@ -42,6 +42,7 @@ __all__ = [
     "load",
     "mixed_norm_path",
     "models",
+    "moments",
     "selection",
     "plots",
     "report",

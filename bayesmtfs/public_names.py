@@ -1,6 +1,6 @@
 """Where each public name lives: the one list that lazy loading and the reading of saved files share."""
 
-MODULES = ("baselines", "datasets", "models", "plots", "selection")
+MODULES = ("baselines", "datasets", "models", "moments", "plots", "selection")
 
 ESTIMATORS = {
     "BayesianClassifier": "bayesmtfs.estimators.bayesian",

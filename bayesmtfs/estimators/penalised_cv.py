@@ -91,6 +91,8 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
+    _fits_moments = False
+
 
 class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     """Multi-task classification with an l1,q penalty whose strength is chosen from the data.

@@ -1,6 +1,6 @@
 """The face of every regressor: predictions and their score."""
 
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -8,12 +8,34 @@ from sklearn.metrics import r2_score
 
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.inputs import read_target, read_weights
+from bayesmtfs.moments import Moments
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
 
 class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
     """Predict numbers."""
+
+    # Whether sums over rows are all that a fit with the squared loss needs
+    _fits_moments: ClassVar[bool] = True
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit from sums over rows, which may come from files or machines that no memory holds.
+
+        The result is that of ``fit`` on the rows. Only the squared loss has such sums.
+
+        Parameters
+        ----------
+        moments : what `bayesmtfs.moments.from_arrays`, ``from_parquet`` or ``from_dask`` gives
+        """
+        name, loss = type(self).__name__, getattr(self, "loss", "squared")
+        if not isinstance(moments, Moments):
+            raise TypeError(f"moments is a {type(moments).__name__}; pass what bayesmtfs.moments.from_arrays gives")
+        if not self._fits_moments:
+            raise ValueError(f"{name} needs the rows themselves, in turn or in folds; use fit, or another estimator")
+        if loss != "squared":
+            raise ValueError(f"loss={loss!r} needs the rows themselves; moments are for the squared loss")
+        return self.fit(moments.to_task_data())
 
     def predict(self, X: Any, tasks: Any = None) -> FloatArray:
         """Predict targets.
