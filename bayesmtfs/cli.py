@@ -1,73 +1,23 @@
 """The command line: ``bayesmtfs --help`` lists the commands."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
 import typer
-from rich.console import Console
-from rich.table import Table
 
-if TYPE_CHECKING:
-    from bayesmtfs.demo import Row
+from bayesmtfs.commands import comparing, data_sets, demonstration, fitting, predicting, reporting
+from bayesmtfs.commands.console import run
 
 app = typer.Typer(
     name="bayesmtfs",
     help="Bayesian and penalised multi-task feature selection.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
-
-
-@app.callback()
-def bayesmtfs() -> None:
-    """Bayesian and penalised multi-task feature selection."""
-
-
-@app.command()
-def demo(
-    seed: Annotated[int, typer.Option(help="Seed of the simulated data.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("bayesmtfs-demo"),
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
-) -> None:
-    """Simulate ten related tasks, fit them together and apart, and compare with the truth."""
-    # Loaded here, so that --help answers at once
-    from bayesmtfs import demo as demonstration
-
-    console = Console(quiet=quiet)
-    with console.status("Simulating ten tasks with sixty features, six of them relevant, and fitting them ..."):
-        result = demonstration.run(seed)
-    console.print(_demo_table(result.rows, int(result.truth.support.sum())))
-    console.print(result.model.result_.summary())
-    out.mkdir(parents=True, exist_ok=True)
-    picture = out / "coefficients.png"
-    demonstration.draw(result, picture)
-    console.print(f"\nThe coefficients are drawn in {picture}")
-
-
-def _demo_table(rows: "list[Row]", n_relevant: int) -> Table:
-    table = Table(
-        title=f"Ten tasks, 40 rows each, 60 features, {n_relevant} of them relevant",
-        caption="Error of W: squared, 1 = that of W = 0. Test error: squared, 1 = that of the true coefficients.",
-    )
-    table.add_column("method")
-    for heading in (
-        "found",
-        "missed",
-        "wrongly kept",
-        "error of W",
-        "test error",
-    ):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            row.method,
-            str(row.found),
-            str(row.missed),
-            str(row.wrongly_kept),
-            f"{row.coefficient_error:.2f}",
-            f"{row.test_error:.2f}",
-        )
-    return table
+app.command("fit")(run(fitting.fit))
+app.command("compare")(run(comparing.compare))
+app.command("report")(run(reporting.report))
+app.command("predict")(run(predicting.predict))
+app.command("datasets")(run(data_sets.datasets))
+app.command("demo")(run(demonstration.demo))
 
 
 def main() -> None:
