@@ -32,7 +32,7 @@ from bayesmtfs.tasks import TaskData
 
 __all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 16_384
 RANK_TOLERANCE = 1e-14  # of the largest eigenvalue: what is rounding in the scatter
 
 
@@ -207,7 +207,9 @@ def from_parquet(
 
         done = 0
         with ProgressBar("reading", progress) as bar:
-            for batch in dataset.to_batches(columns=columns, batch_size=batch_rows, batch_readahead=1):
+            for batch in dataset.to_batches(
+                columns=columns, batch_size=batch_rows, batch_readahead=1, fragment_readahead=1
+            ):
                 yield pa.Table.from_batches([batch])
                 done += batch.num_rows
                 bar.update(done / n_rows, f"{done} rows")
@@ -275,13 +277,18 @@ def _open(path: Any) -> Any:
     for one in paths:
         if not one.exists():
             raise FileNotFoundError(f"{one} does not exist; pass the path of a Parquet, Arrow or CSV file")
-    endings = {one.suffix for one in paths}
     formats = {".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
-    if len({formats.get(ending, "parquet") for ending in endings}) > 1:
-        raise ValueError(f"path names files of several formats ({sorted(endings)}); pass one format at a time")
+    names = {formats.get(one.suffix, "parquet") for one in paths}
+    if len(names) > 1:
+        raise ValueError(
+            f"path names files of several formats ({[one.name for one in paths]}); pass one format at a time"
+        )
     source: Any = str(paths[0]) if len(paths) == 1 else [str(one) for one in paths]
+    # by default whole files are read ahead, which takes most of the memory
+    frugal = arrow.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
+    name = names.pop()
     try:
-        return arrow.dataset(source, format=formats.get(endings.pop(), "parquet"))
+        return arrow.dataset(source, format=frugal if name == "parquet" else name)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read ({error}); pass Parquet, Arrow (.arrow, .feather) or CSV") from error
 
