@@ -2,7 +2,7 @@
 
 import typer
 
-from bayesmtfs.commands import comparing, data_sets, demonstration, fitting, predicting, reporting
+from bayesmtfs.commands import comparing, data_sets, demonstration, fitting, predicting, reporting, reproducing
 from bayesmtfs.commands.console import run
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app.command("fit")(run(fitting.fit))
 app.command("compare")(run(comparing.compare))
 app.command("report")(run(reporting.report))
 app.command("predict")(run(predicting.predict))
+app.command("reproduce")(run(reproducing.reproduce))
 app.command("datasets")(run(data_sets.datasets))
 app.command("demo")(run(demonstration.demo))
 

@@ -1,0 +1,1 @@
+"""The commands of ``bayesmtfs``, one file each; `bayesmtfs.cli` puts them together."""

@@ -1,0 +1,133 @@
+"""What all commands share: options, messages, exit codes, and folders that appear whole or not at all.
+
+Exit codes: 0 done, 1 the work failed (the message says why), 2 the command was written wrongly, 130 interrupted.
+"""
+
+import functools
+import json
+import math
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+
+INTERRUPTED = 130
+EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, KeyError)
+
+
+def run(command: Callable[..., None]) -> Callable[..., None]:
+    """Turn errors of a command into one sentence on the error stream, unless ``debug`` is on."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **options: Any) -> None:
+        try:
+            command(*args, **options)
+        except KeyboardInterrupt:
+            _say_error("interrupted; what was finished before is kept")
+            raise typer.Exit(INTERRUPTED) from None
+        except EXPECTED as error:
+            if options.get("debug"):
+                raise
+            _say_error(f"{error}" if not isinstance(error, KeyError) else f"missing {error}")
+            raise typer.Exit(1) from None
+
+    return wrapped
+
+
+def _say_error(message: str) -> None:
+    Console(stderr=True).print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
+
+
+class Speaker:
+    """Where a command says things: tables for people, or one JSON object for programs."""
+
+    def __init__(self, quiet: bool = False, as_json: bool = False) -> None:
+        self.console = Console(quiet=quiet or as_json)
+        self.as_json = as_json
+        self.quiet = quiet
+        self.warnings: list[str] = []
+
+    @property
+    def progress(self) -> bool | None:
+        """Progress bars: never when quiet, else on a terminal."""
+        return False if self.quiet or self.as_json else None
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Say what is going on, and collect warnings to say them in one line each."""
+        with warnings.catch_warnings(record=True) as caught, self.console.status(what):
+            warnings.simplefilter("always")
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            yield
+        for text in dict.fromkeys(f"{item.message}" for item in caught):
+            self.warnings.append(text)
+            if not self.quiet and not self.as_json:
+                Console(stderr=True).print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
+
+    def say(self, *things: Any) -> None:
+        """Print for people."""
+        for thing in things:
+            self.console.print(thing, highlight=False, **({"markup": False} if isinstance(thing, str) else {}))
+
+    def answer(self, found: dict[str, Any]) -> None:
+        """Print for programs, where that was asked for."""
+        if self.as_json:
+            text = json.dumps(plain({**found, "warnings": self.warnings}), indent=1, ensure_ascii=False)
+            typer.echo(text)
+
+
+def plain(value: Any) -> Any:
+    """Something that JSON can hold: arrays as lists, what is not finite as text."""
+    if isinstance(value, dict):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def check_free(path: Path, force: bool) -> None:
+    """Refuse to write over something unless that is wanted."""
+    if path.exists() and not force and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already; pass another --out, or --force to replace it")
+
+
+@contextmanager
+def new_folder(path: Path, force: bool) -> Iterator[Path]:
+    """A folder that takes its place when the block ends well, and is not there otherwise."""
+    check_free(path, force)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix=".bayesmtfs-", dir=path.parent))
+    try:
+        yield work
+        work.chmod(0o755)
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=".bayesmtfs-", dir=path.parent))
+            os.replace(path, old / "old")
+            os.replace(work, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(work, path)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise

@@ -1,0 +1,47 @@
+"""``bayesmtfs predict``: a fitted model and new rows in, predictions out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bayesmtfs.commands.console import Debug, Force, Json, Quiet, Speaker, check_free
+from bayesmtfs.commands.fitting import MODEL
+
+
+def predict(
+    result: Annotated[Path, typer.Argument(help="Folder that `fit` wrote, or a saved model.")],
+    data: Annotated[Path, typer.Argument(help="Table with the columns of the fit; a target may be there or not.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Predict new rows with a fitted model and write them as CSV."""
+    import pandas as pd
+
+    import bayesmtfs
+    from bayesmtfs import persistence
+    from bayesmtfs.commands.tables import read_table
+
+    speaker = Speaker(quiet, as_json)
+    check_free(out, force)
+    model = bayesmtfs.load(result / MODEL if result.is_dir() else result)
+    if not hasattr(model, "predict"):
+        raise ValueError(f"{result} holds a {type(model).__name__}, which cannot predict; pass a saved estimator")
+    frame = read_table(data)
+    wanted = list(getattr(model, "feature_names_in_", frame.columns))
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise ValueError(f"{data} lacks the columns {missing[:10]} that the model was fitted on; add them")
+    with speaker.working("Predicting ..."):
+        predicted = model.predict(frame[wanted])
+    columns = {"prediction": predicted} if predicted.ndim == 1 else {
+        f"prediction_{name}": predicted[:, i] for i, name in enumerate(model.tasks_.tolist())
+    }  # fmt: skip
+    table = pd.DataFrame(columns)
+    with persistence.replacing(out) as stream:
+        stream.write(table.to_csv(index=False).encode("utf-8"))
+    speaker.say(f"{len(table)} predictions are in {out}")
+    speaker.answer({"out": str(out), "n_rows": len(table)})
