@@ -1,35 +1,28 @@
-"""The command line, as a user types it."""
+"""``bayesmtfs demo``."""
 
 import matplotlib.image
 import pytest
-from typer.testing import CliRunner
 
-from bayesmtfs.cli import app
-
-runner = CliRunner()
+PICTURES = ("path.png", "coefficients.png", "row_norms.png", "norm_q.png", "penalised_and_posterior.png")
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
+def demo(bayesmtfs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo") / "new"
-    return runner.invoke(app, ["demo", "--out", str(folder), "--seed", "3"]), folder
+    return bayesmtfs("demo", "--out", folder, "--seed", 3), folder
 
 
-def test_demo_prints_a_table_and_draws_a_picture(demo):
+def test_demo_walks_the_three_uses(demo):
     result, folder = demo
     assert result.exit_code == 0, result.output
-    for word in ("together", "lasso", "ridge", "missed", "Converged"):
-        assert word in result.output
-    picture = matplotlib.image.imread(folder / "coefficients.png")
-    assert picture.std() > 0.01
+    for words in ("1. Penalised", "2. EM", "3. Posterior", "each task alone", "wrongly kept", "report.html"):
+        assert words in result.output
+    for name in PICTURES:
+        assert matplotlib.image.imread(folder / name).std() > 0.01
+    assert "Side by side" in (folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_quiet_prints_nothing(tmp_path):
-    result = runner.invoke(app, ["demo", "--out", str(tmp_path), "--quiet"])
-    assert result.exit_code == 0 and result.output == ""
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
-def test_help_everywhere(arguments):
-    result = runner.invoke(app, arguments)
+@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in ("demo", "fit", "compare"))])
+def test_help_everywhere(bayesmtfs, arguments):
+    result = bayesmtfs(*arguments)
     assert result.exit_code == 0 and "--help" in result.output

@@ -3,15 +3,10 @@
 The problem of Zhang, Yeung and Xu (2010), section 7: Y = A W + noise with a common row support.
 """
 
-import doctest
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bayesmtfs import MixedNormRegressor
-
-ROOT = Path(__file__).parents[2]
 
 
 def measure(seed, n_rows, n=50, p=200, m=5, decibel=30):
@@ -55,8 +50,3 @@ def test_tasks_apart_need_more_measurements():
             lengths = np.linalg.norm(fit(A, Y, A, norm_q=norm_q).coef_, axis=0)
             missed[norm_q] += len(set(np.flatnonzero(W.any(axis=1))) - set(np.argsort(-lengths)[:15]))
     assert missed[2] == 0 < missed[1]
-
-
-def test_documented_example_runs():
-    failures, tried = doctest.testfile(str(ROOT / "docs/compressed_sensing.md"), module_relative=False)
-    assert tried > 0 and failures == 0
