@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from pytensor import config
 
 from bayesmtfs.tasks import TaskData
@@ -56,40 +57,59 @@ def linear_predictor(data: TaskData, coef: Tensor, intercept: Tensor | None = No
     """
     coef = pt.as_tensor_variable(coef)
     task_index = pm.Data("task_index", data.task, dims="obs")
+    values = design_values(data, data.is_sparse, data.shared_design)
+    row_dimension = "row" if data.shared_design else "obs"
+    dims = {"X": (row_dimension, "feature"), "row_index": "obs"}
+    design = {name: pm.Data(name, value, dims=dims.get(name)) for name, value in values.items()}
     if data.shared_design:
-        row_index = pm.Data("row_index", data.rows, dims="obs")
-        eta = _all_tasks_at_all_rows(data, coef)[row_index, task_index]
+        eta = _all_tasks_at_all_rows(design, coef)[design["row_index"], task_index]
     else:
-        eta = _own_task_at_own_row(data, coef, task_index)
+        eta = _own_task_at_own_row(design, coef, task_index)
     return eta if intercept is None else eta + pt.as_tensor_variable(intercept)[task_index]
 
 
-def _all_tasks_at_all_rows(data: TaskData, coef: Tensor) -> Tensor:
+def design_values(data: TaskData, sparse: bool, shared: bool) -> dict[str, NDArray[Any]]:
+    """Arrays of the design's data variables, by name.
+
+    Parameters
+    ----------
+    data : TaskData
+        The observations.
+    sparse : bool
+        Whether the model holds the stored entries of a sparse design, or the matrix.
+    shared : bool
+        Whether the model has one design for all tasks.
+
+    Returns
+    -------
+    dict of str to array
+        ``X``, or ``X_value``, ``X_row`` and ``X_column``; ``row_index`` of a shared design.
+    """
+    design = data.design if shared else data.X
+    values: dict[str, NDArray[Any]] = {"row_index": data.rows} if shared else {}
+    if not sparse:
+        dense = design.toarray() if sp.issparse(design) else design
+        return values | {"X": np.asarray(dense, dtype=config.floatX)}
+    entries = sp.coo_array(design)
+    return values | {
+        "X_value": entries.data.astype(config.floatX),
+        "X_row": entries.row.astype(np.int64),
+        "X_column": entries.col.astype(np.int64),
+    }
+
+
+def _all_tasks_at_all_rows(design: dict[str, Tensor], coef: Tensor) -> Tensor:
     """``X W`` (rows, m) of a shared design."""
-    if not data.is_sparse:
-        return _dense_design(data, "row") @ coef
-    value, row, column = _sparse_entries(data)
+    if "X" in design:
+        return design["X"] @ coef
     n_rows, n_tasks = (pm.modelcontext(None).dim_lengths[name] for name in ("row", "task"))
+    value, row, column = design["X_value"], design["X_row"], design["X_column"]
     return pt.zeros((n_rows, n_tasks))[row].inc(value[:, None] * coef[column])
 
 
-def _own_task_at_own_row(data: TaskData, coef: Tensor, task_index: Tensor) -> Tensor:
+def _own_task_at_own_row(design: dict[str, Tensor], coef: Tensor, task_index: Tensor) -> Tensor:
     """``x_i' w_t(i)`` (N,) of a design with one row per observation."""
-    if not data.is_sparse:
-        return pt.sum(_dense_design(data, "obs") * coef.T[task_index], axis=1)
-    value, row, column = _sparse_entries(data)
+    if "X" in design:
+        return pt.sum(design["X"] * coef.T[task_index], axis=1)
+    value, row, column = design["X_value"], design["X_row"], design["X_column"]
     return pt.zeros_like(task_index, dtype=config.floatX)[row].inc(value * coef[column, task_index[row]])
-
-
-def _dense_design(data: TaskData, row_dimension: str) -> Tensor:
-    return pm.Data("X", np.asarray(data.design, dtype=config.floatX), dims=(row_dimension, "feature"))
-
-
-def _sparse_entries(data: TaskData) -> tuple[Tensor, Tensor, Tensor]:
-    """Values, rows and columns of the stored entries."""
-    entries = sp.coo_array(data.design)
-    return (
-        pm.Data("X_value", entries.data.astype(config.floatX)),
-        pm.Data("X_row", entries.row.astype(np.int64)),
-        pm.Data("X_column", entries.col.astype(np.int64)),
-    )

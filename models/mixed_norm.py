@@ -20,10 +20,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from bayesmtfs.classes import as_signs, classes_of
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, named
+from bayesmtfs.likelihoods import REGRESSION_LOSSES, named
 from bayesmtfs.models.distributions import MixedNorm
 from bayesmtfs.models.linear_predictor import Tensor, coordinates, linear_predictor
+from bayesmtfs.models.observations import readable
 from bayesmtfs.models.terms import observe
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import check_norm_q, check_strength
@@ -100,8 +100,7 @@ def mixed_norm_model(
     if loss_scale not in ("mean", "sum"):
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
     likelihood = named(loss)
-    if loss in CLASSIFICATION_LOSSES:
-        data = _signed(data)
+    data = readable(data, loss)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
@@ -119,16 +118,6 @@ def mixed_norm_model(
             weight=pm.Data("weight", data.loss_weights(loss_scale), dims="obs"),
         )
     return model
-
-
-def _signed(data: TaskData) -> TaskData:
-    """Any two labels as -1 and +1, in their sorted order."""
-    coded, classes = classes_of(data)
-    if len(classes) != 2:
-        raise ValueError(
-            f"y has {len(classes)} classes, but the model is for two: {classes.tolist()[:5]}; pass two labels"
-        )
-    return as_signs(coded)
 
 
 def _check_penalty(penalty_strength: float, norm_q: float, task_sparsity: float) -> None:

@@ -1,0 +1,315 @@
+r"""Proper priors of everything above the coefficients: row scales, global scale, noise, intercepts and the exponent q.
+
+One statement of what the posterior means, which the PyMC models and the Gibbs sampler both translate. Row i of W has
+independent ``GN(0, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rho_i / tau)^k``
+
+    beta_prime    rho_i^k = tau^k BetaPrime(c, a):  ln p(l) = ln k + c ln u - (a + c) ln(1 + u) - ln B(c, a)
+    log_uniform   l uniform on (ln lo, ln hi), no tau
+    tau           ln tau ~ N(ln tau_0, 1), or tau = tau_0
+    noise         sigma_t ~ half-Student-t(3 degrees of freedom, noise_scale)
+    intercepts    b_t ~ N(intercept_centre, intercept_scale^2)
+    q             1/q ~ U(1/q_hi, 1/q_lo)
+
+a is the tail shape (how easily a row is large), c the spike shape (how easily it is near zero); at k = 2 and
+``a = c = 1/2`` the scale is half-Cauchy(tau), and ``a, c -> 0`` is the Jeffreys prior ``p(rho) = 1/rho`` of Zhang,
+Yeung and Xu 2010, eq. (8), which is improper: neither end of its logarithmic scale is bounded. ``log_uniform`` is that
+prior between two bounds. The exponent k is ``scale_power``: 2 by default, so that every scale is half-Cauchy(tau)
+whatever q, and None for q itself (2 at q = inf). The default differs from the family ``rho^q = tau^q BetaPrime(c, a)``
+because q cannot be learned there: at ``a = c = 1/2`` the standard deviation of l is then pi/q, so that a large q leaves
+rows no room to differ, some being zero speaks against it, and the posterior of q is too low (20 tasks, 4 of 12 rows
+active, true q 4 and 10: posterior medians 1.7 to 2.1 with the exponent q, 3.1 to 12 with the exponent 2).
+
+tau_0 follows from the number of features that are expected to matter, ``p_0 / (p - p_0) sigma / (sqrt(n) s_x)``
+(Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square standard
+deviation of the features). For labels sigma is 2, the reciprocal root of the largest curvature of the logistic loss.
+
+References
+----------
+J. Piironen, A. Vehtari. Sparsity information and regularization in the horseshoe and other shrinkage priors.
+Electronic Journal of Statistics 11, 2017.
+Y. Zhang, D.-Y. Yeung, Q. Xu. Probabilistic multi-task feature selection. NIPS 2010.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import betaln
+
+from bayesmtfs.designs import weighted_deviation
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.tasks import TaskData
+
+Kind = Literal["beta_prime", "log_uniform"]
+Bounds = tuple[float, float]
+
+NOISE_DEGREES = 3.0  # of freedom of the half-Student-t prior of the noise
+LOGISTIC_NOISE = 2.0
+INTERCEPT_WIDTH = 5.0  # prior standard deviation of an intercept, in noise scales (for labels: in log-odds)
+DEFAULT_SHARE = 0.1  # of the features that are expected to matter
+LOWEST_SCALE, HIGHEST_SCALE = 1e-3, 10.0  # default bounds, in tau_0 and in noise_scale / s_x
+
+
+@dataclass(frozen=True)
+class Hyperprior:
+    """Priors of the scales, noise, intercepts and exponent, with every number known.
+
+    Parameters
+    ----------
+    kind : {"beta_prime", "log_uniform"}
+        Law of the row scales.
+    global_scale : float
+        tau_0, the median of tau, or tau itself where it is not learned.
+    tail_shape, spike_shape : float
+        a and c of the beta prime law, above 0.
+    bounds : (float, float)
+        Smallest and largest row scale of the log-uniform law.
+    noise_scale : float
+        Scale of the half-Student-t prior of the noise (for labels 2, without use).
+    shared_noise : bool
+        Whether all tasks have one noise.
+    intercept_centre, intercept_scale : float
+        Mean and standard deviation of the intercepts.
+    norm_q_bounds : (float, float)
+        Range of q where it is learned.
+    fit_intercept : bool
+        Whether there are intercepts.
+    learn_global_scale : bool
+        Whether tau is learned.
+    scale_power : float or None
+        Exponent k of the beta prime law; None: q itself, and 2 at q = inf.
+    """
+
+    kind: Kind = "beta_prime"
+    global_scale: float = 1.0
+    tail_shape: float = 0.5
+    spike_shape: float = 0.5
+    bounds: Bounds = (1e-3, 10.0)
+    noise_scale: float = 1.0
+    shared_noise: bool = False
+    intercept_centre: float = 0.0
+    intercept_scale: float = INTERCEPT_WIDTH
+    norm_q_bounds: Bounds = (1.0, 50.0)
+    fit_intercept: bool = True
+    learn_global_scale: bool = True
+    scale_power: float | None = 2.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("beta_prime", "log_uniform"):
+            raise ValueError(f"kind is {self.kind!r}; choose 'beta_prime' or 'log_uniform'")
+        for name in ("global_scale", "tail_shape", "spike_shape", "noise_scale", "intercept_scale"):
+            check_positive(name, getattr(self, name))
+        if self.scale_power is not None:
+            check_positive("scale_power", self.scale_power)
+        check_bounds("bounds", self.bounds)
+        check_bounds("norm_q_bounds", self.norm_q_bounds)
+
+    def power(self, q: float) -> float:
+        """Exponent of the beta prime law of the row scales at this q."""
+        if self.scale_power is not None:
+            return self.scale_power
+        return 2.0 if q == math.inf else q
+
+
+def hyperprior_for(
+    data: TaskData,
+    loss: str = "squared",
+    kind: Kind = "beta_prime",
+    expected_features: float | None = None,
+    global_scale: float | None = None,
+    learn_global_scale: bool = True,
+    tail_shape: float = 0.5,
+    spike_shape: float = 0.5,
+    bounds: Bounds | Literal["auto"] = "auto",
+    noise_scale: float | None = None,
+    shared_noise: bool = False,
+    norm_q_bounds: Bounds = (1.0, 50.0),
+    fit_intercept: bool = True,
+    scale_power: float | None = 2.0,
+) -> Hyperprior:
+    """Hyperprior with the numbers that depend on the data filled in.
+
+    Parameters
+    ----------
+    data : TaskData
+        Observations; a sample weight of 2 counts as the row twice.
+    loss : {"squared", "logistic"}
+        The likelihood.
+    kind : {"beta_prime", "log_uniform"}
+        Law of the row scales.
+    expected_features : float, optional
+        How many features (or groups) are expected to matter, between 0 and all of them. None: a tenth, at least one
+        and at most half.
+    global_scale : float, optional
+        tau_0, instead of the one that follows from ``expected_features``.
+    learn_global_scale : bool, default True
+        Whether tau is learned around tau_0; False fixes it there.
+    tail_shape, spike_shape : float, default 0.5
+        a and c of the beta prime law.
+    bounds : (float, float) or "auto"
+        Bounds of the log-uniform law; "auto": ``1e-3 tau_0`` to ``10 noise_scale / s_x``.
+    noise_scale : float, optional
+        None: the pooled standard deviation of the targets within their tasks; 2 for labels.
+    shared_noise : bool, default False
+        Whether all tasks have one noise.
+    norm_q_bounds : (float, float), default (1, 50)
+        Range of q where it is learned.
+    fit_intercept : bool, default True
+        Whether there are intercepts.
+    scale_power : float or None, default 2
+        Exponent k of the beta prime law: half-Cauchy scales whatever q by default; None: q itself.
+
+    Returns
+    -------
+    Hyperprior
+        The filled-in hyperprior.
+
+    Examples
+    --------
+    Four tasks of 25 rows, standardised features, and one feature of ten expected to matter:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> data = TaskData.from_long(rng.normal(size=(100, 10)), rng.normal(size=100), tasks=np.arange(100) % 4)
+    >>> prior = hyperprior_for(data)
+    >>> round(prior.global_scale, 3), round(prior.noise_scale, 2)  # about 1/9 / sqrt(25)
+    (0.024, 1.06)
+    """
+    if loss not in ("squared", "logistic"):
+        raise ValueError(f"loss is {loss!r}; the posterior has 'squared' and 'logistic'")
+    labels = loss == "logistic"
+    if noise_scale is None:
+        noise_scale = LOGISTIC_NOISE if labels else deviation_within_tasks(data)
+    check_positive("noise_scale", noise_scale)
+    unit = noise_scale / feature_deviation(data)
+    if global_scale is None:
+        rows_per_task = float(data.weight.sum()) / data.n_tasks
+        global_scale = _expected_odds(data, expected_features) * unit / math.sqrt(rows_per_task)
+    check_positive("global_scale", global_scale)
+    return Hyperprior(
+        kind=kind,
+        global_scale=global_scale,
+        tail_shape=tail_shape,
+        spike_shape=spike_shape,
+        bounds=_default_bounds(global_scale, unit) if isinstance(bounds, str) else bounds,
+        noise_scale=noise_scale,
+        shared_noise=shared_noise,
+        intercept_centre=0.0 if labels else float(np.average(data.y, weights=data.weight)),
+        intercept_scale=INTERCEPT_WIDTH * (1.0 if labels else noise_scale),
+        norm_q_bounds=norm_q_bounds,
+        fit_intercept=fit_intercept,
+        learn_global_scale=learn_global_scale,
+        scale_power=scale_power,
+    )
+
+
+def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior: Hyperprior) -> FloatArray:
+    """Log-density of ``l = ln rho`` given tau and q, element by element.
+
+    Parameters
+    ----------
+    log_scale : array or float
+        ``ln rho``.
+    tau : float
+        Global scale, above 0; without effect for the log-uniform law.
+    q : float
+        Exponent of the coefficients, may be infinite.
+    prior : Hyperprior
+        The hyperprior.
+
+    Returns
+    -------
+    array
+        Log-densities; ``-inf`` outside the bounds of the log-uniform law.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> log_scale_density(0.0, 1.0, 2.0, Hyperprior()).round(6) == np.round(np.log(1 / np.pi), 6)  # half-Cauchy at 1
+    np.True_
+    """
+    log_scale = np.asarray(log_scale, dtype=np.float64)
+    if prior.kind == "log_uniform":
+        low, high = np.log(prior.bounds)
+        inside = (log_scale > low) & (log_scale < high)
+        return np.where(inside, -math.log(high - low), -np.inf)
+    power = prior.power(q)
+    a, c = prior.tail_shape, prior.spike_shape
+    log_u = power * (log_scale - math.log(tau))
+    return math.log(power) + c * log_u - (a + c) * np.logaddexp(0.0, log_u) - betaln(c, a)
+
+
+def log_global_scale_density(log_tau: FloatArray | float, prior: Hyperprior) -> FloatArray:
+    """Log-density of ``ln tau``, normal around ``ln tau_0`` with standard deviation 1."""
+    return log_normal_density(np.asarray(log_tau), math.log(prior.global_scale), 1.0)
+
+
+def log_intercept_density(intercept: FloatArray | float, prior: Hyperprior) -> FloatArray:
+    """Log-density of an intercept."""
+    return log_normal_density(np.asarray(intercept), prior.intercept_centre, prior.intercept_scale)
+
+
+def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArray:
+    """Log-density of a noise above 0, half-Student-t with 3 degrees of freedom."""
+    degrees = NOISE_DEGREES
+    ratio = np.asarray(noise) / prior.noise_scale
+    log_constant = math.log(2.0) - betaln(0.5, 0.5 * degrees) - math.log(prior.noise_scale * math.sqrt(degrees))
+    return log_constant - 0.5 * (degrees + 1.0) * np.log1p(np.square(ratio) / degrees)
+
+
+def log_normal_density(value: FloatArray, mean: float, deviation: float) -> FloatArray:
+    """Log-density of ``N(mean, deviation^2)``."""
+    return -0.5 * np.square((value - mean) / deviation) - math.log(deviation * math.sqrt(2.0 * math.pi))
+
+
+def deviation_within_tasks(data: TaskData) -> float:
+    """Pooled weighted standard deviation of the targets around their task's mean; where it is 0 the overall one, or 1.
+
+    A task with a single row has no deviation of its own.
+    """
+    y = np.asarray(data.y, dtype=np.float64)
+    totals = np.bincount(data.task, weights=data.weight)
+    means = np.bincount(data.task, weights=data.weight * y) / totals
+    within = math.sqrt(np.average(np.square(y - means[data.task]), weights=data.weight))
+    overall = float(weighted_deviation(y[:, np.newaxis], data.weight)[0])
+    return (within if within > 1e-12 * overall else 0.0) or overall or 1.0
+
+
+def feature_deviation(data: TaskData) -> float:
+    """Root mean square of the features' weighted standard deviations over all observations; 1 if all are constant."""
+    weight = np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0])
+    return math.sqrt(np.mean(np.square(weighted_deviation(data.design, weight)))) or 1.0
+
+
+def check_positive(name: str, number: float) -> None:
+    """Refuse a number that is not positive and finite."""
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"{name} is {number}; pass a finite number above 0")
+
+
+def check_bounds(name: str, bounds: Bounds) -> None:
+    """Refuse bounds that are not two positive finite numbers in rising order."""
+    if len(bounds) != 2 or not 0.0 < bounds[0] < bounds[1] < math.inf:
+        raise ValueError(f"{name} is {bounds}; pass two finite numbers 0 < low < high")
+
+
+def _expected_odds(data: TaskData, expected_features: float | None) -> float:
+    """``p_0 / (p - p_0)`` of features, or of groups where features are grouped."""
+    sizes = Blocks(data.n_features, data.n_tasks, data.groups, data.present).sizes
+    n_rows = max(int(np.count_nonzero(sizes)), 1)
+    if expected_features is None:
+        expected_features = min(max(1.0, DEFAULT_SHARE * n_rows), 0.5 * n_rows)
+    if not 0.0 < expected_features < n_rows:
+        raise ValueError(
+            f"expected_features is {expected_features} but there are {n_rows} features or groups; "
+            f"pass a number above 0 and below {n_rows}"
+        )
+    return expected_features / (n_rows - expected_features)
+
+
+def _default_bounds(global_scale: float, unit: float) -> Bounds:
+    """``1e-3 tau_0`` to ``10 noise_scale / s_x``, and at least a factor of 1e4 apart."""
+    low = LOWEST_SCALE * global_scale
+    return low, max(HIGHEST_SCALE * unit, 1e4 * low)

@@ -1,0 +1,181 @@
+"""Draws of a posterior as plain arrays, whatever holds them, and the data that the posterior was fitted to.
+
+Everything in `bayesmtfs.selection` that reads a posterior takes a fitted `BayesianRegressor` or `BayesianClassifier`,
+its `FitResult`, or a DataTree (or Dataset) in ArviZ form with ``coef`` (chain, draw, feature, task); so a posterior
+that was sampled elsewhere is as good. Chains are put one after the other: the draws axis comes first and has length S.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.inference.screening import chosen_features
+from bayesmtfs.inputs import as_labels
+from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.results import FitResult
+from bayesmtfs.tasks import TaskData
+
+LOSSES = ("squared", "logistic")
+SAMPLE = ("chain", "draw")
+
+
+class Draws(NamedTuple):
+    """Draws of the coefficients, of what goes with them, and their names."""
+
+    coef: FloatArray  # (S, p, m)
+    intercept: FloatArray  # (S, m), zeros where the model has none
+    noise: FloatArray | None  # (S, m); None for labels
+    task_names: NDArray[Any]  # (m,)
+    feature_names: NDArray[np.str_]  # (P,) of the fit: more than p where features were screened out before sampling
+    positions: IntArray  # (p,) numbers of the features of the draws among them
+
+    def over_all_features(self, values: NDArray[Any], fill: float | bool) -> NDArray[Any]:
+        """(P, ...) Values (p, ...) of the features of the draws, and the same number for all others."""
+        whole = np.full((len(self.feature_names), *values.shape[1:]), fill, dtype=values.dtype)
+        whole[self.positions] = values
+        return whole
+
+    def evenly_spaced(self, n_draws: int) -> IntArray:
+        """Numbers of at most so many draws, evenly spaced over all chains."""
+        n = len(self.coef)
+        return np.linspace(0, n - 1, min(n, n_draws)).round().astype(np.int64)
+
+    def chosen(self, kept: IntArray) -> "Draws":
+        """Some of the draws."""
+        noise = None if self.noise is None else self.noise[kept]
+        return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise)
+
+
+def read_draws(posterior: Any) -> Draws:
+    """Read the draws of coefficients, intercepts and noise.
+
+    Parameters
+    ----------
+    posterior : a fitted Bayesian estimator, a `FitResult` with draws, a DataTree or a Dataset
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> coef = xr.DataArray(np.zeros((2, 50, 3, 4)), dims=("chain", "draw", "feature", "task"))
+    >>> read_draws(xr.Dataset({"coef": coef})).coef.shape
+    (100, 3, 4)
+    """
+    group = posterior_group(posterior)
+    coef = _stacked(group["coef"], ("feature", "task"), "coef")
+    n_draws, p, m = coef.shape
+    if not np.isfinite(coef).all():
+        raise ValueError("coef has NaN or infinite draws; sample again, and look at the warnings of the sampler")
+    intercept = variable(group, "intercept", ("task",))
+    own = np.asarray(_labels(group["coef"], "feature", [f"x{i}" for i in range(p)]), dtype=np.str_)
+    result = getattr(posterior, "result_", posterior)
+    names = result.feature_names if isinstance(result, FitResult) else own
+    return Draws(
+        coef=coef,
+        intercept=np.zeros((n_draws, m)) if intercept is None else intercept,
+        noise=variable(group, "noise", ("task",)),
+        task_names=as_labels(_labels(group["coef"], "task", list(range(m)))),
+        feature_names=names,
+        positions=np.arange(p) if len(names) == p else np.flatnonzero(np.isin(names, own)),
+    )
+
+
+def tree_of(posterior: Any) -> Any:
+    """The DataTree (or Dataset) of a posterior."""
+    tree = posterior
+    if isinstance(posterior, MultiTaskEstimator) or hasattr(posterior, "posterior_"):
+        tree = getattr(posterior, "posterior_", None)
+    elif isinstance(posterior, FitResult):
+        tree = posterior.posterior
+    if tree is None:
+        raise ValueError(
+            f"posterior is a {type(posterior).__name__} without draws; pass a fitted BayesianRegressor or "
+            "BayesianClassifier, or the tree of its posterior"
+        )
+    return tree
+
+
+def posterior_group(posterior: Any) -> Any:
+    """Group of the tree (or the Dataset) that holds ``coef``."""
+    tree = tree_of(posterior)
+    group = tree["posterior"] if "posterior" in getattr(tree, "children", ()) else tree
+    if "coef" not in getattr(group, "data_vars", ()):
+        raise ValueError(
+            f"posterior is a {type(posterior).__name__} without a variable coef (feature, task) in its group "
+            "posterior; pass a fitted Bayesian estimator, its result_, or a DataTree in ArviZ form"
+        )
+    return group
+
+
+def setting(posterior: Any, name: str) -> str | None:
+    """A setting that the tree remembers, such as its prior; None where it does not."""
+    value = getattr(tree_of(posterior), "attrs", {}).get(name)
+    return None if value is None else str(value)
+
+
+def variable(group: Any, name: str, axes: tuple[str, ...]) -> FloatArray | None:
+    """(S, ...) Draws of a variable with these axes after the draws; None where the posterior does not have it."""
+    return _stacked(group[name], axes, name) if name in group.data_vars else None
+
+
+def _stacked(array: Any, axes: tuple[str, ...], name: str) -> FloatArray:
+    wanted = (*SAMPLE, *axes)
+    if set(array.dims) != set(wanted):
+        raise ValueError(f"{name} has the axes {tuple(array.dims)}; a posterior wants {wanted}")
+    values = np.asarray(array.transpose(*wanted).values, dtype=np.float64)
+    return values.reshape(-1, *values.shape[2:])
+
+
+def _labels(array: Any, axis: str, default: list[Any]) -> list[Any]:
+    return list(array.coords[axis].values.tolist()) if axis in array.coords else default
+
+
+# ---------------------------------------------------------------------- data
+
+
+def loss_of(posterior: Any, draws: Draws, loss: str | None = None) -> str:
+    """Loss of the likelihood: as told, as the tree remembers it, or logistic where there is no noise."""
+    found = loss or setting(posterior, "loss") or ("logistic" if draws.noise is None else "squared")
+    if found not in LOSSES:
+        raise ValueError(f"loss is {found!r}; selection from a posterior needs 'squared' or 'logistic'")
+    return found
+
+
+def read_data(posterior: Any, draws: Draws, loss: str, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    """Read the data of a posterior the way its estimator reads them, and check that names agree."""
+    reader: Any
+    if isinstance(posterior, MultiTaskEstimator):
+        reader = clone(posterior)
+    elif loss == "logistic":
+        reader = MixedNormClassifier(loss="logistic")
+    else:
+        reader = MixedNormRegressor()
+    data: TaskData = reader.training_data(X, y, tasks, sample_weight)
+    _check_same("features", data.feature_names.tolist(), draws.feature_names.tolist())
+    _check_same("tasks", data.task_names.tolist(), draws.task_names.tolist())
+    return data
+
+
+def with_sampled_features(data: TaskData, draws: Draws) -> TaskData:
+    """Return the data with the features of the draws: all of them, unless some were screened out before sampling."""
+    kept = np.zeros(data.n_features, dtype=bool)
+    kept[draws.positions] = True
+    return chosen_features(data, kept)
+
+
+def _check_same(what: str, given: list[Any], known: list[Any]) -> None:
+    if len(given) != len(known):
+        raise ValueError(
+            f"X has {len(given)} {what} but the posterior has {len(known)}; pass the data of the posterior's fit, and "
+            "the estimator itself where it has screened features out"
+        )
+    different = [(a, b) for a, b in zip(given, known, strict=True) if a != b and str(a) != str(b)]
+    if different:
+        raise ValueError(
+            f"X has {what} in another order or of other names than the posterior: {different[0][0]!r} where it has "
+            f"{different[0][1]!r}; pass the data of the posterior's fit"
+        )

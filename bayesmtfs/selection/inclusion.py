@@ -1,0 +1,321 @@
+r"""How sure a posterior is of each effect: its size, its sign, and how much the prior has shrunk it.
+
+With S draws of W (p, m) and the effect ``e_it = w_it sd(x_i) / sd(y)`` in standard deviations,
+
+    probability of an effect    P(|e_it| > size) for an entry, P(max_t |e_it| > size) for a feature,
+    local false sign rate       min(P(w_it <= 0), P(w_it >= 0))  (Stephens 2017, Biostatistics 18),
+    shrinkage factor            E[1 - kappa_it],  kappa_it = 1 / (1 + n_t sd(x_it)^2 v_i / sigma_t^2)
+
+where v_i is the prior variance of a coefficient of row i given its scale: ``rho_i^2 Gamma(3/q) / Gamma(1/q)`` for the
+generalized normal, ``rho_i^2`` for the horseshoe. With orthogonal features and q = 2 a coefficient is, given the
+scales, exactly ``(1 - kappa)`` times its least-squares estimate (Carvalho, Polson and Scott 2010, Biometrika 97;
+Piironen and Vehtari 2017, EJS 11, section 2); with correlated features and other q this is a summary.
+
+**The shrinkage factor is not an inclusion probability**: an effect of zero has a factor above 0, and a small effect
+that is estimated well can have a factor near 1. A continuous prior has no inclusion probability in the sense of a
+spike at zero either; here inclusion always means an effect above a stated size. State one that the data can resolve: at
+sizes below the posterior standard deviation of an effect, the probability is mostly the prior's.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from bayesmtfs.designs import weighted_deviation
+from bayesmtfs.inference import summaries
+from bayesmtfs.inference.screening import feature_deviations
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.selection.draws import (
+    Draws,
+    loss_of,
+    posterior_group,
+    read_data,
+    read_draws,
+    setting,
+    variable,
+    with_sampled_features,
+)
+from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
+from bayesmtfs.standardization import column_scales
+from bayesmtfs.tasks import TaskData
+
+DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
+LOGISTIC_NOISE = 2.0  # reciprocal root of the largest curvature of the logistic loss
+EVEN_ODDS = 0.5
+
+# ---------------------------------------------------------------------- arrays
+
+
+def exceedance_probability(effect: FloatArray, size: float) -> FloatArray:
+    """(p, m) Share of the draws in which an effect is larger than a size.
+
+    Parameters
+    ----------
+    effect : (S, p, m) draws
+    size : least absolute value of interest
+    """
+    return np.mean(np.abs(effect) > size, axis=0)
+
+
+def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
+    """(p,) Share of the draws in which a feature has an effect larger than a size in at least one task.
+
+    Parameters
+    ----------
+    effect : (S, p, m) draws
+    size : least absolute value of interest
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> effect = np.array([[[0.3, 0.0]], [[0.0, -0.2]], [[0.0, 0.1]], [[0.0, 0.0]]])
+    >>> inclusion_probability(effect, 0.15), exceedance_probability(effect, 0.15)
+    (array([0.5]), array([[0.25, 0.25]]))
+    """
+    return summaries.inclusion_probability(effect[None], np.ones(effect.shape[1]), size)
+
+
+def local_false_sign_rate(coef: FloatArray) -> FloatArray:
+    """(p, m) Probability that the likelier sign of a coefficient is wrong; a zero is wrong for either sign.
+
+    Parameters
+    ----------
+    coef : (S, p, m) draws
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> local_false_sign_rate(np.array([[[1.0, 0.0]], [[2.0, 0.0]], [[-0.1, 0.0]], [[3.0, 0.0]]]))
+    array([[0.25, 1.  ]])
+    """
+    return summaries.local_false_sign_rate(coef[None]).T
+
+
+def shrinkage_factor(row_variance: FloatArray, noise: FloatArray, information: FloatArray) -> FloatArray:
+    """(p, m) Posterior mean of 1 - kappa: what the prior leaves of a least-squares estimate.
+
+    0 is shrunk to nothing and 1 left alone. This is **not** an inclusion probability, see the top of this module.
+
+    Parameters
+    ----------
+    row_variance : (S, p) prior variance of a coefficient given the scale of its row
+    noise : (S, m) standard deviation of the noise
+    information : (p, m) sum of squares of each centred feature in each task, ``n_t sd(x_it)^2``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shrinkage_factor(np.array([[1.0, 0.01]]), np.array([[2.0]]), np.array([[36.0], [36.0]])).round(3)
+    array([[0.9  ],
+           [0.083]])
+    """
+    total = np.zeros(information.shape)
+    for variance, sigma in zip(row_variance, noise, strict=True):  # draw by draw: (S, p, m) can be large
+        gain = variance[:, None] * information / np.square(sigma)
+        total += gain / (1.0 + gain)
+    return total / len(row_variance)
+
+
+def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | float) -> FloatArray:
+    """Variance ``rho^2 Gamma(3/q) / Gamma(1/q)`` of GN(0, rho, q), which is ``rho^2 / 3`` at q = inf.
+
+    Parameters
+    ----------
+    row_scale : (S, p) rho
+    norm_q : q, one number or (S, 1)
+    """
+    inverse = 1.0 / np.asarray(norm_q, dtype=np.float64)
+    # Gamma(3 x) / Gamma(x) = Gamma(1 + 3 x) / (3 Gamma(1 + x)) has no pole at x = 1/q = 0
+    factor = np.exp(gammaln(1.0 + 3.0 * inverse) - gammaln(1.0 + inverse)) / 3.0
+    return np.square(row_scale) * factor
+
+
+def effect_unit(data: TaskData, loss: str) -> FloatArray:
+    """(p,) sd(x_i) / sd(y) over all observations, by which a coefficient becomes an effect in standard deviations.
+
+    For labels the effect is the change of the log-odds per standard deviation of the feature: sd(y) is 1.
+    """
+    spread = feature_deviations(data, centred=True)
+    if loss == "logistic":
+        return spread
+    target = float(weighted_deviation(np.asarray(data.y, dtype=np.float64)[:, None], data.weight)[0])
+    return spread / (target or 1.0)
+
+
+# ---------------------------------------------------------------------- labels
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Effects:
+    """How sure a posterior is of every effect; matrices are (n_tasks, p), as ``coef_`` is.
+
+    Attributes
+    ----------
+    inclusion_probability : (p,) probability of an effect above ``effect_size`` in at least one task
+    task_probability : (n_tasks, p) the same in each task
+    local_false_sign_rate : (n_tasks, p) probability that the likelier sign is wrong
+    shrinkage_factor : (n_tasks, p) or None
+        Posterior mean of 1 - kappa, what the prior leaves of a least-squares estimate. **Not** an inclusion
+        probability. None where the posterior does not hold the scales of the rows.
+    mean, lower, upper : (n_tasks, p) mean and central interval of the coefficients, in the user's units
+    effect_size : least effect of interest, in standard deviations of y per standard deviation of x
+    prob : probability of the interval
+    feature_names : (p,)
+    tasks : (n_tasks,) labels
+    """
+
+    inclusion_probability: FloatArray
+    task_probability: FloatArray
+    local_false_sign_rate: FloatArray
+    shrinkage_factor: FloatArray | None
+    mean: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    effect_size: float
+    prob: float
+    feature_names: NDArray[np.str_]
+    tasks: NDArray[Any]
+
+    @property
+    def ranking(self) -> NDArray[np.int64]:
+        """(p,) Numbers of the features, the likeliest first; ties by the surest sign."""
+        surest = self.local_false_sign_rate.min(axis=0)
+        return np.lexsort((surest, -self.inclusion_probability))
+
+    def to_frame(self, of: Literal["features", "entries"] = "features", backend: Backend = "pandas") -> Any:
+        """One row per feature, or per feature and task.
+
+        Parameters
+        ----------
+        of : {"features", "entries"}
+        backend : {"pandas", "polars"}
+        """
+        if of not in ("features", "entries"):
+            raise ValueError(f"of is {of!r}; pass 'features' or 'entries'")
+        return as_frame(self._feature_columns() if of == "features" else self._entry_columns(), backend)
+
+    def _feature_columns(self) -> dict[str, NDArray[Any]]:
+        return {
+            "feature": self.feature_names,
+            "inclusion_probability": self.inclusion_probability,
+            "smallest_false_sign_rate": self.local_false_sign_rate.min(axis=0),
+            "surest_task": plain_labels(self.tasks)[self.local_false_sign_rate.argmin(axis=0)],
+            "tasks_likely": (self.task_probability > EVEN_ODDS).sum(axis=0),
+        }
+
+    def _entry_columns(self) -> dict[str, NDArray[Any]]:
+        p, m = len(self.feature_names), len(self.tasks)
+        columns: dict[str, NDArray[Any]] = {
+            "feature": np.repeat(self.feature_names, m),
+            "task": np.tile(plain_labels(self.tasks), p),
+        }
+        names = ["mean", "lower", "upper", "task_probability", "local_false_sign_rate"]
+        names += [] if self.shrinkage_factor is None else ["shrinkage_factor"]
+        return columns | {name: getattr(self, name).T.ravel() for name in names}
+
+    def __repr__(self) -> str:
+        likely = self.ranking[: int((self.inclusion_probability > EVEN_ODDS).sum())]
+        shown = ", ".join(self.feature_names[likely[:6]]) + (", ..." if len(likely) > 6 else "")
+        return (
+            f"Effects({len(likely)} of {len(self.feature_names)} features have an effect above {self.effect_size:g} "
+            f"standard deviations with probability over 1/2{': ' + shown if shown else ''})"
+        )
+
+
+def effects(
+    posterior: Any,
+    X: Any,
+    y: Any = None,
+    tasks: Any = None,
+    *,
+    sample_weight: Any = None,
+    loss: str | None = None,
+    effect_size: float = DEFAULT_EFFECT_SIZE,
+    prob: float = 0.89,
+    norm_q: float | None = None,
+) -> Effects:
+    """Probabilities of effects, false sign rates and shrinkage factors of a posterior.
+
+    Parameters
+    ----------
+    posterior : a fitted Bayesian estimator, its `FitResult`, or a DataTree in ArviZ form
+    X, y, tasks, sample_weight : the data of the fit, in any form that ``fit`` takes
+    loss : "squared" or "logistic"; None: of the estimator, or logistic where the posterior has no ``noise``
+    effect_size : float
+        Least effect of interest: change of y, in its standard deviations (for labels: of the log-odds), per standard
+        deviation of the feature, both over all observations.
+    prob : probability of the central interval of each coefficient
+    norm_q : shape of a row, for the shrinkage factors of a posterior without ``norm_q``; None: its ``row_scale`` is a
+        standard deviation, as of the horseshoe
+
+    Returns
+    -------
+    Effects
+
+    Examples
+    --------
+    Draws around a large and a small effect, in one task:
+
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> from bayesmtfs.selection import effects
+    >>> rng = np.random.default_rng(0)
+    >>> draws = np.array([1.0, 0.01])[:, None] + 0.1 * rng.standard_normal((4, 250, 2, 1))
+    >>> variables = {"coef": (("chain", "draw", "feature", "task"), draws)}
+    >>> tree = xr.Dataset(variables | {"noise": (("chain", "draw", "task"), np.ones((4, 250, 1)))})
+    >>> X = rng.standard_normal((30, 2))
+    >>> found = effects(tree, X, X[:, 0], effect_size=0.1)
+    >>> found.inclusion_probability.round(1), found.local_false_sign_rate.round(1)
+    (array([1. , 0.3]), array([[0. , 0.5]]))
+    """
+    check_probability("prob", prob)
+    check_effect_size(effect_size)
+    draws = read_draws(posterior)
+    loss = loss_of(posterior, draws, loss)
+    data = with_sampled_features(read_data(posterior, draws, loss, X, y, tasks, sample_weight), draws)
+    effect = draws.coef * effect_unit(data, loss)[:, None]
+    lower, upper = np.quantile(draws.coef, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    factor = _shrinkage_of(posterior, draws, data, loss, norm_q)
+    whole = draws.over_all_features
+    return Effects(
+        inclusion_probability=whole(inclusion_probability(effect, effect_size), 0.0),
+        task_probability=whole(exceedance_probability(effect, effect_size), 0.0).T,
+        local_false_sign_rate=whole(local_false_sign_rate(draws.coef), 1.0).T,
+        shrinkage_factor=None if factor is None else whole(factor, 0.0).T,
+        mean=whole(draws.coef.mean(axis=0), 0.0).T,
+        lower=whole(lower, 0.0).T,
+        upper=whole(upper, 0.0).T,
+        effect_size=effect_size,
+        prob=prob,
+        feature_names=draws.feature_names,
+        tasks=draws.task_names,
+    )
+
+
+def check_effect_size(effect_size: float) -> None:
+    """Refuse a size below 0."""
+    if not 0.0 <= effect_size < np.inf:
+        raise ValueError(f"effect_size is {effect_size}; pass a finite number of at least 0, such as 0.05")
+
+
+def _shrinkage_of(posterior: Any, draws: Draws, data: TaskData, loss: str, norm_q: float | None) -> FloatArray | None:
+    """(p, m) Shrinkage factors; None for a posterior without row scales of single features."""
+    group = posterior_group(posterior)
+    grouped = "row_scale" in group.data_vars and "feature" not in group["row_scale"].dims
+    scale = None if grouped else variable(group, "row_scale", ("feature",))
+    if scale is None:
+        return None
+    learned = variable(group, "norm_q", ())
+    q = norm_q if learned is None else learned[:, None]
+    if q is None or setting(posterior, "prior") == "horseshoe":
+        variance = np.square(scale)
+    else:
+        variance = generalized_normal_variance(scale, q)
+    noise = draws.noise
+    if noise is None or loss == "logistic":
+        noise = np.full((len(scale), data.n_tasks), LOGISTIC_NOISE)
+    totals = np.add.reduceat(data.weight, data.offsets[:-1])
+    return shrinkage_factor(variance, noise, totals * np.square(column_scales(data)))

@@ -1,0 +1,50 @@
+"""Named columns as a data frame of the library that the user has."""
+
+from typing import Any, Literal
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmtfs.inputs import as_labels
+
+Backend = Literal["pandas", "polars"]
+
+
+def as_frame(columns: dict[str, NDArray[Any]], backend: Backend = "pandas") -> Any:
+    """Columns of one length as a frame.
+
+    Parameters
+    ----------
+    columns : name to (rows,) values
+    backend : {"pandas", "polars"}
+        Library of the frame; it must be installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_frame({"feature": np.array(["age", "rent"]), "probability": np.array([0.9, 0.1])}, "polars").shape
+    (2, 2)
+    """
+    if backend not in ("pandas", "polars"):
+        raise ValueError(f"backend is {backend!r}; pass 'pandas' or 'polars'")
+    try:
+        return nw.from_dict(columns, backend=backend).to_native()
+    except ImportError as error:
+        raise ImportError(
+            f"backend={backend!r} needs {backend}, which is not installed; run pip install {backend} or pass the "
+            "other backend"
+        ) from error
+
+
+def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Task labels as one column: of their own type where they share one, else as text."""
+    plain = as_labels(labels.tolist())
+    return plain if plain.dtype != object else np.array([str(label) for label in plain])
+
+
+def check_probability(name: str, value: float) -> float:
+    """Refuse a probability outside (0, 1)."""
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} is {value}; pass a number between 0 and 1, such as 0.89")
+    return value
