@@ -52,6 +52,8 @@ class Convergence:
         Objective over the iterations, lower is better.
     message : str, default ""
         Anything else the user should know, in one sentence.
+    advice : str, default "raise max_iter or tol"
+        What to do where it did not converge.
     """
 
     converged: bool
@@ -61,6 +63,7 @@ class Convergence:
     tol: float | None = None
     objective_trace: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
     message: str = ""
+    advice: str = "raise max_iter or tol"
 
     def __post_init__(self) -> None:
         set_fields(self, converged=bool(self.converged), n_iter=int(self.n_iter), objective=float(self.objective))
@@ -82,7 +85,7 @@ class Convergence:
             certificate = "" if self.gap is None else f" is at most {self.gap:.3g} above its minimum"
             sentence += f"; the objective {self.objective:.6g}{certificate or ' has no certificate on this route'}"
         if not self.converged:
-            sentence += "; raise max_iter or tol"
+            sentence += f"; {self.advice}"
         return f"{sentence}.{' ' if self.message else ''}{self.message}"
 
 

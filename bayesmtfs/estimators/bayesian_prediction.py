@@ -1,0 +1,227 @@
+r"""Predictions from draws: averages, deviations and intervals, also for a task that was never seen.
+
+The expected linear predictor is that of the mean coefficients; probabilities are averages over draws, not those of the
+average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own,
+
+    w_new ~ GN(0, rho, q),   b_new ~ mean_t(b_t) + sd_t(b_t) sqrt(1 + 1/m) t_(m-1),   noise of a task at random,
+
+with b_t the intercepts at the mean of the features: what the model believes of another task, with the uncertainty that
+comes with it. Its expected prediction is the mean of the intercepts, since nothing tells the signs of its coefficients.
+"""
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from scipy.special import expit, logit
+from sklearn.utils.validation import check_is_fitted
+
+from bayesmtfs.designs import Design
+from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
+from bayesmtfs.inputs import match_labels
+from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.tasks import TaskData
+
+LARGEST_BLOCK = 4_000_000  # numbers held at once
+NEW_TASK = -1
+
+# Takes predictors and noise (draws, rows) and gives (rows,) numbers
+type Summary = Callable[[FloatArray, FloatArray], tuple[FloatArray, ...]]
+
+
+class TaskDraws(NamedTuple):
+    """Draws of one task."""
+
+    coef: FloatArray  # (S, p')
+    intercept: FloatArray  # (S,)
+    noise: FloatArray  # (S,)
+
+
+class PosteriorPrediction(MultiTaskEstimator):
+    """Base of the estimators that predict from draws in ``result_.posterior``."""
+
+    loss: str = "squared"
+
+    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
+        """Mean of the linear predictor; of the logistic loss the logit of the mean probability."""
+        check_is_fitted(self)
+        if self.loss == "logistic":
+            return self._summarise(X, tasks, _mean_logit)[0]
+        if self.unknown_task == "population":
+            return self._summarise(X, tasks, _mean, expected=True)[0]
+        return super()._linear_predictor(X, tasks)
+
+    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+        if self.unknown_task != "population":
+            return super()._read_rows(X, tasks)
+        reader = copy.copy(self)
+        reader.unknown_task = "mean"  # which reads unknown tasks as -1 instead of refusing them
+        return MultiTaskEstimator._read_rows(reader, X, tasks)
+
+    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
+        """Summaries of predictive draws, each of the shape of a prediction.
+
+        Parameters
+        ----------
+        X, tasks : rows, as in ``predict``
+        summary : of the draws at some rows
+        expected : for a new task use its expected coefficients instead of draws
+        """
+        if isinstance(X, TaskData):
+            return self._summarise_task_data(X, summary)
+        rows = self._read_rows(X, tasks)
+        if rows.task is None:
+            columns = [self._at(rows.X, t, summary, expected) for t in range(len(self.tasks_))]
+            if self._form in ("single", "long"):
+                return columns[0]
+            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+        return self._by_task(rows.X, rows.task, summary, expected)
+
+    def _summarise_task_data(self, data: TaskData, summary: Summary) -> tuple[FloatArray, ...]:
+        index = match_labels(data.task_names, data.n_tasks, self.tasks_)
+        if (index < 0).any():
+            self._predict_task_data(data)  # says which tasks are unknown
+        if self._form == "wide" and data.shared_design:
+            columns = [self._at(data.design, int(t), summary, False) for t in index]
+            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+        parts = self._by_task(data.X, index[data.task], summary, False)
+        return tuple(cast(FloatArray, data.in_input_order(part)) for part in parts)
+
+    def _by_task(self, X: Design, task: IntArray, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
+        result: list[FloatArray] = []
+        for t in np.unique(task):
+            chosen = task == t
+            parts = self._at(X[chosen], int(t), summary, expected)
+            if not result:
+                result = [np.empty(len(task)) for _ in parts]
+            for whole, part in zip(result, parts, strict=True):
+                whole[chosen] = part
+        return tuple(result) if result else self._at(X, 0, summary, expected)
+
+    def _at(self, X: Design, t: int, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
+        """Summaries at rows of one task, in blocks that fit into memory."""
+        draws = self._task_draws(t, expected)
+        features = np.flatnonzero(~self.result_.extras["screened_out"])
+        step = max(LARGEST_BLOCK // len(draws.intercept), 1)
+        blocks = []
+        for start in range(0, max(X.shape[0], 1), step):
+            block = X[start : start + step][:, features]
+            eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
+            blocks.append(summary(eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
+        return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+
+    def _task_draws(self, t: int, expected: bool) -> TaskDraws:
+        posterior = self._posterior_dataset()
+        coef, intercept = (
+            posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in ("coef", "intercept")
+        )
+        noise = posterior["noise"].values.reshape(intercept.shape) if "noise" in posterior else np.ones_like(intercept)
+        if t >= 0:
+            return TaskDraws(coef[:, :, t], intercept[:, t], noise[:, t])
+        if self.unknown_task == "mean":
+            return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)))
+        centre = self._group("constant_data")["feature_centre"].values.mean(axis=1)
+        at_centre = intercept + np.einsum("spm,p->sm", coef, centre)
+        if expected:
+            return TaskDraws(np.zeros_like(coef[:, :, 0]), at_centre.mean(axis=1), noise[:, 0])
+        return self._new_task(at_centre, noise, centre)
+
+    def _new_task(self, at_centre: FloatArray, noise: FloatArray, centre: FloatArray) -> TaskDraws:
+        """Draws for a task that comes from the population of tasks."""
+        posterior, (total, m) = self._posterior_dataset(), at_centre.shape
+        if m < 2:
+            raise ValueError(
+                "unknown_task='population' needs at least two tasks to know how tasks differ, but the model was fitted "
+                "on one; use unknown_task='mean'"
+            )
+        rng = np.random.default_rng([0 if self.result_.seed is None else self.result_.seed, 2])
+        scale = posterior["row_scale"].values.reshape(total, -1)
+        if "norm_q" in posterior:
+            coef = scale * standard_entries(rng, posterior["norm_q"].values.reshape(total, 1), scale.shape)
+        else:  # the horseshoe, whose row scales are deviations
+            coef = scale * rng.standard_normal(scale.shape)
+        deviation = at_centre.std(axis=1, ddof=1) * np.sqrt(1.0 + 1.0 / m)
+        middle = at_centre.mean(axis=1) + deviation * rng.standard_t(m - 1, size=total)
+        fitted = self.get_params(deep=False)["fit_intercept"]
+        intercept = middle - coef @ centre if fitted else np.zeros(total)
+        return TaskDraws(coef, intercept, noise[np.arange(total), rng.integers(m, size=total)])
+
+    def _posterior_dataset(self) -> Any:
+        return self._group("posterior")
+
+    def _group(self, name: str) -> Any:
+        tree = self.result_.posterior
+        assert tree is not None
+        return tree[name].dataset
+
+
+def standard_entries(rng: np.random.Generator, q: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Draws of GN(0, 1, q) by the mixture of uniforms; q may be infinite.
+
+    Parameters
+    ----------
+    rng : generator
+    q : broadcasts to the shape
+    shape : of the draws
+
+    Examples
+    --------
+    >>> draws = standard_entries(np.random.default_rng(0), np.array(2.0), (100_000,))
+    >>> round(float(np.var(draws)), 2)
+    0.5
+    """
+    mixing = rng.gamma(1.0 + 1.0 / q, size=shape) ** (1.0 / q)
+    return np.asarray(mixing * rng.uniform(-1.0, 1.0, size=shape))
+
+
+def check_interval(interval: float | None) -> None:
+    """Refuse a probability outside 0 and 1."""
+    if interval is not None and not 0 < interval < 1:
+        raise ValueError(f"interval is {interval}; pass a probability between 0 and 1, such as 0.9")
+
+
+def _mean(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+    return (eta.mean(axis=0),)
+
+
+def _mean_logit(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+    tiny = np.finfo(np.float64).eps
+    return (logit(np.clip(expit(eta).mean(axis=0), tiny, 1.0 - tiny)),)
+
+
+def predictive_summary(rng: np.random.Generator, interval: float | None) -> Summary:
+    """Mean and deviation of a new target, and the ends of its central interval.
+
+    Parameters
+    ----------
+    rng : of the noise of new targets
+    interval : probability of the interval, None for none
+    """
+
+    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+        mean = eta.mean(axis=0)
+        deviation = np.sqrt(eta.var(axis=0) + np.mean(noise**2, axis=0))
+        if interval is None:
+            return mean, deviation
+        targets = eta + noise * rng.standard_normal(eta.shape)
+        low, high = np.quantile(targets, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
+        return mean, deviation, low, high
+
+    return summary
+
+
+def probability_summary(interval: float) -> Summary:
+    """Mean probability of the second class, and the ends of its central interval over draws.
+
+    Parameters
+    ----------
+    interval : probability of the interval
+    """
+
+    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+        probability = expit(eta)
+        low, high = np.quantile(probability, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
+        return probability.mean(axis=0), low, high
+
+    return summary

@@ -1,0 +1,320 @@
+"""Penalised, EM and posterior fits in one table: held-out error, what is selected, time, and elpd of posteriors.
+
+All estimators see the same folds (`bayesmtfs.estimators.folds`). Per fold, over its held-out observations with their
+weights,
+
+    error      root mean square error, or share of wrong labels,
+    log score  mean of ln p(y | fit): under the predictive mean and deviation of a posterior; under the prediction and
+               the noise of an EM fit; under the prediction and the training residuals' deviation of a fit without noise;
+               for labels under the predicted probabilities.
+
+The table has their means over folds with standard errors, and the difference of each error to the smallest one with the
+standard error of the paired difference. Selected features and seconds are those of a fit to all data. Posteriors also
+get the expected log predictive density by Pareto-smoothed importance sampling (Vehtari, Gelman and Gabry 2017), its
+standard error, the effective number of parameters, and how many observations have a Pareto k too large to be trusted.
+"""
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+
+from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
+from bayesmtfs.progress import ProgressBar
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.selection.tables import Backend, as_frame
+from bayesmtfs.tasks import TaskData
+
+SMALLEST_PROBABILITY = 1e-12
+FEW_DIGITS = ("error", "error_se", "difference", "difference_se", "log_score", "log_score_se")
+
+
+class ComparedFit(NamedTuple):
+    """One row of the table; nan where an estimator does not have a number."""
+
+    name: str
+    error: float
+    error_se: float
+    difference: float
+    difference_se: float
+    log_score: float
+    log_score_se: float
+    n_selected: int
+    seconds: float
+    elpd: float
+    elpd_se: float
+    p_loo: float
+    n_bad_k: float
+
+
+class Loo(NamedTuple):
+    """Expected log predictive density of a posterior."""
+
+    elpd: float = float("nan")
+    elpd_se: float = float("nan")
+    p_loo: float = float("nan")
+    n_bad_k: float = float("nan")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compared fits, smallest error first.
+
+    Attributes
+    ----------
+    fits : tuple of ComparedFit
+    error_name : "RMSE" or "error rate"
+    """
+
+    fits: tuple[ComparedFit, ...]
+    error_name: str
+
+    def to_frame(self, backend: Backend = "pandas") -> Any:
+        """Give the table as a data frame, one row per estimator.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars"}
+        """
+        columns = {name: np.array([getattr(fit, name) for fit in self.fits]) for name in ComparedFit._fields}
+        return as_frame(columns, backend)
+
+    def __str__(self) -> str:
+        shown = [name for name in ComparedFit._fields if any(_is_known(getattr(fit, name)) for fit in self.fits)]
+        header = [self.error_name if name == "error" else name for name in shown]
+        rows = [header, *([_text(name, getattr(fit, name)) for name in shown] for fit in self.fits)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            )
+            for row in rows
+        ]
+        return "\n".join(lines)
+
+
+class _FoldScores(NamedTuple):
+    error: float
+    log_score: float
+
+
+def compare(
+    estimators: Sequence[Any] | Mapping[str, Any],
+    X: Any,
+    y: Any = None,
+    tasks: Any = None,
+    *,
+    cv: Any = 5,
+    sample_weight: Any = None,
+    random_state: int | None = 0,
+    progress: bool | None = None,
+) -> Comparison:
+    """Compare estimators on the same data and the same folds.
+
+    Parameters
+    ----------
+    estimators : list of estimators, of (name, estimator) pairs, or a mapping from name to estimator
+        All regressors or all classifiers; they are cloned, not changed.
+    X, y, tasks, sample_weight : as in ``fit``
+    cv : number of folds, splitter or pairs of row numbers, see `bayesmtfs.estimators.folds.make_folds`
+    random_state : shuffles the rows before they are dealt out to a number of folds; None keeps their order
+    progress : see `bayesmtfs.progress.ProgressBar`
+
+    Examples
+    --------
+    >>> from bayesmtfs import JeffreysRegressor, MixedNormRegressor, simulate_tasks
+    >>> from bayesmtfs.selection.comparison import compare
+    >>> sim = simulate_tasks(n_tasks=4, n_features=15, n_relevant=3, n_samples=40, random_state=0)
+    >>> table = compare([MixedNormRegressor(), JeffreysRegressor()], sim.X, sim.y, tasks=sim.tasks, cv=3)
+    >>> [fit.name for fit in table.fits]
+    ['JeffreysRegressor', 'MixedNormRegressor']
+    """
+    named = _named(estimators)
+    kinds = {is_classifier(estimator) for estimator in named.values()}
+    if len(kinds) != 1:
+        raise ValueError("estimators has regressors and classifiers; compare one kind at a time")
+    labels = kinds.pop()
+    if leaves_tasks_out(cv):
+        raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
+    data = _read(next(iter(named.values())), X, y, tasks, sample_weight)
+    codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
+    folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
+    scores: dict[str, list[_FoldScores]] = {name: [] for name in named}
+    found: dict[str, tuple[int, float, Loo]] = {}
+    total, done = len(named) * (len(folds) + 1), 0
+    with ProgressBar("comparing", progress) as bar:
+        for name, estimator in named.items():
+            for fold in folds:
+                scores[name].append(_fold_scores(estimator, data, fold, labels))
+                done += 1
+                bar.update(done / total, name)
+            found[name] = _whole_fit(estimator, data)
+            done += 1
+            bar.update(done / total, name)
+    return _table(scores, found, "error rate" if labels else "RMSE")
+
+
+def loo_of(estimator: Any) -> Loo:
+    """Leave-one-out elpd of a fitted Bayesian estimator; nan for others, and for pseudo-likelihoods.
+
+    Parameters
+    ----------
+    estimator : fitted
+    """
+    tree = getattr(estimator, "posterior_", None)
+    if tree is None or "log_likelihood" not in tree.children:
+        return Loo()
+    # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
+    from arviz_stats.loo import loo
+
+    measure: Any = loo
+    total = tree["posterior"].sizes["chain"] * tree["posterior"].sizes["draw"]
+    effective = [row.ess_bulk for row in estimator.diagnostics_.table if np.isfinite(row.ess_bulk)]
+    efficiency = float(np.clip(np.median(effective) / total, 0.01, 1.0)) if effective else 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # large Pareto k are counted instead
+        result = measure(tree, pointwise=True, var_name="y", reff=efficiency)
+    n_bad = float(np.sum(result.pareto_k.values > result.good_k))
+    return Loo(float(result.elpd), float(result.se), float(result.p), n_bad)
+
+
+# ---------------------------------------------------------------------- data
+
+
+def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(estimators, Mapping):
+        pairs = list(estimators.items())
+    else:
+        pairs = [item if isinstance(item, tuple) else (type(item).__name__, item) for item in estimators]
+    if not pairs:
+        raise ValueError("estimators is empty; pass at least one estimator")
+    named: dict[str, Any] = {}
+    for name, estimator in pairs:
+        repeats = sum(other == name for other, _ in pairs) > 1
+        number = sum(known.split(" (")[0] == name for known in named) + 1
+        named[f"{name} ({number})" if repeats else name] = estimator
+    return named
+
+
+def _read(estimator: Any, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    """Data as an estimator reads them; several classes of one task stay labels of one task."""
+    reader = clone(estimator)
+    data: TaskData = reader.training_data(X, y, tasks, sample_weight)
+    if not is_classifier(reader) or len(reader.classes_) == 2:
+        return data
+    rows = np.arange(data.design.shape[0])
+    return replace(
+        data,
+        y=data.task_names[np.argmax(data.as_matrix(data.y), axis=1)],
+        weight=data.weight[: len(rows)],
+        offsets=np.array([0, len(rows)]),
+        rows=rows,
+        order=rows,
+        task_names=np.array([0]),
+    )
+
+
+def _per_observation(data: TaskData, predicted: Any) -> Any:
+    """(N,) Predictions for `TaskData`, which come as (n, m) where all tasks share a design."""
+    return predicted[data.rows, data.task] if predicted.ndim == 2 else predicted
+
+
+# ---------------------------------------------------------------------- scores
+
+
+def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> _FoldScores:
+    train, test = take(data, fold.train).data, take(data, fold.test).data
+    fitted = clone(estimator).fit(train)
+    predicted = _per_observation(test, fitted.predict(test))
+    weight = test.weight / test.weight.sum()
+    if labels:
+        return _FoldScores(float(weight @ (predicted != test.y)), float(weight @ _label_log_score(fitted, test)))
+    residual = np.asarray(test.y, dtype=np.float64) - predicted
+    deviation = _predictive_deviation(fitted, train, test)
+    log_score = -0.5 * (residual / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2.0 * np.pi)
+    return _FoldScores(float(np.sqrt(weight @ residual**2)), float(weight @ log_score))
+
+
+def _label_log_score(fitted: Any, test: TaskData) -> FloatArray:
+    """(N,) Logarithm of the probability of each label."""
+    if not hasattr(fitted, "predict_proba"):
+        return np.full(test.n_observations, np.nan)
+    probability = fitted.predict_proba(test)
+    chosen = np.searchsorted(fitted.classes_, test.y)
+    if len(fitted.tasks_) > 1 and len(fitted.classes_) == 2 and test.shared_design:
+        # The wide form: probability of the second class per row and task
+        second = probability[test.rows, test.task]
+        own = np.where(chosen == 1, second, 1.0 - second)
+    else:
+        own = probability[np.arange(len(chosen)), chosen]
+    return np.asarray(np.log(np.maximum(own, SMALLEST_PROBABILITY)))
+
+
+def _predictive_deviation(fitted: Any, train: TaskData, test: TaskData) -> FloatArray:
+    """(N,) Standard deviation of a new target."""
+    if hasattr(fitted, "posterior_"):
+        return np.asarray(_per_observation(test, fitted.predict(test, return_std=True)[1]))
+    place = {name: t for t, name in enumerate(fitted.tasks_.tolist())}
+    index = np.array([place[name] for name in test.task_names.tolist()])[test.task]
+    noise = getattr(fitted, "noise_", None)
+    if noise is None:
+        residual = np.asarray(train.y, dtype=np.float64) - _per_observation(train, fitted.predict(train))
+        noise = np.full(len(place), np.sqrt(np.average(residual**2, weights=train.weight)))
+    return np.maximum(np.asarray(noise, dtype=np.float64)[index], SMALLEST_PROBABILITY)
+
+
+def _whole_fit(estimator: Any, data: TaskData) -> tuple[int, float, Loo]:
+    begin = time.perf_counter()
+    fitted = clone(estimator).fit(data)
+    seconds = time.perf_counter() - begin
+    return int(np.sum(fitted.get_support())), seconds, loo_of(fitted)
+
+
+def _table(
+    scores: dict[str, list[_FoldScores]], found: dict[str, tuple[int, float, Loo]], error_name: str
+) -> Comparison:
+    errors = {name: np.array([fold.error for fold in folds]) for name, folds in scores.items()}
+    best = min(errors, key=lambda name: float(errors[name].mean()))
+    fits = []
+    for name, folds in scores.items():
+        log_scores = np.array([fold.log_score for fold in folds])
+        n_selected, seconds, elpd = found[name]
+        fits.append(
+            ComparedFit(
+                name,
+                *_mean_and_error(errors[name]),
+                *_mean_and_error(errors[name] - errors[best]),
+                *_mean_and_error(log_scores),
+                n_selected,
+                seconds,
+                *elpd,
+            )
+        )
+    return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
+
+
+def _mean_and_error(values: FloatArray) -> tuple[float, float]:
+    """Mean over folds and its standard error."""
+    spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(values.mean()), float(spread)
+
+
+# ---------------------------------------------------------------------- text
+
+
+def _is_known(value: Any) -> bool:
+    return isinstance(value, str) or not np.isnan(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if np.isnan(value):
+        return ""
+    if name in FEW_DIGITS:
+        return f"{value:.4g}"
+    return f"{value:.0f}" if name in ("n_selected", "n_bad_k") else f"{value:.1f}"

@@ -1,0 +1,142 @@
+"""Predictions from draws, also for tasks that were never seen."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import gennorm, kstest
+
+from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
+from bayesmtfs.estimators.bayesian_prediction import standard_entries
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return simulate_tasks(
+        n_tasks=6, n_features=5, n_samples=60, n_relevant=2, snr=4.0, intercept_scale=3.0, random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def model(sim):
+    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    return model.fit(sim.X + 2.0, sim.y, tasks=sim.tasks)
+
+
+def test_mean_is_that_of_the_mean_coefficients(sim, model):
+    wanted = np.sum((sim.X + 2.0) * model.coef_[sim.tasks], axis=1) + model.intercept_[sim.tasks]
+    np.testing.assert_allclose(model.predict(sim.X + 2.0, tasks=sim.tasks), wanted)
+
+
+def test_deviation_and_interval_cover_new_targets(sim, model):
+    rng = np.random.default_rng(5)
+    X, tasks = rng.normal(size=(2000, 5)), rng.integers(6, size=2000)
+    noise = np.array([np.std(sim.y[sim.tasks == t] - sim.X[sim.tasks == t] @ sim.coef[t]) for t in range(6)])
+    y = np.sum(X * sim.coef[tasks], axis=1) + sim.intercept[tasks] + noise[tasks] * rng.normal(size=2000)
+    mean, deviation, low, high = model.predict(X + 2.0, tasks=tasks, return_std=True, interval=0.9)
+    assert np.mean((low < y) & (y < high)) == pytest.approx(0.9, abs=0.03)
+    assert np.std((y - mean) / deviation) == pytest.approx(1.0, abs=0.1)
+    assert len(model.predict(X, tasks=tasks, return_std=True)) == 2
+    assert len(model.predict(X, tasks=tasks, interval=0.5)) == 3
+
+
+def test_new_tasks_are_less_sure_than_known_ones(sim, model):
+    known = model.predict(sim.X[:50] + 2.0, tasks=np.zeros(50, dtype=int), return_std=True)
+    new = model.predict(sim.X[:50] + 2.0, tasks=np.full(50, 99), return_std=True)
+    assert np.all(new[1] > 1.5 * known[1])
+    centre = model.intercept_ + model.coef_ @ (sim.X + 2.0).mean(axis=0)
+    np.testing.assert_allclose(new[0], centre.mean(), rtol=1e-6)
+
+
+def test_intervals_of_new_tasks_cover_tasks_of_the_same_population():
+    sim = simulate_tasks(
+        n_tasks=60, n_features=4, n_samples=30, n_relevant=2, snr=4.0, intercept_scale=2.0, random_state=3
+    )
+    seen = sim.tasks < 30
+    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    model.fit(sim.X[seen], sim.y[seen], tasks=sim.tasks[seen])
+    _, low, high = model.predict(sim.X[~seen], tasks=sim.tasks[~seen], interval=0.9)
+    covered = (low < sim.y[~seen]) & (sim.y[~seen] < high)
+    assert 0.82 < covered.mean() < 0.97
+
+
+def test_average_task_and_refusal(sim):
+    model = BayesianRegressor(sampler="fast", unknown_task="mean", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    mean, deviation = model.predict(sim.X[:3], tasks=[99, 99, 99], return_std=True)
+    np.testing.assert_allclose(mean, sim.X[:3] @ model.coef_.mean(axis=0) + model.intercept_.mean())
+    assert np.all(deviation > 0)
+    model.set_params(unknown_task="error")
+    with pytest.raises(ValueError, match="99; known tasks are 0, 1, 2"):
+        model.predict(sim.X[:3], tasks=[99, 99, 99], return_std=True)
+
+
+def test_population_needs_two_tasks(sim):
+    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    model.fit(sim.X, sim.y, tasks=np.zeros(len(sim.y), dtype=int))
+    with pytest.raises(ValueError, match="needs at least two tasks to know how tasks differ"):
+        model.predict(sim.X[:3], tasks=[1, 1, 1], return_std=True)
+
+
+@pytest.mark.parametrize("interval", [0.0, 1.0, 90])
+def test_interval_is_a_probability(sim, model, interval):
+    with pytest.raises(ValueError, match="interval is .*; pass a probability between 0 and 1"):
+        model.predict(sim.X[:3], tasks=sim.tasks[:3], interval=interval)
+
+
+def test_task_data_and_wide_form_agree():
+    sim = simulate_tasks(n_tasks=3, n_features=4, n_samples=30, n_relevant=2, shared_design=True, random_state=2)
+    model = BayesianRegressor(sampler="fast", random_state=0).fit(sim.X, sim.y)
+    plain = model.predict(sim.X, return_std=True)
+    given = model.predict(TaskData.from_wide(sim.X, sim.y), return_std=True)
+    for one, other in zip(plain, given, strict=True):
+        assert one.shape == (30, 3)
+        np.testing.assert_allclose(one, other)
+
+
+def test_task_data_of_the_long_form_keeps_the_input_order(sim, model):
+    order = np.random.default_rng(0).permutation(len(sim.y))
+    X, tasks = sim.X[order] + 2.0, sim.tasks[order]
+    given = model.predict(TaskData.from_long(X, sim.y[order], tasks=tasks), return_std=True)
+    for one, other in zip(given, model.predict(X, tasks=tasks, return_std=True), strict=True):
+        np.testing.assert_allclose(one, other)
+    with pytest.raises(ValueError, match="X has tasks that were not there in fit: 7"):
+        model.predict(TaskData.from_long(X[:2], [1.0, 2.0], tasks=[7, 7]), return_std=True)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    sim = simulate_tasks(n_tasks=3, n_features=4, n_samples=80, n_relevant=2, kind="classification", random_state=0)
+    model = BayesianClassifier(sampler="fast", random_state=0, unknown_task="population")
+    return sim, model.fit(sim.X, sim.y, tasks=sim.tasks)
+
+
+def test_probabilities_are_averages_over_draws(classifier):
+    sim, model = classifier
+    posterior = model.posterior_["posterior"]
+    coef, intercept = (posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in ("coef", "intercept"))
+    eta = coef[:, :, 1] @ sim.X[5] + intercept[:, 1]
+    found = model.predict_proba(sim.X[5:6], tasks=[1])
+    assert found[0, 1] == pytest.approx(expit(eta).mean(), rel=1e-8)
+    mean, low, high = model.probability_interval(sim.X[5:6], tasks=[1], interval=0.8)
+    np.testing.assert_allclose([mean[0], low[0], high[0]], [found[0, 1], *np.quantile(expit(eta), [0.1, 0.9])])
+
+
+def test_labels_decisions_and_probabilities_agree(classifier):
+    sim, model = classifier
+    decision, label = (getattr(model, name)(sim.X, tasks=sim.tasks) for name in ("decision_function", "predict"))
+    np.testing.assert_array_equal(label, model.classes_[(decision > 0).astype(int)])
+    np.testing.assert_allclose(expit(decision), model.predict_proba(sim.X, tasks=sim.tasks)[:, 1])
+
+
+def test_new_tasks_have_uncertain_labels(classifier):
+    sim, model = classifier
+    new = model.predict_proba(sim.X, tasks=np.full(len(sim.X), "new", dtype=object))[:, 1]
+    known = model.predict_proba(sim.X, tasks=sim.tasks)[:, 1]
+    assert np.abs(new - 0.5).mean() < 0.5 * np.abs(known - 0.5).mean()
+
+
+@pytest.mark.parametrize("q", [1.0, 2.0, 7.0, np.inf])
+def test_standard_entries_have_the_generalized_normal_law(q):
+    draws = standard_entries(np.random.default_rng(0), np.array(q), (5000,))
+    cdf = gennorm(q).cdf if np.isfinite(q) else lambda z: (z + 1) / 2
+    assert kstest(draws, cdf).pvalue > 0.01

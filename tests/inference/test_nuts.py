@@ -1,0 +1,116 @@
+"""NUTS on the package's models: agreement with the Gibbs sampler, starts, interruptions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from arviz_stats.sampling_diagnostics import ess
+
+from bayesmtfs.inference import nuts, units
+from bayesmtfs.inference.diagnostics import diagnose
+from bayesmtfs.inference.request import PosteriorRequest
+from bayesmtfs.inference.sampling import sample_posterior
+from bayesmtfs.priors.hyperpriors import hyperprior_for
+
+PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
+
+
+@pytest.fixture(scope="module")
+def standard(small):
+    return units.in_units(small, units.find_units(small, centre=True, per_task=False, scale_target=True))
+
+
+@pytest.fixture(scope="module")
+def sampled(small):
+    return sample_posterior(small, PosteriorRequest(sampler="nuts", draws=600, tune=500, chains=2, random_seed=1))
+
+
+def test_agrees_with_the_gibbs_sampler(small, sampled):
+    exact = sample_posterior(small, PosteriorRequest(sampler="gibbs", draws=4000, tune=500, chains=2))
+    for name in ("coef", "intercept", "noise", "global_scale"):
+        drawn, wanted = (fit.draws.variables[name] for fit in (sampled, exact))
+        drawn, wanted = (values.reshape(*values.shape[:2], -1) for values in (drawn, wanted))
+        variance = sum(
+            values.var(axis=(0, 1)) / ess(values, chain_axis=0, draw_axis=1, method="mean")
+            for values in (drawn, wanted)
+        )
+        assert np.max(np.abs(drawn.mean(axis=(0, 1)) - wanted.mean(axis=(0, 1))) / np.sqrt(variance)) < 5, name
+
+
+def test_statistics_and_names(sampled):
+    assert set(sampled.draws.statistics) >= {"diverging", "energy", "depth"}
+    assert sampled.draws.fixed == {"norm_q"} and sampled.diagnostics.divergences is not None
+    assert {row.variable for row in sampled.diagnostics.table} == {
+        "coef",
+        "intercept",
+        "noise",
+        "row_scale",
+        "global_scale",
+    }
+    assert sampled.tree["sample_stats"]["diverging"].shape == (2, 600)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("norm_q", [2.0, None, np.inf])
+def test_starts_have_a_density(standard, prior, norm_q):
+    if prior == "horseshoe" and norm_q != 2.0:
+        return
+    hyperprior = hyperprior_for(standard, kind="log_uniform" if prior == "jeffreys" else "beta_prime")
+    model = nuts.build_model(standard, prior, "squared", norm_q, hyperprior)
+    W = np.random.default_rng(0).normal(size=(6, 4)) * np.array([1.0, 1, 0, 0, 0, 1e-9])[:, None]
+    start = nuts.start_values(model, standard, W, np.zeros(4), np.full(4, 0.5), 2.0 if norm_q is None else norm_q)
+    assert {"intercept", "noise", "standard_coef"} <= set(start) and all(np.isfinite(v).all() for v in start.values())
+    if prior != "jeffreys":
+        scale = np.exp(start["log_row_deviation" if norm_q is None else "log_row_scale"])
+        assert scale[0] > 10 * scale[3] > 0
+
+
+def test_absent_features_have_no_start(lacking):
+    data, present = lacking
+    data = replace(data, present=present)
+    model = nuts.build_model(data, "generalized_normal", "squared", 2.0, hyperprior_for(data))
+    start = nuts.start_values(model, data, np.ones((3, 2)), np.zeros(2), np.ones(2), 2.0)
+    assert start["standard_coef"].shape == (5,)
+
+
+class FakeSampler:
+    def __init__(self, tree, error=None):
+        self.tree, self.error, self.cancelled = tree, error, False
+
+    def wait(self):
+        if self.error is not None:
+            raise self.error
+        return self.tree
+
+    def abort(self):
+        return self.tree
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def test_interruption_keeps_the_draws_that_all_chains_have():
+    coef = np.random.default_rng(0).normal(size=(2, 20, 3, 2))
+    coef[1, 12:] = np.nan
+    tree = xr.DataTree.from_dict(
+        {
+            "/posterior": xr.Dataset({"coef": (("chain", "draw", "feature", "task"), coef)}),
+            "/sample_stats": xr.Dataset({"diverging": (("chain", "draw"), np.zeros((2, 20), dtype=bool))}),
+        }
+    )
+    found, interrupted = nuts._finished(FakeSampler(tree, KeyboardInterrupt()))
+    assert interrupted
+    with pm.Model() as model:
+        pm.Normal("coef", shape=(3, 2))
+    draws = nuts._as_draws(found, model, interrupted)
+    assert draws.interrupted and draws.n_draws == 12 and draws.variables["coef"].shape == (2, 12, 3, 2)
+    assert diagnose(draws).divergences == 0
+
+
+def test_errors_stop_the_threads():
+    sampler = FakeSampler(None, RuntimeError("no start found"))
+    with pytest.raises(RuntimeError, match="no start found"):
+        nuts._finished(sampler)
+    assert sampler.cancelled

@@ -1,0 +1,71 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from bayesmtfs.inference import posterior_tree
+from bayesmtfs.inference.draws import Draws
+from bayesmtfs.inference.posterior_tree import build_tree, kept_draws, linear_predictors
+from bayesmtfs.inference.units import no_units
+
+
+@pytest.fixture
+def draws(small):
+    rng = np.random.default_rng(0)
+    shape, p, m = (2, 30), small.n_features, small.n_tasks
+    variables = {
+        "coef": rng.normal(size=(*shape, p, m)),
+        "intercept": rng.normal(size=(*shape, m)),
+        "noise": rng.gamma(2.0, size=(*shape, m)),
+    }
+    return Draws("gibbs", variables)
+
+
+def tree_of(draws, data, loss="squared"):
+    return build_tree(draws, data, loss, no_units(data), data.X.std(axis=0), 0, {"prior": "jeffreys"})
+
+
+def test_log_likelihood_of_every_observation(small, draws):
+    tree = tree_of(draws, small)
+    W, b, noise = (draws.variables[name][1, 7] for name in ("coef", "intercept", "noise"))
+    wanted = norm.logpdf(small.y, small.linear_predictor(W, b), noise[small.task])
+    np.testing.assert_allclose(tree["log_likelihood"]["y"].values[1, 7], wanted)
+
+
+def test_predictive_draws_have_the_right_spread(small, draws):
+    eta = linear_predictors(small, draws.variables["coef"], draws.variables["intercept"])
+    noise = draws.variables["noise"][:, :, small.task]
+    standard = (tree_of(draws, small)["posterior_predictive"]["y"].values - eta) / noise
+    assert standard.std() == pytest.approx(1.0, abs=0.05) and standard.mean() == pytest.approx(0.0, abs=0.05)
+
+
+def test_labels(small, draws):
+    signs = small.with_target(np.where(small.y > 100, 1.0, -1.0))
+    tree = tree_of(draws, signs, "logistic")
+    eta = linear_predictors(signs, draws.variables["coef"], draws.variables["intercept"])
+    np.testing.assert_allclose(tree["log_likelihood"]["y"].values, -np.logaddexp(0.0, -signs.y * eta))
+    assert set(np.unique(tree["posterior_predictive"]["y"].values)) == {-1.0, 1.0}
+
+
+def test_pseudo_likelihoods_have_no_predictions(small, draws):
+    signs = small.with_target(np.where(small.y > 100, 1.0, -1.0))
+    tree = tree_of(draws, signs, "hinge")
+    assert "log_likelihood" not in tree.children and "posterior_predictive" not in tree.children
+
+
+def test_large_groups_are_thinned_evenly(small, draws, monkeypatch):
+    monkeypatch.setattr(posterior_tree, "LARGEST_GROUP", 2 * 10 * small.n_observations)
+    monkeypatch.setattr(posterior_tree, "LEAST_KEPT", 2)
+    assert len(kept_draws(draws, small.n_observations)) == 10
+    tree = tree_of(draws, small)
+    assert tree["log_likelihood"].sizes["draw"] == 10 and tree["posterior"].sizes["draw"] == 30
+    assert tree["log_likelihood"]["draw"].values[[0, -1]].tolist() == [0, 29]
+
+
+def test_where_it_came_from(small, draws):
+    tree = tree_of(draws, small)
+    assert tree.attrs["prior"] == "jeffreys" and tree.attrs["sampler"] == "gibbs"
+    assert "numpy" in json.loads(tree.attrs["versions"])
+    np.testing.assert_array_equal(tree["observed_data"]["y"], small.y)
+    np.testing.assert_array_equal(tree["constant_data"]["task_index"], small.task)
