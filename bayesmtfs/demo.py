@@ -20,7 +20,7 @@ from bayesmtfs.simulation import SimulatedTasks, simulate_tasks
 
 N_TRAIN = 80  # rows per task
 N_TEST = 400
-DRAWS = 800  # per chain, and as many before them
+DRAWS = 2000  # per chain, and as many before them
 
 
 class Row(NamedTuple):
@@ -96,7 +96,7 @@ def _walk(seed: int) -> list[tuple[str, str, Any]]:
         (
             "posterior, q learned",
             "3. Posterior: draws that say how sure all of this is",
-            BayesianRegressor(norm_q="learn", draws=DRAWS, tune=DRAWS, chains=2, random_state=seed),
+            BayesianRegressor(norm_q="learn", draws=DRAWS, tune=DRAWS, chains=4, random_state=seed),
         ),
     ]
 

@@ -70,10 +70,12 @@ class PosteriorAttributes(PosteriorPrediction):
             intercept=self.intercept_,
             task_names=self.tasks_,
             feature_names=self._feature_names,
-            convergence=Convergence(converged=self.converged_, n_iter=self.n_iter_, message=f"{sampler}."),
+            convergence=Convergence(
+                converged=self.converged_, n_iter=self.n_iter_, message=f"{sampler}.", advice="raise draws and tune"
+            ),
             selection=self.inclusion_probability_ > self.inclusion_threshold,
             posterior=found.tree,
-            settings={**self.get_params(deep=False), **penalty},
+            settings={**self.get_params(deep=False), **penalty, "n_rows": data.n_observations},
             versions=current_versions(),
             seed=request.random_seed,
             noise=self.noise_,
