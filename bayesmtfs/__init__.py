@@ -10,22 +10,31 @@ from typing import TYPE_CHECKING, Any
 from bayesmtfs.public_names import HOMES, MODULES
 
 if TYPE_CHECKING:
-    from bayesmtfs import datasets, models, moments, plots, selection
+    from bayesmtfs import baselines, datasets, models, moments, plots, selection
+    from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
+    from bayesmtfs.estimators.discriminative import DiscriminativeSelector
     from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
     from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
     from bayesmtfs.estimators.loading import load
     from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
+    from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
+    from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
     from bayesmtfs.estimators.path import mixed_norm_path
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
     from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
+    from bayesmtfs.estimators.smoothed import SmoothedClassifier, SmoothedRegressor
     from bayesmtfs.reporting import report
     from bayesmtfs.results import FitResult
+    from bayesmtfs.selection.comparison import compare
     from bayesmtfs.simulation import simulate_tasks
     from bayesmtfs.tasks import TaskData
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BayesianClassifier",
+    "BayesianRegressor",
+    "DiscriminativeSelector",
     "FitResult",
     "GeneralizedNormalClassifier",
     "GeneralizedNormalRegressor",
@@ -37,15 +46,23 @@ __all__ = [
     "MixedNormClassifierCV",
     "MixedNormRegressor",
     "MixedNormRegressorCV",
+    "OnlineMixedNormClassifier",
+    "OnlineMixedNormRegressor",
+    "OnlineSmoothedClassifier",
+    "OnlineSmoothedRegressor",
+    "SmoothedClassifier",
+    "SmoothedRegressor",
     "TaskData",
+    "baselines",
+    "compare",
     "datasets",
     "load",
     "mixed_norm_path",
     "models",
     "moments",
-    "selection",
     "plots",
     "report",
+    "selection",
     "simulate_tasks",
 ]
 

@@ -96,6 +96,8 @@ def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
 
 
 def _wrapped(X: Any) -> Any:
+    if isinstance(X, np.ndarray | list | tuple):  # no need to ask
+        return X
     try:
         return nw.from_native(X, pass_through=True)
     except DuplicateError as error:

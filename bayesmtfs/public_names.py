@@ -19,7 +19,30 @@ ESTIMATORS = {
     "OnlineMixedNormClassifier": "bayesmtfs.estimators.online",
     "OnlineMixedNormRegressor": "bayesmtfs.estimators.online",
     "OnlineSmoothedClassifier": "bayesmtfs.estimators.online_smoothed",
+    "OnlineSmoothedRegressor": "bayesmtfs.estimators.online_smoothed",
     "SmoothedClassifier": "bayesmtfs.estimators.smoothed",
+    "SmoothedRegressor": "bayesmtfs.estimators.smoothed",
+}
+
+BASELINES = {
+    "FisherScoreSelector": "bayesmtfs.baselines.fisher_score",
+    "FixedRelationsClassifier": "bayesmtfs.baselines.foml",
+    "HingeSelector": "bayesmtfs.baselines.svm21",
+    "IndependentClassifier": "bayesmtfs.baselines.independent",
+    "IndependentRegressor": "bayesmtfs.baselines.independent",
+    "LearnedRelationsClassifier": "bayesmtfs.baselines.omtrl",
+    "PassiveAggressiveClassifier": "bayesmtfs.baselines.passive_aggressive",
+    "PassiveAggressiveRegressor": "bayesmtfs.baselines.passive_aggressive",
+    "PooledClassifier": "bayesmtfs.baselines.pooled",
+    "PooledRegressor": "bayesmtfs.baselines.pooled",
+    "RandomSelector": "bayesmtfs.baselines.random_ranking",
+    "RobustRegressionSelector": "bayesmtfs.baselines.rfs",
+    "SharedHypothesesClassifier": "bayesmtfs.baselines.shamo",
+    "SharedLossClassifier": "bayesmtfs.baselines.shared_loss",
+    "SharedMeanClassifier": "bayesmtfs.baselines.ridge",
+    "SharedMeanRegressor": "bayesmtfs.baselines.ridge",
+    "SharedStructureSelector": "bayesmtfs.baselines.fssi",
+    "SparseMultinomialSelector": "bayesmtfs.baselines.sbmlr",
 }
 
 HOMES = ESTIMATORS | {

@@ -231,8 +231,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
             eta: FloatArray = np.asarray(rows.X @ self.coef_.T + self.intercept_)
             return eta[:, 0] if self._form in ("single", "long") else eta
         eta = np.empty(rows.X.shape[0])
-        for t in np.unique(rows.task):
-            chosen = rows.task == t
+        by_task = np.argsort(rows.task, kind="stable")
+        for chosen in np.split(by_task, np.flatnonzero(np.diff(rows.task[by_task])) + 1):
+            t = rows.task[chosen[0]] if len(chosen) else -1
             coef = self.coef_[t] if t >= 0 else self.coef_.mean(axis=0)
             intercept = self.intercept_[t] if t >= 0 else self.intercept_.mean()
             eta[chosen] = rows.X[chosen] @ coef + intercept

@@ -6,7 +6,7 @@ from typing import Any
 
 from bayesmtfs import persistence
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
-from bayesmtfs.public_names import ESTIMATORS
+from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results import FitResult
 
 
@@ -35,10 +35,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     stored = persistence.read(path)
     if stored.kind != ESTIMATOR_KIND:
         return FitResult.from_stored(stored)
-    method = stored.header["method"]
-    if method not in ESTIMATORS:
+    method, known = stored.header["method"], ESTIMATORS | BASELINES
+    if method not in known:
         raise persistence.CorruptFileError(
-            f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(ESTIMATORS))}"
+            f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(known))}"
         )
     # A file names one of our own classes, it never brings code
-    return getattr(importlib.import_module(ESTIMATORS[method]), method).from_stored(stored)
+    return getattr(importlib.import_module(known[method]), method).from_stored(stored)

@@ -1,0 +1,322 @@
+"""Online mixed-norm estimators: scikit-learn's contract, forms of the data, rounds, new tasks, files, messages."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
+from bayesmtfs.estimators.loading import load
+from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
+from bayesmtfs.protocols import ConvergenceWarning
+
+REGRESSORS = [
+    OnlineMixedNormRegressor(),
+    OnlineMixedNormRegressor(sparsity="features_and_tasks", loss="absolute", shared_mean=True, average=True),
+]
+CLASSIFIERS = [OnlineMixedNormClassifier(), OnlineMixedNormClassifier(loss="hinge", sparsity="individual")]
+ORDER_MATTERS = "a stream that meets a row once, with weight two, is not the stream that meets it twice"
+EXPECTED_FAILURES = {
+    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
+    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
+}
+
+
+@parametrize_with_checks([*REGRESSORS, *CLASSIFIERS], expected_failed_checks=lambda _: EXPECTED_FAILURES)
+@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
+@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return simulate_tasks(
+        n_tasks=4, n_features=12, n_samples=[40, 40, 40, 40], n_relevant=3, intercept_scale=2.0, random_state=0
+    )
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    return simulate_tasks(
+        n_tasks=4, n_features=10, n_samples=200, n_relevant=3, kind="classification", snr=20.0, random_state=1
+    )
+
+
+def interleaved(sim):
+    """Rows of a balanced simulation, round after round."""
+    order = np.argsort(np.tile(np.arange(len(sim.y) // 4), 4), kind="stable")
+    return sim.X[order], sim.y[order], np.asarray(sim.tasks)[order]
+
+
+# ---------------------------------------------------------------------- what is learned
+
+
+def test_support_and_intercepts_are_found(sim):
+    model = OnlineMixedNormRegressor(penalty_strength=0.5, epochs=100, random_state=0).fit(
+        sim.X, sim.y, tasks=sim.tasks
+    )
+    batch = MixedNormRegressor(penalty_strength=0.5).fit(sim.X, sim.y, tasks=sim.tasks)
+    np.testing.assert_array_equal(model.get_support(), batch.get_support())
+    np.testing.assert_allclose(model.intercept_, batch.intercept_, atol=0.2)
+    assert model.n_rounds_ == 4000 == model.result_.convergence.n_iter
+    reached, best = (fitted.score(sim.X, sim.y, tasks=sim.tasks) for fitted in (model, batch))
+    assert abs(reached - best) < 0.02
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge"])
+@pytest.mark.parametrize("sparsity", ["individual", "features", "features_and_tasks"])
+def test_classifiers_learn_in_one_pass(labelled, loss, sparsity):
+    model = OnlineMixedNormClassifier(sparsity=sparsity, loss=loss, penalty_strength=0.03, random_state=0)
+    model.fit(labelled.X, labelled.y, tasks=labelled.tasks)
+    assert model.score(labelled.X, labelled.y, tasks=labelled.tasks) > 0.8
+    assert 0 < model.progressive_loss_ < 1
+
+
+def test_several_classes_are_tasks_over_one_design(labelled):
+    y = np.array(["a", "b", "c"])[np.digitize(labelled.X @ labelled.coef[0], [-1.0, 1.0])]
+    fitted = OnlineMixedNormClassifier(penalty_strength=0.01, shuffle=False).fit(labelled.X, y)
+    model = OnlineMixedNormClassifier(penalty_strength=0.01)
+    for part in np.array_split(np.arange(len(y)), 5):
+        model.partial_fit(labelled.X[part], y[part], classes=["a", "b", "c"])
+    np.testing.assert_allclose(model.coef_, fitted.coef_, rtol=1e-12)
+    assert model.coef_.shape == (3, 10) and model.predict_proba(labelled.X[:4]).shape == (4, 3)
+    assert np.mean(model.predict(labelled.X) == y) > 0.6
+
+
+def test_missing_tasks_keep_their_own_clock(sim):
+    X, y, tasks = interleaved(sim)
+    scores = []
+    for presence in (1.0, 0.2):
+        rng = np.random.default_rng(0)
+        model = OnlineMixedNormRegressor(penalty_strength=0.3)
+        for _ in range(200):
+            rows = np.flatnonzero((tasks < 2) | (rng.random(len(y)) < presence))
+            model.partial_fit(X[rows], y[rows], tasks=tasks[rows])
+        scores.append(model.score(X, y, tasks=tasks))
+    assert scores[0] > 0.8 and scores[1] > scores[0] - 0.03
+
+
+def test_shared_mean_draws_rare_tasks_to_the_others():
+    rng = np.random.default_rng(0)
+    tasks = np.concatenate([np.repeat(np.arange(5), 200), [5] * 3])
+    X = rng.standard_normal((len(tasks), 6))
+    y = X @ np.ones(6) + 4.0 + 0.3 * rng.standard_normal(len(tasks))
+    test = rng.standard_normal((200, 6))
+    errors = [
+        np.mean((model.predict(test, tasks=[5] * 200) - test @ np.ones(6) - 4.0) ** 2)
+        for model in (
+            OnlineMixedNormRegressor(penalty_strength=0.2, shared_mean=mean, epochs=20, random_state=0).fit(X, y, tasks)
+            for mean in (True, False)
+        )
+    ]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_norms_are_chosen_by_progressive_validation(sim):
+    several = OnlineMixedNormRegressor(norm_q=[1, 2, np.inf], penalty_strength=0.5, epochs=3, random_state=0)
+    several.fit(sim.X, sim.y, tasks=sim.tasks)
+    alone = [clone(several).set_params(norm_q=norm_q).fit(sim.X, sim.y, tasks=sim.tasks) for norm_q in several.norm_q]
+    best = min(alone, key=lambda model: model.progressive_loss_)
+    assert several.norm_q_ == best.norm_q_ and several.progressive_loss_ == best.progressive_loss_
+    np.testing.assert_array_equal(several.coef_, best.coef_)
+    learned = OnlineMixedNormRegressor(norm_q="learn").fit(sim.X, sim.y, tasks=sim.tasks)
+    assert learned.norm_q_ in (1.0, 1.5, 2.0, 3.0, np.inf)
+
+
+# ---------------------------------------------------------------------- the same rows in other clothes
+
+
+@pytest.mark.parametrize("batch", [1, 4, 40])
+def test_forms_of_a_stream_agree(sim, batch):
+    X, y, tasks = interleaved(sim)
+    frame = pd.DataFrame(X).add_prefix("f").assign(task=tasks)
+    one_go = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(X, y, tasks=tasks) if batch > 1 else None
+    models = [OnlineMixedNormRegressor(penalty_strength=0.3) for _ in range(4)]
+    models[3].set_params(task_column="task")
+    for start in range(0, len(y), batch):
+        part = slice(start, start + batch)
+        models[0].partial_fit(X[part], y[part], tasks=tasks[part])
+        models[1].partial_fit(sp.csr_matrix(X[part]), y[part], tasks=tasks[part])
+        models[2].partial_fit(X[part].tolist(), list(y[part]), tasks=[int(t) for t in tasks[part]])
+        models[3].partial_fit(frame.iloc[part], pd.Series(y[part]))
+    for other in models[1:] + ([] if one_go is None else [one_go]):
+        np.testing.assert_allclose(other.coef_, models[0].coef_, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(other.intercept_, models[0].intercept_, rtol=1e-11)
+    assert {model.n_rounds_ for model in models} == {len(y) if batch == 1 else 40}
+
+
+def test_fit_without_shuffling_is_one_batch(sim):
+    model = OnlineMixedNormRegressor(penalty_strength=0.3, shuffle=False).fit(sim.X, sim.y, tasks=sim.tasks)
+    stream = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(sim.X, sim.y, tasks=sim.tasks)
+    data = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(TaskData.from_long(sim.X, sim.y, sim.tasks))
+    np.testing.assert_array_equal(model.coef_, stream.coef_)
+    np.testing.assert_array_equal(model.coef_, data.coef_)
+
+
+def test_wide_batches_may_lack_tasks():
+    sim = simulate_tasks(n_tasks=3, n_features=5, n_samples=60, n_relevant=2, shared_design=True, random_state=2)
+    Y = np.where(np.random.default_rng(0).random(sim.y.shape) < 0.3, np.nan, sim.y)
+    Y[:10, 1] = np.nan
+    wide, long = OnlineMixedNormRegressor(penalty_strength=0.1), OnlineMixedNormRegressor(penalty_strength=0.1)
+    for part in np.split(np.arange(60), 6):
+        wide.partial_fit(sim.X[part], Y[part])
+        rows, tasks = np.nonzero(~np.isnan(Y[part]))
+        long.partial_fit(sim.X[part][rows], Y[part][rows, tasks], tasks=tasks)
+    np.testing.assert_allclose(wide.coef_, long.coef_, rtol=1e-11, atol=1e-13)
+    assert wide.predict(sim.X).shape == (60, 3)
+
+
+def test_weights_are_relative_and_none_is_no_row(sim):
+    weight = np.random.default_rng(0).integers(0, 3, len(sim.y)).astype(float)
+    first, second = (
+        OnlineMixedNormRegressor(penalty_strength=0.3, random_state=0).fit(
+            sim.X, sim.y, tasks=sim.tasks, sample_weight=factor * weight
+        )
+        for factor in (1.0, 7.0)
+    )
+    np.testing.assert_allclose(first.coef_, second.coef_, rtol=1e-10, atol=1e-12)
+    kept = weight > 0
+    third = OnlineMixedNormRegressor(penalty_strength=0.3, random_state=0)
+    third.fit(sim.X[kept], sim.y[kept], tasks=sim.tasks[kept], sample_weight=weight[kept])
+    np.testing.assert_array_equal(first.coef_, third.coef_)
+
+
+def test_standardised_features_give_coefficients_in_the_users_units(sim):
+    units = np.geomspace(0.01, 100, 12)
+    plain, scaled = (
+        OnlineMixedNormRegressor(standardize=True, epochs=5, penalty_strength=0.3, random_state=0).fit(
+            sim.X * factor, sim.y, tasks=sim.tasks
+        )
+        for factor in (1.0, units)
+    )
+    np.testing.assert_allclose(scaled.coef_ * units, plain.coef_, rtol=1e-8, atol=1e-10)
+    with pytest.raises(ValueError, match="standardize=True takes its scales from all rows and goes with fit only"):
+        scaled.partial_fit(sim.X, sim.y, tasks=sim.tasks)
+
+
+def test_groups_enter_and_leave_together(sim):
+    groups = np.repeat(np.arange(6), 2)
+    model = OnlineMixedNormRegressor(groups=groups, penalty_strength=0.6, epochs=30, random_state=0)
+    support = model.fit(sim.X, sim.y, tasks=sim.tasks).get_support().reshape(6, 2)
+    assert np.array_equal(support[:, 0], support[:, 1]) and 0 < support.sum() < 12
+    stream = OnlineMixedNormRegressor(groups=groups, penalty_strength=0.6).partial_fit(sim.X, sim.y, tasks=sim.tasks)
+    assert np.array_equal(*stream.get_support().reshape(6, 2).T)
+
+
+# ---------------------------------------------------------------------- streams
+
+
+def test_new_tasks_take_their_place_among_the_others(sim):
+    X, y, tasks = interleaved(sim)
+    names = np.array(["d", "b", "c", "a"])[tasks]
+    model, known = OnlineMixedNormRegressor(penalty_strength=0.3), OnlineMixedNormRegressor(penalty_strength=0.3)
+    for part in (np.flatnonzero(names == "c"), np.flatnonzero(names != "a"), np.arange(len(y))):
+        model.partial_fit(X[part], y[part], tasks=names[part])
+        known.partial_fit(X[part], y[part], tasks=tasks[part])
+    assert model.tasks_.tolist() == ["a", "b", "c", "d"] and known.tasks_.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(model.coef_, known.coef_[[3, 1, 2, 0]], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(model.predict(X, tasks=names), known.predict(X, tasks=tasks), rtol=1e-10)
+    assert model.result_.task_names.tolist() == ["a", "b", "c", "d"]
+
+
+def test_predictions_before_and_after_w_is_built(sim):
+    for X in (sim.X, sp.csr_matrix(sim.X)):
+        model = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(X, sim.y, tasks=sim.tasks)
+        before = model.predict(X, tasks=sim.tasks)
+        assert model.coef_.shape == (4, 12)
+        np.testing.assert_allclose(model.predict(X, tasks=sim.tasks), before, rtol=1e-10)
+
+
+OPTIONS = [
+    {},
+    {"sparsity": "individual", "gamma": 10.0},
+    {"sparsity": "features_and_tasks", "task_sparsity": np.linspace(0, 1, 12), "loss_scale": "sum"},
+    {"norm_q": [1.5, 3.0], "loss": "absolute"},
+    {"shared_mean": True, "average": True, "groups": np.repeat([0, 1, 2], 4)},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+def test_pieces_and_files_continue_bit_for_bit(sim, options, form, tmp_path):
+    X, y, tasks = interleaved(sim)
+    one_go = OnlineMixedNormRegressor(penalty_strength=0.3, **options).partial_fit(form(X), y, tasks=tasks)
+    model = clone(one_go)
+    for number, part in enumerate(np.split(np.arange(len(y)), [20, 24, 100])):
+        model.partial_fit(form(X[part]), y[part], tasks=tasks[part])
+        if number % 2:
+            model.save(tmp_path / "model")
+            model = load(tmp_path / "model")
+        else:
+            model = pickle.loads(pickle.dumps(model))
+    for name in ("coef_", "intercept_", "n_rounds_", "progressive_loss_", "norm_q_"):
+        np.testing.assert_array_equal(getattr(model, name), getattr(one_go, name))
+    np.testing.assert_array_equal(model.predict(X, tasks=tasks), one_go.predict(X, tasks=tasks))
+
+
+def test_files_of_classifiers_and_fits_bring_everything_back(labelled, tmp_path):
+    model = OnlineMixedNormClassifier(standardize=True, random_state=0)
+    model.fit(labelled.X, labelled.y, tasks=labelled.tasks).save(tmp_path / "model")
+    other = load(tmp_path / "model")
+    np.testing.assert_array_equal(other.coef_, model.coef_)
+    np.testing.assert_array_equal(other.classes_, model.classes_)
+    assert other.penalty_strength_ == model.penalty_strength_ > 0
+
+
+def test_default_strength_is_a_tenth_of_the_largest(sim):
+    model = OnlineMixedNormRegressor().fit(sim.X, sim.y, tasks=sim.tasks)
+    batch = MixedNormRegressor().fit(sim.X, sim.y, tasks=sim.tasks)
+    assert model.penalty_strength_ == pytest.approx(batch.penalty_strength_, rel=1e-12)
+
+
+# ---------------------------------------------------------------------- messages
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sparsity": "rows"}, "sparsity is 'rows'; choose one of 'individual'"),
+        ({"gamma": 0.0}, "gamma is 0.0; pass a positive number, or 'auto'"),
+        ({"gamma": "big"}, "gamma is 'big'; pass a positive number"),
+        ({"penalty_strength": -1.0}, "penalty_strength is -1.0; pass a number of at least 0, or None"),
+        ({"mean_strength": -1.0}, "mean_strength is -1.0; pass a number"),
+        ({"norm_q": 0.5}, "norm_q is 0.5; pass a number of at least 1"),
+        ({"norm_q": "guess"}, "norm_q is 'guess'; choose one of 'learn'"),
+        ({"norm_q": []}, "norm_q is empty; pass a number"),
+        ({"norm_q": 3, "sparsity": "individual"}, "norm_q is 3 and sparsity is 'individual', which has its own norms"),
+        ({"loss": "logistic"}, "loss is 'logistic'; choose one of 'squared'"),
+        ({"epochs": 0}, "epochs is 0; pass a whole number"),
+        ({"gamma": 1e-6}, "the weights have diverged in round .*: gamma is too small"),
+    ],
+)
+def test_parameters_are_checked(sim, options, message):
+    with pytest.raises(ValueError, match=message):
+        OnlineMixedNormRegressor(**options).fit(sim.X, sim.y, tasks=sim.tasks)
+
+
+def test_a_fit_far_worse_than_constants_warns(sim):
+    with pytest.warns(ConvergenceWarning, match="predictions of the last epoch were far worse than constants .* gamma"):
+        OnlineMixedNormRegressor(penalty_strength=0.0, gamma=1.0).fit(sim.X, sim.y, tasks=sim.tasks)
+
+
+def test_streams_that_cannot_go_on_say_why(sim, labelled):
+    with pytest.raises(ValueError, match="penalty_strength is None, which takes it from the first batch"):
+        OnlineMixedNormRegressor().partial_fit(sim.X[:1], sim.y[:1], tasks=[0])
+    model = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(sim.X, sim.y, tasks=sim.tasks)
+    for X, y, message in (
+        (np.full((1, 12), np.nan), [0.0], "X contains NaN"),
+        (sim.X[:1], [np.nan], "y contains NaN"),
+        (sim.X[:1, :3], [0.0], "3 features, but OnlineMixedNormRegressor is expecting 12"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.partial_fit(X, y, tasks=[0])
+    with pytest.raises(ValueError, match="pass all labels that will come as classes"):
+        OnlineMixedNormClassifier().partial_fit(labelled.X[:1], labelled.y[:1], tasks=[0])
+    with pytest.raises(ValueError, match="tasks has labels that were not there in fit"):
+        model.predict(sim.X[:1], tasks=["x"])
+    assert model.set_params(unknown_task="mean").predict(sim.X[:1], tasks=["x"]).shape == (1,)
