@@ -141,7 +141,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     learn_global_scale : bool, default True
         Whether tau is learned.
     tail_shape, spike_shape : float, default 0.5
-        How easily a row is large, and how easily near zero: a and c of ``rho^q = tau^q BetaPrime(c, a)``.
+        How easily a row is large, and how easily near zero: a and c of ``rho^2 = tau^2 BetaPrime(c, a)``.
     row_scale_bounds : "auto" or (float, float)
         Bounds of the Jeffreys prior's scales, in units of sd(y) / sd(x).
     norm_q_bounds : (float, float), default (1, 50)

@@ -1,0 +1,23 @@
+"""Make the pictures of the README and the documentation: ``uv run python docs/make_pictures.py``."""
+
+import tempfile
+from pathlib import Path
+
+from bayesmtfs import demo
+
+FOLDER = Path(__file__).parent / "pages" / "pictures"
+SHOWN = ("row_norms.png", "path.png", "coefficients.png")
+
+
+def main() -> None:
+    """Run the demonstration and keep the pictures that the pages show."""
+    FOLDER.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        written = demo.write(demo.run(seed=0), Path(folder))
+        for path in written:
+            if path.name in SHOWN:
+                (FOLDER / path.name).write_bytes(path.read_bytes())
+
+
+if __name__ == "__main__":
+    main()
