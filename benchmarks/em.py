@@ -4,14 +4,16 @@
 
 The transcription follows section 4.2 of Zhang, Yeung and Xu (2010) line by line at q = 2: E-step, conjugate gradients
 for eq. (9) on all features, b and sigma. Both begin at the same mixed-norm fit, work in the same units and keep the
-same floor of the noise, and the transcription stops when it has reached the objective of our solver (to 1e-4 per
-observation) or after `MOST` iterations. scikit-learn's ARDRegression has one task at a time.
+same floor of the noise, and both are timed until they have reached the objective at which our solver converges (to 1e-4
+per observation), the transcription for at most `MOST` iterations. scikit-learn's ARDRegression has one task at a time.
+All times are CPU seconds.
 """
 
 import argparse
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,12 +68,12 @@ def transcription(tasks: ActiveTasks, W: Any, intercept: Any, target: float) -> 
 
 
 def seconds(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Shortest time, and the result."""
+    """Shortest CPU time, and the result."""
     times, result = [], None
     for _ in range(repeats):
-        begin = time.perf_counter()
+        begin = time.process_time()
         result = work()
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return min(times), result
 
 
@@ -84,13 +86,15 @@ def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> No
     W, b = units.from_user(start.W), start.intercept / units.target
     settings = em_jeffreys.Settings(noise_floor=FLOOR)
 
-    def ours() -> em_jeffreys.Outcome:
+    def ours(max_iter: int = settings.max_iter) -> em_jeffreys.Outcome:
         active = W.any(axis=1)
         own = activate(sim.data, Gaussian(), True, units, active)
-        return em_jeffreys.solve(own, W[active], b, settings)
+        return em_jeffreys.solve(own, W[active], b, replace(settings, max_iter=max_iter))
 
-    ours()
-    fast, found = seconds(ours, repeats)
+    found = ours()
+    close = found.objective_trace <= found.objective_trace[-1] + 1e-4 * len(tasks.y)
+    fast, _ = seconds(lambda: ours(max(int(np.argmax(close)), 1)), repeats)
+    end, _ = seconds(ours, repeats)
     full = np.zeros_like(W)
     full[W.any(axis=1)] = found.W
     eta = tasks.linear_predictor(full, found.intercept)
@@ -98,7 +102,8 @@ def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> No
     slow, (value, iterations) = seconds(lambda: transcription(tasks, W, b, reached), 1)
     whole, _ = seconds(lambda: JeffreysRegressor().fit(sim.data), repeats)
     print(
-        f"{name:20s} EM {fast:7.3f} s ({found.n_iter} iterations)   transcription {slow:8.2f} s ({iterations}, "
+        f"{name:20s} EM {fast:7.4f} s ({np.argmax(close)} iterations; to the end {end:.4f} s, {found.n_iter})   "
+        f"transcription {slow:8.2f} s ({iterations}, "
         f"objective {value - reached:+.1e})   ratio {slow / fast:6.0f}   whole fit {whole:.2f} s"
     )
 

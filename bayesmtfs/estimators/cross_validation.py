@@ -47,12 +47,18 @@ class FoldErrors(NamedTuple):
 def cross_validate(
     data: TaskData, folds: list[Fold], candidates: list[Candidate], n_jobs: int | None, progress: bool | None
 ) -> list[list[FoldErrors]]:
-    """Errors of every candidate (outer list) on every fold (inner list)."""
+    """Errors of every candidate (outer list) on every fold (inner list).
+
+    Jobs are threads unless joblib is told otherwise: the compiled loops and the products of matrices run side by side,
+    and no process has to start and load them first.
+    """
     jobs = [(candidate, fold) for candidate in candidates for fold in folds]
-    parallel = Parallel(n_jobs=n_jobs, return_as="generator")
+    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
     results: Iterator[FoldErrors] = parallel(delayed(fold_errors)(data, fold, candidate) for candidate, fold in jobs)
     found = []
-    with ProgressBar("cross-validation", progress) as bar:
+    # Filters and limits hold for all threads, and the first to leave would lift them for the others: so they are here
+    with ProgressBar("cross-validation", progress) as bar, threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataWarning)  # what is constant in a fold alone is of no interest
         for result in results:
             found.append(result)
             bar.update(len(found) / len(jobs), f"{len(found)} of {len(jobs)} paths")
@@ -64,8 +70,7 @@ def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     train = take(data, fold.train)
     settings = replace(candidate.settings, tol=max(candidate.settings.tol, LOOSEST_TOL))
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DataWarning)  # what is constant in a fold alone is of no interest
+    with threadpool_limits(1):
         path = path_of(train.data, settings, candidate.penalties)
         return FoldErrors(_held_out_errors(data, fold, path, train.tasks, settings.loss), path.converged)
 

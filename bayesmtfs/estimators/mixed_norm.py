@@ -14,7 +14,7 @@ from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, LossScale, Solution
-from bayesmtfs.solvers import automatic, shared_mean
+from bayesmtfs.solvers import automatic, kinked_zero, shared_mean
 from bayesmtfs.solvers.problem import Problem
 from bayesmtfs.solvers.refit import refit_selected
 from bayesmtfs.standardization import standardize
@@ -94,12 +94,12 @@ class MixedNormEstimator(MultiTaskEstimator):
             raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
         if self.max_iter < 1:
             raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+        if self.mean_strength is not None and not self.mean_strength > 0:
+            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
         if self.shared_mean:
             self._check_shared_mean()
 
     def _check_shared_mean(self) -> None:
-        if self.mean_strength is not None and not self.mean_strength > 0:
-            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
         if self.refit:
             raise ValueError("refit=True and shared_mean=True do not go together: a shared mean selects no features")
         if self.loss in ("hinge", "absolute"):
@@ -114,7 +114,7 @@ class MixedNormEstimator(MultiTaskEstimator):
         scaled, scales = standardize(data) if self.standardize else (data, None)
         problem = self._problem(scaled)
         solution = self._solve(problem, self._start(scales, data))
-        _warn_if_not_converged(solution, self.tol)
+        _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         strength = problem.penalty.strength
         self._store(data, final, scales, tol=self.tol, penalty_strength=strength)
@@ -127,7 +127,7 @@ class MixedNormEstimator(MultiTaskEstimator):
         weight = data.loss_weights(self.loss_scale)
         problem = Problem(data, named(self.loss), penalty, weight, self.fit_intercept)
         if self.penalty_strength is None:
-            return problem.with_strength(DEFAULT_SHARE * problem.largest_penalty)
+            return problem.with_strength(DEFAULT_SHARE * kinked_zero.largest_penalty(problem))
         return problem
 
     def _solve(self, problem: Problem, start: Solution | None) -> Solution:
@@ -156,13 +156,14 @@ def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{argument} is {value!r}; choose one of {wanted}")
 
 
-def _warn_if_not_converged(solution: Solution, tol: float) -> None:
+def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
     if solution.converged:
         return
     reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
+    more = "raise max_iter or tol" if solution.n_iter >= max_iter else "raise tol"
     warnings.warn(
         f"the solver {reason} at a duality gap of {solution.gap / solution.scale:.1e} of the objective at W = 0, with "
-        f"tol={tol:g}; raise max_iter or tol, standardise the features, or raise penalty_strength",
+        f"tol={tol:g}; {more}, standardise the features, or raise penalty_strength",
         ConvergenceWarning,
         stacklevel=4,
     )

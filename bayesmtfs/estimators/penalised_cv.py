@@ -57,7 +57,7 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     random_state : int or None
         Seed that shuffles rows before they are dealt out to folds; None keeps their order.
     n_jobs : int or None
-        Processes over folds and candidates; the result does not depend on it.
+        Threads over folds and candidates; the result does not depend on it.
     progress : bool or None
         Progress bar: always, never, or (None) for long fits on a terminal.
 
@@ -136,7 +136,7 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     random_state : int or None
         Seed that shuffles rows before they are dealt out to folds; None keeps their order.
     n_jobs : int or None
-        Processes over folds and candidates; the result does not depend on it.
+        Threads over folds and candidates; the result does not depend on it.
     progress : bool or None
         Progress bar: always, never, or (None) for long fits on a terminal.
 

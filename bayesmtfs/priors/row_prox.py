@@ -43,10 +43,21 @@ from bayesmtfs.protocols import FloatArray
 ZERO_SLACK = 1e-14  # relative to the threshold: some fifty roundings
 WORK_ROWS = 3  # rows of scratch that prox_row needs
 
+Scratch = tuple[FloatArray, ...]
+
 MAX_NEWTON = 20  # Newton steps on the scalar before its bracket is halved instead
 MAX_STEPS = 100  # of both kinds together, enough to close the bracket to the last bit
 NEWTON_TOLERANCE = 1e-9  # of a Newton step: what is left after it is of the order of its square
 ROUNDING = 1e-15  # a few units in the last place
+
+
+def scratch(norm_q: float, size: int) -> Scratch:
+    """Working memory of a step for rows of so many entries: none for q = 1 and 2, one row for q = inf, else three.
+
+    The compiler knows the length of a tuple, and compiles only the step that goes with it.
+    """
+    n_rows = 0 if norm_q in (1.0, 2.0) else 1 if norm_q == np.inf else WORK_ROWS
+    return tuple(np.empty(size) for _ in range(n_rows))
 
 
 @njit(cache=True, error_model="numpy")
@@ -80,11 +91,6 @@ def clipping_level(values: FloatArray, excess: float, start: float) -> float:
         What is to be cut off in total.
     start : float
         First guess of the level; any number is allowed.
-
-    Returns
-    -------
-    float
-        The level.
     """
     level = start
     clipped_before = 0
@@ -269,9 +275,16 @@ def _newton_proposal(log_s: float, log_norm: float, decay: float, q: float) -> f
 
 
 @njit(cache=True, error_model="numpy")
-def _prox_between(row: FloatArray, threshold: float, q: float, work: FloatArray, start: float) -> float:
+def _prox_between(
+    row: FloatArray,
+    threshold: float,
+    q: float,
+    entries: FloatArray,
+    roots: FloatArray,
+    slopes: FloatArray,
+    start: float,
+) -> float:
     """Proximal step for 1 < q < inf; everything is measured in units of the largest entry."""
-    entries, roots, slopes = work[0], work[1], work[2]
     largest = _largest(row)
     peak: float = abs(row[largest])
     if peak == 0.0:
@@ -359,12 +372,28 @@ def prox_row(row: FloatArray, threshold: float, norm_q: float, work: FloatArray,
         return _shrink(row, threshold)
     if norm_q == np.inf:
         return _clip(row, threshold, work[0], start)
-    return _prox_between(row, threshold, norm_q, work, start)
+    return _prox_between(row, threshold, norm_q, work[0], work[1], work[2], start)
 
 
 @njit(cache=True, error_model="numpy")
+def prox_row_of_type(row: FloatArray, threshold: float, norm_q: float, work: Scratch, start: float) -> float:
+    """Overwrite ``row`` as `prox_row` does, with what `scratch` gives for q: only the step for that q is compiled."""
+    if norm_q == 1.0 or row.size == 1:
+        return _soft_threshold(row, threshold)
+    if len(work) == 0:
+        return _shrink(row, threshold)
+    elif len(work) == 1:
+        return _clip(row, threshold, work[0], start)
+    else:
+        return _prox_between(row, threshold, norm_q, work[0], work[1], work[2], start)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _prox_rows(rows: FloatArray, thresholds: FloatArray, norm_q: float, work: Scratch) -> None:
+    for i in range(rows.shape[0]):
+        prox_row_of_type(rows[i], thresholds[i], norm_q, work, 0.0)
+
+
 def prox_rows(rows: FloatArray, thresholds: FloatArray, norm_q: float) -> None:
     """Overwrite every row of ``rows`` (R, k) by its proximal point, with one threshold per row."""
-    work = np.empty((WORK_ROWS, rows.shape[1]))
-    for i in range(rows.shape[0]):
-        prox_row(rows[i], thresholds[i], norm_q, work, 0.0)
+    _prox_rows(rows, thresholds, norm_q, scratch(norm_q, rows.shape[1]))

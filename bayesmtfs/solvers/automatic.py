@@ -92,10 +92,6 @@ def _without_penalty(problem: Problem, start: Solution | None, **options: Any) -
 
     The gap is that of the tiny penalty, plus what this penalty adds to the objective.
     """
-    if not is_smooth(problem.likelihood):
-        raise ValueError(
-            f"penalty_strength is 0 with loss={problem.likelihood.loss!r}; pass a small positive strength instead"
-        )
     tiny = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
     found = solve(tiny, start, **options)
     added = tiny.penalty.value(problem.blocks.gather(found.W))

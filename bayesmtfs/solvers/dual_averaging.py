@@ -65,6 +65,14 @@ from bayesmtfs.solvers.dual_averaging_rounds import (
     predict_dense,
     predict_sparse,
     row_squares,
+    sparse_row_squares,
+)
+from bayesmtfs.solvers.dual_averaging_single import (
+    DIVERGED_AT,
+    UNREADABLE,
+    flat_state,
+    learn_dense_row,
+    learn_sparse_row,
 )
 
 WRITEABLE: tuple[Literal["C"], Literal["A"], Literal["W"]] = (
@@ -174,6 +182,7 @@ class DualAveraging:
             members=groups[2],
         )
         self._coefficients: Coefficients | None = None
+        self._flat = flat_state(self.rules, self.state)
 
     # ------------------------------------------------------------------ room
 
@@ -203,16 +212,22 @@ class DualAveraging:
             bounds=np.append(old.bounds, np.zeros(n_rows - old.bounds.size)),
             table=_enlarged(old.table, N_QUANTITIES, n_columns),
         )
+        self._flat = flat_state(self.rules, self.state)
 
     def _meet(self, indices: NDArray[np.int32]) -> SlotArray:
         """Give the features of a batch their rows of the sums; the row of every entry."""
         slots = self.state.slots
         used, found = claim_slots(slots, indices, self.n_used)
-        if used > self.state.sums.shape[0]:
-            n_rows = used if used == slots.size else min(max(2 * used, FEWEST_ROWS), slots.size)
-            self._resize(n_rows, self.state.table.shape[1])
+        self._make_room(used)
         self.n_used = used
         return found
+
+    def _make_room(self, used: int) -> None:
+        """Have rows of the sums for so many features."""
+        if used > self.state.sums.shape[0]:
+            most = self.state.slots.size
+            n_rows = used if used == most else min(max(2 * used, FEWEST_ROWS), most)
+            self._resize(n_rows, self.state.table.shape[1])
 
     # ------------------------------------------------------------------ learning
 
@@ -238,6 +253,35 @@ class DualAveraging:
         self.n_rounds += done
         if done < rounds.starts.size - 1:
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
+
+    def learn_dense_row(self, X: FloatArray, y: float, task: int) -> bool:
+        """Learn one row, a round of its own; False, with nothing changed, where a number is not finite.
+
+        Parameters
+        ----------
+        X : (1, p) writeable float64 array in C order
+        y : its target
+        task : column of its task
+        """
+        if self.n_used < self.state.slots.size:
+            self._meet(np.arange(self.state.slots.size, dtype=np.int32))
+        return self._end_row(learn_dense_row(X, y, task, self.n_tasks, self.n_used, *self._flat))
+
+    def learn_sparse_row(self, data: FloatArray, indices: NDArray[np.int32], y: float, task: int) -> bool:
+        """Learn one row given by its entries; False also where a feature is out of range."""
+        self._make_room(min(self.n_used + indices.size, self.state.slots.size))
+        return self._end_row(learn_sparse_row(data, indices, y, task, self.n_tasks, self.n_used, *self._flat))
+
+    def _end_row(self, outcome: int) -> bool:
+        if outcome == UNREADABLE:
+            return False
+        self._coefficients = None
+        if outcome < 0:
+            self.n_used = DIVERGED_AT - outcome
+            raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
+        self.n_used = outcome
+        self.n_rounds += 1
+        return True
 
     @property
     def progressive_loss(self) -> float:
@@ -323,7 +367,7 @@ def observations(
     y, task, weight : (N,) targets, numbers of the tasks, weights (None: 1)
     rows : (N,) row of the design that each observation uses; None: its own
     """
-    squares = row_squares(X.data, X.indptr) if sp.issparse(X) else np.einsum("ij,ij->i", X, X)
+    squares = sparse_row_squares(X.data, X.indptr) if sp.issparse(X) else row_squares(X)
     numbers = (y, np.ones(y.size) if weight is None else weight, squares)
     target, weights, lengths = (np.require(values, np.float64, WRITEABLE) for values in numbers)
     places = np.arange(y.size) if rows is None else np.require(rows, np.int64, WRITEABLE)

@@ -134,13 +134,30 @@ def find_slots(slots: SlotArray, indices: NDArray[np.int32]) -> SlotArray:
     return found
 
 
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def squared_length(values: FloatArray) -> float:
+    """Sum of squares."""
+    total = 0.0
+    for value in values:
+        total += value * value
+    return total
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def row_squares(data: FloatArray, indptr: IntArray) -> FloatArray:
-    """(n,) Squared length of every CSR row."""
-    squares = np.zeros(indptr.size - 1)
+def row_squares(X: FloatArray) -> FloatArray:
+    """(n,) Squared length of every row."""
+    squares = np.empty(X.shape[0])
     for i in range(squares.size):
-        for place in range(indptr[i], indptr[i + 1]):
-            squares[i] += data[place] * data[place]
+        squares[i] = squared_length(X[i])
+    return squares
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sparse_row_squares(data: FloatArray, indptr: NDArray[np.int32]) -> FloatArray:
+    """(n,) Squared length of every CSR row."""
+    squares = np.empty(indptr.size - 1)
+    for i in range(squares.size):
+        squares[i] = squared_length(data[indptr[i] : indptr[i + 1]])
     return squares
 
 

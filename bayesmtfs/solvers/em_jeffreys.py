@@ -23,7 +23,6 @@ Differences from the paper:
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +31,9 @@ from bayesmtfs.priors.jeffreys import Jeffreys
 from bayesmtfs.priors.mixed_norm import row_norms
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+from bayesmtfs.solvers import em_ridge
 from bayesmtfs.solvers.active_tasks import ActiveTasks
+from bayesmtfs.solvers.em_ridge import Settings as Settings
 from bayesmtfs.solvers.row_rescaling import best_factors
 from bayesmtfs.solvers.row_ridge import Curvature, curvature, row_ridge_step
 
@@ -43,31 +44,6 @@ SHORTEST_STEP = 2.0**-30
 ROUNDING = 1e-13  # of an objective, relative
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What EM is told.
-
-    Attributes
-    ----------
-    norm_q : q of the rows, finite; the first value where q is updated
-    shape, rate : of the Gamma prior of ``rho^-q``, both 0 for Jeffreys
-    noise_floor : least sigma_t, in units of sd(y)
-    learn_noise : whether sigma is learned (squared loss only)
-    shared_noise : one sigma for all tasks
-    tol : largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged
-    max_iter : most iterations
-    """
-
-    norm_q: float = 2.0
-    shape: float = 0.0
-    rate: float = 0.0
-    noise_floor: float = 0.1
-    learn_noise: bool = True
-    shared_noise: bool = False
-    tol: float = 1e-6
-    max_iter: int = 500
 
 
 class State(NamedTuple):
@@ -231,9 +207,7 @@ def update_noise(tasks: ActiveTasks, state: State, settings: Settings) -> State:
     """``sigma_t^2 = 2 L_t / n_t``, not below its floor."""
     if not settings.learn_noise:
         return state
-    squares, counts = 2.0 * tasks.losses(state.eta), tasks.counts
-    variances = np.full(tasks.n_tasks, squares.sum() / counts.sum()) if settings.shared_noise else squares / counts
-    return state._replace(noise=np.maximum(np.sqrt(variances), settings.noise_floor))
+    return state._replace(noise=em_ridge.noise_of(2.0 * tasks.losses(state.eta), tasks.counts, settings))
 
 
 def first_state(tasks: ActiveTasks, W: FloatArray, intercept: FloatArray, settings: Settings) -> State:
@@ -339,7 +313,9 @@ def solve(
     converged = interrupted = False
     with ProgressBar("EM", progress) as bar:
         try:
-            while not converged and len(trace) <= settings.max_iter and len(current[1].W):
+            if exponent_rule is None and em_ridge.is_simple(current[0].tasks, settings):
+                current, (*_, converged, interrupted) = _by_ridge(*current, settings, trace, bar)
+            while not (converged or interrupted) and len(trace) <= settings.max_iter and len(current[1].W):
                 working, before = current
                 after = iterate(working, before, settings, exponent_rule)
                 converged = largest_change(before, after) <= settings.tol
@@ -356,6 +332,28 @@ def solve(
     return Outcome(
         full, state.intercept, state.noise, state.norm_q, np.array(trace), converged, len(trace) - 1, interrupted
     )
+
+
+def _by_ridge(
+    working: Working, state: State, settings: Settings, trace: list[float], bar: ProgressBar
+) -> tuple[tuple[Working, State], em_ridge.End]:
+    """Run EM where every step is a plain ridge regression (`em_ridge`), appending to the trace."""
+    size = np.array([working.tasks.n_tasks])
+    values = em_ridge.RowValues(
+        active=Jeffreys(2.0).negative_log_density(np.eye(1, size[0]), size),
+        zero=pruned_value(settings, size.astype(np.float64)),
+        others=pruned_value(settings, working.zero_rows),
+    )
+    end = em_ridge.run(working.tasks, state.W, state.noise, settings, PRUNED, values, trace, bar)
+    return drop_rows(working, _with_best_intercept(working.tasks, end.W, end.noise), settings), end
+
+
+def _with_best_intercept(tasks: ActiveTasks, W: FloatArray, noise: FloatArray) -> State:
+    eta = tasks.linear_predictor(W, np.zeros(tasks.n_tasks))
+    intercept = np.zeros(tasks.n_tasks)
+    if tasks.fit_intercept:
+        intercept = tasks.sums(tasks.weight * (tasks.y - eta)) / tasks.counts
+    return State(W, intercept, noise, 2.0, eta + intercept[tasks.task])
 
 
 def largest_change(before: State, after: State) -> float:

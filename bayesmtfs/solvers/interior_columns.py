@@ -96,10 +96,16 @@ class Columns:
         """(R,) Sums over the features of each row, of numbers (k,)."""
         return np.bincount(self.row, weights=values, minlength=self.blocks.n_rows) if self.grouped else values
 
+    def sum_columns_to_rows(self, X: FloatArray) -> FloatArray:
+        """(n, R) Sums over the columns that belong to each row, of a matrix (n, k)."""
+        if not self.grouped:
+            return X
+        member = np.equal.outer(self.row, np.arange(self.blocks.n_rows)).astype(np.float64)
+        return X @ member
+
     def sum_to_rows(self, lower: FloatArray) -> FloatArray:
         """(R, R) Lower triangle, of a matrix between features of which the lower triangle is given."""
         if not self.grouped:
             return lower
         full = np.tril(lower) + np.tril(lower, -1).T
-        member = np.equal.outer(self.row, np.arange(self.blocks.n_rows)).astype(np.float64)
-        return np.asfortranarray(member.T @ full @ member)
+        return np.asfortranarray(self.sum_columns_to_rows(self.sum_columns_to_rows(full).T))

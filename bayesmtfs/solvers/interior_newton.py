@@ -28,6 +28,7 @@ from bayesmtfs.solvers.interior_rows import Response
 SOFT = 1e4  # x' diag(h) x / E above which an observation is kept to the end
 FEW_FEATURES = 0.8  # features per observation up to which they are eliminated
 REFINEMENTS = 6
+MANY_OBSERVATIONS = 4000  # more than these are not put into one matrix for the sake of accuracy
 FIRST_LIFT, LAST_LIFT = 1e-14, 1e-6  # growth of a diagonal that rounding has spoilt
 
 
@@ -151,6 +152,64 @@ class ObservationSystem:
         return x
 
 
+class TaskByTask:
+    """The whole system, from those of the tasks and one for the rows that couple them."""
+
+    def __init__(
+        self, columns: Columns, E: FloatArray, own: FloatArray, shared: FloatArray, weight: FloatArray
+    ) -> None:
+        self.columns, self.coupled = columns, bool(shared.any())
+        self.tasks: list[TaskSystem] = []
+        sizes, centre = columns.quadratic_forms(own), columns.fit_intercept
+        coupling = np.zeros((len(columns.features),) * 2, order="F")
+        for t, (X, (start, stop)) in enumerate(zip(columns.designs, columns.spans, strict=True)):
+            parts = X, E[start:stop], own[:, t], shared[:, t]
+            few = X.shape[1] < FEW_FEATURES * X.shape[0]
+            task = FeatureSystem(*parts, sizes[start:stop], centre) if few else ObservationSystem(*parts, centre)
+            self.tasks.append(task)
+            if self.coupled:
+                coupling += task.coupling()
+        if self.coupled:
+            self.lower = _cholesky(columns.sum_to_rows(coupling), 1.0 / weight)
+
+    def solve(self, f: FloatArray) -> FloatArray:
+        """(N,) Solution, without refinement."""
+        columns = self.columns
+        pressed = [task.press(f[start:stop]) for task, (start, stop) in zip(self.tasks, columns.spans, strict=True)]
+        forces = np.zeros(len(columns.features))
+        if self.coupled:
+            rows, _ = dpotrs(self.lower, columns.sum_to_row(np.sum(pressed, axis=0)), lower=1)
+            forces = columns.spread(rows)
+        return np.concatenate([task.release(forces) for task in self.tasks])
+
+
+class AllAtOnce:
+    """The whole system as one matrix (N, N): more accurate, and cheaper where there are more rows than observations."""
+
+    def __init__(
+        self, columns: Columns, E: FloatArray, own: FloatArray, shared: FloatArray, weight: FloatArray
+    ) -> None:
+        spread = np.concatenate([X * shared[:, t] for t, X in enumerate(columns.designs)])
+        matrix = _gram((columns.sum_columns_to_rows(spread) * np.sqrt(weight)).T)
+        for t, (X, (start, stop)) in enumerate(zip(columns.designs, columns.spans, strict=True)):
+            matrix[start:stop, start:stop] += _gram((X * np.sqrt(own[:, t])).T)
+        self.lower = _cholesky(matrix, E)
+        self.constants = np.zeros((len(E), columns.n_tasks * columns.fit_intercept))
+        for t in range(self.constants.shape[1]):
+            self.constants[slice(*columns.spans[t]), t] = 1.0
+        self.solved_constants = self._solve(self.constants)
+
+    def solve(self, f: FloatArray) -> FloatArray:
+        """(N,) Solution, without refinement."""
+        x = self._solve(f)
+        intercepts = np.linalg.solve(self.constants.T @ self.solved_constants, self.constants.T @ x)
+        return x - self.solved_constants @ intercepts
+
+    def _solve(self, f: FloatArray) -> FloatArray:
+        x: FloatArray = dpotrs(self.lower, f, lower=1)[0]
+        return x
+
+
 class NewtonSystem:
     """The factorised system of one interior-point step; it is solved for several right hand sides.
 
@@ -163,54 +222,45 @@ class NewtonSystem:
     """
 
     def __init__(self, columns: Columns, E: FloatArray, response: Response, accuracy: float) -> None:
-        self.columns, self.E, self.response, self.accuracy = columns, E, response, accuracy
-        self.own, self.shared = columns.features_of(response.own), columns.features_of(response.shared)
-        self.own[self.own == 0.0] = 1.0  # features that a task does not have: their columns are 0
-        self.coupled = bool(response.shared.any())
-        sizes = columns.quadratic_forms(self.own)
-        self.tasks: list[TaskSystem] = []
-        coupling = np.zeros((len(columns.features),) * 2, order="F")
-        for t, (X, (start, stop)) in enumerate(zip(columns.designs, columns.spans, strict=True)):
-            parts = X, E[start:stop], self.own[:, t], self.shared[:, t]
-            few = X.shape[1] < FEW_FEATURES * X.shape[0]
-            centre = columns.fit_intercept
-            task = FeatureSystem(*parts, sizes[start:stop], centre) if few else ObservationSystem(*parts, centre)
-            self.tasks.append(task)
-            if self.coupled:
-                coupling += task.coupling()
-        if self.coupled:
-            self.lower = _cholesky(columns.sum_to_rows(coupling), 1.0 / response.weight)
+        self.columns, self.E, self.weight, self.accuracy = columns, E, response.weight, accuracy
+        own, self.shared = columns.features_of(response.own), columns.features_of(response.shared)
+        self.own = np.where(own > 0.0, own, 1.0)  # 0 for features that a task does not have: their columns are 0
+        all_at_once = self.shared.any() and columns.blocks.n_rows > len(E)
+        self._factorise(AllAtOnce if all_at_once else TaskByTask)
+
+    def _factorise(self, kind: type[AllAtOnce] | type[TaskByTask]) -> None:
+        self.factorised = kind(self.columns, self.E, self.own, self.shared, self.weight)
 
     def solve(self, f: FloatArray) -> FloatArray:
         """(N,) Change x of the dual variables for a right hand side f."""
-        x = self._solve(f)
-        allowed = self.accuracy * float(np.max(np.abs(f)))
-        residual = self._residual(f, x)
-        for _ in range(REFINEMENTS):
-            size = float(np.max(np.abs(residual)))
-            if size <= allowed:
-                break
-            refined = x + self._solve(residual)
-            left = self._residual(f, refined)
-            if not np.max(np.abs(left)) < size:
-                break
-            x, residual = refined, left
+        x, accurate = self._refined(f)
+        if not accurate and isinstance(self.factorised, TaskByTask) and len(f) <= MANY_OBSERVATIONS:
+            self._factorise(AllAtOnce)
+            x, _ = self._refined(f)
         return x
 
-    def _solve(self, f: FloatArray) -> FloatArray:
-        columns = self.columns
-        pressed = [task.press(f[start:stop]) for task, (start, stop) in zip(self.tasks, columns.spans, strict=True)]
-        forces = np.zeros(len(columns.features))
-        if self.coupled:
-            rows, _ = dpotrs(self.lower, columns.sum_to_row(np.sum(pressed, axis=0)), lower=1)
-            forces = columns.spread(rows)
-        return np.concatenate([task.release(forces) for task in self.tasks])
+    def _refined(self, f: FloatArray) -> tuple[FloatArray, bool]:
+        """Solution, refined as long as that helps, and whether it is accurate."""
+        x = self.factorised.solve(f)
+        allowed = self.accuracy * float(np.max(np.abs(f)))
+        residual = self._residual(f, x)
+        size = float(np.max(np.abs(residual)))
+        for _ in range(REFINEMENTS):
+            if size <= allowed:
+                break
+            refined = x + self.factorised.solve(residual)
+            residual = self._residual(f, refined)
+            left = float(np.max(np.abs(residual)))
+            if not left < size:
+                break
+            x, size = refined, left
+        return x, size <= allowed
 
     def _residual(self, f: FloatArray, x: FloatArray) -> FloatArray:
         """What is missing; the intercepts are whatever makes it sum to 0 over a task."""
         columns = self.columns
         scores = columns.adjoint(x)
-        radial = columns.spread(self.response.weight * columns.sum_to_row(np.sum(self.shared * scores, axis=1)))
+        radial = columns.spread(self.weight * columns.sum_to_row(np.sum(self.shared * scores, axis=1)))
         residual = f - self.E * x - columns.predictor(self.own * scores + self.shared * radial[:, np.newaxis])
         return columns.without_means(residual) if columns.fit_intercept else residual
 

@@ -13,16 +13,17 @@ from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 from bayesmtfs.solvers import interior_rows
 from bayesmtfs.solvers.interior_columns import Columns
 from bayesmtfs.solvers.interior_newton import BreakdownError, NewtonSystem
-from bayesmtfs.solvers.interior_rows import PULL, SCORE, Ball, Lengths, Response, Rows
+from bayesmtfs.solvers.interior_rows import PULL, SCORE, Ball, Lengths, Rows
 from bayesmtfs.solvers.problem import Problem
 
 NEAR = 0.6  # dual norm over strength above which a row joins the working set, at first
 RETREAT = 1.5  # times the root of the relative gap: distance from the boundary at which a row may leave
 SOME_ROWS = 100  # so many may join at once; if the working set is larger, as many as it has
 FEW = 0.1  # share of the working set that is not worth leaving
-TO_BOUNDARY = 0.98  # share of the longest step
+TO_BOUNDARY = 0.99  # share of the longest step
 LEAST_CENTRING = 1e-4
 ACCURACY = 0.03  # of the linear algebra, relative to the gap
+FAR_AHEAD = 0.01  # of the mean product of slack and price: what is left at the end of a step that is only tried
 TOO_SHORT = 0.1  # a step after which the correction is doubted
 STALLED = 1e-6  # a step that leads nowhere
 STAY = Lengths(0.0, 0.0)
@@ -67,14 +68,39 @@ class Change(NamedTuple):
     rows: Rows
 
 
-class Linearised(NamedTuple):
-    """A state, and the Newton system there."""
+class Linearised:
+    """A state, the Newton system there, and the step that it predicts.
 
-    setup: Setup
-    state: State
-    residuals: Response  # of the observations
-    coefficients: Response  # of the rows
-    system: NewtonSystem
+    Parameters
+    ----------
+    setup : the problem
+    state : the state
+    gap : relative gap so far, which the linear algebra goes by
+    """
+
+    def __init__(self, setup: Setup, state: State, gap: float) -> None:
+        self.setup, self.state, self.gap = setup, state, gap
+        self.product = mean_product(state)
+        if not np.isfinite(self.product):
+            raise BreakdownError(f"the mean product of slack and price is {self.product}")
+        self.residuals = interior_rows.respond(state.observations, setup.intervals)
+        self.coefficients = interior_rows.respond(state.rows, state.ball)
+        accuracy = ACCURACY * min(gap, 1.0)
+        self.system = NewtonSystem(state.columns, self.residuals.own[:, 0], self.coefficients, accuracy)
+        self.predictor = self.change_to(0.0)
+
+    def ahead(self) -> tuple[FloatArray, FloatArray]:
+        """Dual point (N,) and coefficients (R, K) at the end of a full corrected step, almost at the solution.
+
+        Rows may end outside their balls: the dual point has to be scaled. That costs little where balls are curved,
+        while the next state has to stay inside and cannot go as far.
+        """
+        state, change = self.state, self.change_to(FAR_AHEAD * self.product, self.predictor)
+        within = interior_rows.longest_steps(state.observations, change.observations, np.inf, Lengths(1.0, 1.0))
+        inside = state.observations.entries[SCORE, :, 0] + within.slack * change.theta
+        limit = self.setup.intervals.strength
+        theta = self.setup.centre + np.clip(inside, -limit, limit)
+        return theta, state.rows.coefficients + within.price * change.rows.coefficients
 
     def change_to(self, product: float, before: Change | None = None) -> Change:
         """Newton step towards ``slack * price = product``, corrected by the second-order terms of an earlier one."""
@@ -108,14 +134,12 @@ def mean_product(state: State, change: Change | None = None, lengths: Lengths = 
     return total / state.n_constraints
 
 
-def step(setup: Setup, state: State, gap: float, floor: float) -> State:
-    """Predictor, corrector, and as long a step as the constraints allow.
+def step(linearised: Linearised, floor: float) -> State:
+    """Correct the predicted step, and go as far as the constraints allow.
 
     Parameters
     ----------
-    setup : the problem
-    state : where to start from
-    gap : relative gap so far, which the linear algebra and the working set go by
+    linearised : where to start from
     floor : what no product of slack and price needs to fall below
 
     Raises
@@ -123,12 +147,8 @@ def step(setup: Setup, state: State, gap: float, floor: float) -> State:
     BreakdownError
         If rounding errors allow no further progress.
     """
-    residuals = interior_rows.respond(state.observations, setup.intervals)
-    coefficients = interior_rows.respond(state.rows, state.ball)
-    system = NewtonSystem(state.columns, residuals.own[:, 0], coefficients, ACCURACY * min(gap, 1.0))
-    linearised = Linearised(setup, state, residuals, coefficients, system)
-    product = mean_product(state)
-    predictor = linearised.change_to(0.0)
+    setup, state, predictor = linearised.setup, linearised.state, linearised.predictor
+    product = linearised.product
     left = mean_product(state, predictor, _lengths(setup, state, predictor)) / product
     target = max(min(max(left**3, LEAST_CENTRING), 1.0) * product, floor)
     change = linearised.change_to(target, predictor)
@@ -142,7 +162,7 @@ def step(setup: Setup, state: State, gap: float, floor: float) -> State:
             change, lengths = plain, plain_lengths
     if not min(lengths) > STALLED:
         raise BreakdownError(f"the step has length {min(lengths)}")
-    return _advance(setup, state, change, lengths, gap)
+    return _advance(setup, state, change, lengths, linearised.gap)
 
 
 def _lengths(setup: Setup, state: State, change: Change, share: float = 1.0) -> Lengths:

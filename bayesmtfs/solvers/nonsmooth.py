@@ -15,7 +15,8 @@ gives a lower bound on the minimum; the prices of the constraints are the coeffi
 - only rows near the boundary of their ball take part (`interior_point`). Few are at first, and rows that stay inside leave
   as the gap closes. A step ends before any other row leaves its ball, so that the bound holds for all features.
 
-Coefficients that are 0 in the limit are set to exactly 0 before a solution is certified.
+Coefficients that are 0 in the limit are set to exactly 0 before a solution is certified. Where the penalty is tiny and
+tasks have more observations than features, the minimum of the loss alone is tried first (`vertices`).
 """
 
 from dataclasses import replace
@@ -27,13 +28,13 @@ from bayesmtfs.priors.mixed_norm import dual_exponent, row_norms
 from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import BoolArray, FloatArray, Solution
-from bayesmtfs.solvers import interior_point, interior_rows
+from bayesmtfs.solvers import interior_point, interior_rows, vertices
 from bayesmtfs.solvers.interior_columns import Columns
 from bayesmtfs.solvers.interior_newton import BreakdownError
-from bayesmtfs.solvers.interior_point import Setup, State
+from bayesmtfs.solvers.interior_point import Linearised, Setup, State
 from bayesmtfs.solvers.interior_rows import DOWN, PRICE_UP, UP, Ball
 from bayesmtfs.solvers.problem import Problem, with_zero_sum
-from bayesmtfs.solvers.saddle_point import best_intercept, dual_box, without_settled_tasks
+from bayesmtfs.solvers.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
 
 FIRST_ROWS = 50  # working set at the start
 FIRST_SHARE = 0.5  # of the interval of theta that the start uses at most
@@ -41,7 +42,8 @@ FIRST_LEVEL = 0.9  # of the penalty strength that the largest dual norm has at t
 ROW_PRODUCT = 3.0  # products of slack and price of the rows at the start, relative to those of the observations
 LEAST_PRODUCT = 0.002  # of the gap to reach, spread over the observations: smaller products only invite rounding errors
 CLOSE = 10.0  # times the gap to reach: from there on, coefficients are set to 0
-ZEROING = (1.0, 1e-2, 1e-4)  # how eagerly; the first that is good enough counts, or the best
+PROMISING = 60.0  # times the gap to reach: from there on, the end of a full step is tried
+ZEROING = (np.inf, 1.0, 1e-2, 1e-4)  # how eagerly: all of them first
 PATIENCE = 12  # steps without a smaller gap before giving up
 
 
@@ -65,18 +67,23 @@ def solve(
     """
     whole = problem
     problem, settled = without_settled_tasks(_in_double(whole))
+    setup = _setup(problem)
     best = _at_zero(problem, tol)
+    if not (settled.all() or best.converged) and vertices.applies(problem):
+        best = vertices.solve(problem, best, tol=tol)
     if settled.all() or best.converged:
         return _with_settled(best, whole, settled)
-    setup = _setup(problem)
     state = _first_state(setup, start, settled)
     floor = LEAST_PRODUCT * tol * best.scale / (2 * problem.data.n_observations)
     trace, since_best = [best.objective], 0
     with ProgressBar("interior point", progress) as bar:
         try:
             while not best.converged and len(trace) <= max_iter and since_best < PATIENCE:
-                state = interior_point.step(setup, state, best.gap / best.objective, floor * 0.1**since_best)
-                found = _certified(setup, state, best, tol)
+                linearised = Linearised(setup, state, best.gap / best.objective)
+                found = _ahead(linearised, best, tol)
+                if not found.converged:
+                    state = interior_point.step(linearised, floor * 0.1**since_best)
+                    found = _certified(setup, state, best, tol)
                 since_best = 0 if found.gap < best.gap else since_best + 1
                 best = found._replace(n_iter=len(trace))
                 trace.append(best.objective)
@@ -99,21 +106,25 @@ def _in_double(problem: Problem) -> Problem:
 
 
 def _setup(problem: Problem) -> Setup:
-    box = dual_box(problem)
-    ones = np.ones(problem.data.n_observations)
-    intervals = Ball(0.5 * (box.upper - box.lower), 0.0 * ones, np.inf)
-    penalty, n_rows = problem.penalty, problem.blocks.n_rows
+    box, penalty, n_rows = dual_box(problem), problem.penalty, problem.blocks.n_rows
+    strengths = penalty.strengths(n_rows)
+    if not np.all(strengths > 0.0):
+        raise ValueError(
+            f"penalty_strength times the row weights is 0 for {np.sum(strengths <= 0.0)} of {n_rows} rows; "
+            f"loss={problem.likelihood.loss!r} needs a positive strength for every row, pass a small one instead"
+        )
+    intervals = Ball(0.5 * (box.upper - box.lower), np.zeros(problem.data.n_observations), np.inf)
     sparsity, exponent = np.zeros(n_rows), np.inf
     if isinstance(penalty, SparseGroup):
         sparsity, exponent = sparsity + penalty.task_sparsity, 2.0
     elif problem.blocks.sizes.max(initial=1) > 1:  # all norms of a single number are the same
         exponent = dual_exponent(penalty.norm_q)
-    return Setup(problem, 0.5 * (box.upper + box.lower), intervals, Ball(penalty.strengths(n_rows), sparsity, exponent))
+    return Setup(problem, 0.5 * (box.upper + box.lower), intervals, Ball(strengths, sparsity, exponent))
 
 
 def _at_zero(problem: Problem, tol: float) -> Solution:
     """W = 0 with its best intercept, and the bound that a dual point of the loss alone gives."""
-    gap = max(problem.null_objective - problem.dual_objective(problem.null_dual), 0.0)
+    gap = max(problem.null_objective - problem.dual_objective(null_dual(problem)), 0.0)
     return Solution(
         W=np.zeros((problem.data.n_features, problem.data.n_tasks)),
         intercept=problem.null_intercept,
@@ -129,11 +140,7 @@ def _at_zero(problem: Problem, tol: float) -> Solution:
 def _first_state(setup: Setup, start: Solution | None, settled: BoolArray) -> State:
     """Theta inside its intervals and balls, and prices that go with the slacks and the residuals."""
     problem = setup.problem
-    theta = problem.null_dual
-    scores = problem.data.adjoint(theta)
-    levels = interior_point.levels(problem, scores)
-    shrink = min(FIRST_SHARE, FIRST_LEVEL / max(float(levels.max()), np.finfo(float).tiny))
-    theta, scores, levels = shrink * theta, shrink * scores, shrink * levels
+    theta, scores, levels = _first_theta(problem)
     product = problem.null_objective / (2 * len(theta))
     observations = interior_rows.enter((theta - setup.centre)[:, np.newaxis], setup.intervals, product)
     residuals = (problem.data.y - problem.null_intercept[problem.data.task])[:, np.newaxis]
@@ -149,21 +156,67 @@ def _first_state(setup: Setup, start: Solution | None, settled: BoolArray) -> St
     return State(observations, problem.null_intercept, working, ball, columns, rows, scores, levels)
 
 
+def _first_theta(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Theta inside its intervals, its scores X' theta, and their levels, which are below 1."""
+    theta = FIRST_SHARE * null_dual(problem)
+    if problem.likelihood.loss == "hinge" and vertices.applies(problem):
+        # Towards a tiny penalty all shrinks to 0, an end of the intervals, but where it need not
+        inner = vertices.inner_points(problem)
+        theta = np.where(np.isnan(inner), theta, 0.0)
+        theta *= min(1.0, _room(problem, theta))
+        theta = np.where(np.isnan(inner), theta, inner)
+    shrink = min(1.0, _room(problem, theta))
+    scores = shrink * problem.data.adjoint(theta)
+    return shrink * theta, scores, interior_point.levels(problem, scores)
+
+
+def _room(problem: Problem, theta: FloatArray) -> float:
+    """Factor on theta at which the largest level of its scores is where the method begins."""
+    largest = float(interior_point.levels(problem, problem.data.adjoint(theta)).max())
+    return FIRST_LEVEL / max(largest, np.finfo(float).tiny)
+
+
 # ---------------------------------------------------------------------- what was found
+
+
+def _ahead(linearised: Linearised, best: Solution, tol: float) -> Solution:
+    """Solution at the end of a full step if that is good enough, else the best so far."""
+    if best.gap > PROMISING * tol * best.scale:
+        return best
+    setup, state = linearised.setup, linearised.state
+    theta, coefficients = linearised.ahead()
+    lower = setup.problem.dual_objective(_balanced(setup.problem, theta))
+    found = _zeroed(setup, state, coefficients, best, lower + tol * best.scale)
+    return _verified(setup, theta, found, tol) if found.objective - lower <= tol * best.scale else best
 
 
 def _certified(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
     """Best solution known, with the gap to the best lower bound known."""
-    lower = max(best.objective - best.gap, -float(setup.problem.data.y @ state.theta(setup)))
+    theta = state.theta(setup)
+    lower = max(best.objective - best.gap, -float(setup.problem.data.y @ theta))
     found = _solution(setup, state, state.rows.coefficients, state.intercept, best)
     if found.objective - lower <= CLOSE * tol * best.scale:
-        zeroed = [_solution(setup, state, _zeroed(state, eagerness), None, best) for eagerness in ZEROING]
-        enough = max(lower + tol * best.scale, min(solution.objective for solution in zeroed))
-        found = next(solution for solution in zeroed if solution.objective <= enough)
+        found = _zeroed(setup, state, state.rows.coefficients, best, lower + tol * best.scale)
     if not found.objective <= best.objective:
         found = best
     found = found._replace(gap=max(found.objective - lower, 0.0))
-    return _verified(setup, state, found, tol) if found.gap <= tol * found.scale else found
+    return _verified(setup, theta, found, tol) if found.gap <= tol * found.scale else found
+
+
+def _zeroed(setup: Setup, state: State, coefficients: FloatArray, best: Solution, enough: float) -> Solution:
+    """Solution with exact zeros: coefficients that are small where the slack is large, each on its own scale.
+
+    The first objective that is small enough counts, or else the smallest.
+    """
+    slack = np.min(state.rows.entries[UP : DOWN + 1], axis=0) / state.ball.strength[:, np.newaxis]
+    sizes = np.abs(coefficients)
+    solutions = []
+    for eagerness in ZEROING:
+        kept = sizes > eagerness * np.max(sizes, initial=0.0) * slack
+        solutions.append(_solution(setup, state, np.where(kept, coefficients, 0.0), None, best))
+        if solutions[-1].objective <= enough:
+            return solutions[-1]
+    return min(solutions, key=lambda solution: solution.objective)
 
 
 def _solution(
@@ -185,29 +238,27 @@ def _solution(
     return best._replace(W=everything, intercept=intercept - shift, objective=loss + float(ball.strength @ norms))
 
 
-def _zeroed(state: State, eagerness: float) -> FloatArray:
-    """Coefficients, set to 0 where the slack is large and the coefficient small, each on its own scale."""
-    w = state.rows.coefficients
-    slack = np.min(state.rows.entries[UP : DOWN + 1], axis=0) / state.ball.strength[:, np.newaxis]
-    return np.where(np.abs(w) <= eagerness * np.max(np.abs(w), initial=0.0) * slack, 0.0, w)
+def _balanced(problem: Problem, theta: FloatArray) -> FloatArray:
+    """Dual point with sums of 0, which it had but for rounding."""
+    if not problem.fit_intercept:
+        return theta
+    return with_zero_sum(theta, problem.data.task, problem.data.offsets[:-1])
 
 
-def _verified(setup: Setup, state: State, found: Solution, tol: float) -> Solution:
+def _verified(setup: Setup, theta: FloatArray, found: Solution, tol: float) -> Solution:
     """Objective and gap once more, from the data as they are and all features."""
     problem, data = setup.problem, setup.problem.data
     predictor = data.linear_predictor(found.W, np.zeros(data.n_tasks))
     intercept = best_intercept(problem, predictor)
     objective = problem.objective(found.W, predictor + intercept[data.task])
-    theta = state.theta(setup)
-    if problem.fit_intercept:
-        theta = with_zero_sum(theta, data.task, data.offsets[:-1])
-    gap = max(objective - problem.dual_objective(theta), 0.0)
+    gap = max(objective - problem.dual_objective(_balanced(problem, theta)), 0.0)
     return found._replace(intercept=intercept, objective=objective, gap=gap, converged=gap <= tol * found.scale)
 
 
 def _unzeroed(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
     """Last resort when rounding errors stop the method: coefficients without exact zeros, if they are good enough."""
-    found = _verified(setup, state, _solution(setup, state, state.rows.coefficients, None, best), tol)
+    found = _solution(setup, state, state.rows.coefficients, None, best)
+    found = _verified(setup, state.theta(setup), found, tol)
     return found if found.converged and not best.converged else best
 
 

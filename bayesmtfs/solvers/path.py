@@ -16,7 +16,7 @@ import numpy as np
 from bayesmtfs.likelihoods import is_smooth, total
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, Solution
-from bayesmtfs.solvers import automatic, shared_mean
+from bayesmtfs.solvers import automatic, kinked_zero, shared_mean
 from bayesmtfs.solvers.problem import Problem
 
 MOST_EXPLAINED = 0.999  # share of the deviance
@@ -64,7 +64,7 @@ def penalty_grid(largest: float, n_penalties: int, ratio: float) -> FloatArray:
 def largest_penalty(problem: Problem, settings: Settings) -> float:
     """Smallest strength at which all coefficients (with a shared mean: all deviations from it) are zero."""
     if settings.mean_strength is None:
-        return problem.largest_penalty
+        return kinked_zero.largest_penalty(problem)
     strength = max(10.0 * problem.largest_penalty, np.finfo(np.float64).tiny)
     while True:
         pooled = _solved(problem.with_strength(strength), None, settings)

@@ -7,14 +7,12 @@ import numpy as np
 
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_prox import Scratch, scratch
 from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.problem import Problem
-from bayesmtfs.solvers.row_steps import WORK_ROWS
 
-CLOSED_STEPS = (1.0, 2.0, np.inf)  # norms whose row step needs no scratch
-
-StepArguments = tuple[IntArray, FloatArray, float, FloatArray, FloatArray | None]
+StepArguments = tuple[IntArray, FloatArray, float, FloatArray, Scratch]
 
 
 class PenaltyRows(NamedTuple):
@@ -111,8 +109,7 @@ class PenaltyRows(NamedTuple):
     def step_arguments(self, n_tasks: int) -> StepArguments:
         """Rows and penalty as the compiled sweeps take them."""
         entries = int(self.sizes.max(initial=1)) * n_tasks
-        work = None if self.norm_q in CLOSED_STEPS else np.empty((WORK_ROWS, entries))
-        return self.starts, self.strengths, self.norm_q, self.sparsity, work
+        return self.starts, self.strengths, self.norm_q, self.sparsity, scratch(self.norm_q, entries)
 
 
 def _starts(sizes: IntArray) -> IntArray:

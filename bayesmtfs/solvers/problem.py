@@ -97,7 +97,8 @@ class Problem:
     def largest_penalty(self) -> float:
         """Smallest strength at which W = 0 is optimal, known as lambda_max.
 
-        Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller.
+        Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller: `kinked_zero`
+        finds the smallest.
         """
         return float(self.row_dual_norms(self.null_dual).max())
 

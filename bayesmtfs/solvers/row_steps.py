@@ -22,10 +22,9 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesmtfs.priors.row_prox import ZERO_SLACK
+from bayesmtfs.priors.row_prox import ZERO_SLACK, Scratch
 from bayesmtfs.protocols import FloatArray
 
-WORK_ROWS = 2  # rows of scratch that row_step needs for a general q
 MAX_STEPS = 100
 SCALAR_TOLERANCE = 1e-9  # of a Newton step at q = 2: what is left after it is of the order of its square
 NORM_TOLERANCE = 1e-12  # of log ||u||_q against 0, relative to its slope
@@ -44,7 +43,7 @@ def row_step(
     sparsity: float,
     start: float,
     row: FloatArray,
-    work: FloatArray | None,
+    work: Scratch,
 ) -> float:
     """Overwrite ``row`` by the minimiser of the row problem and return its q-norm.
 
@@ -60,8 +59,8 @@ def row_step(
         q-norm of the row before the step; 0 where it was zero.
     row : (m,) array
         The row before the step; receives the minimiser.
-    work : (WORK_ROWS, m) array or None
-        Scratch; None for q = 1, 2 and inf, where none is needed (the steps for other q are then not even compiled).
+    work : tuple of (m,) arrays
+        What `bayesmtfs.priors.row_prox.scratch` gives for q; the steps for another q are not even compiled.
     """
     if sparsity > 0.0:
         for j in range(linear.size):
@@ -69,13 +68,12 @@ def row_step(
             linear[j] = math.copysign(size, linear[j]) if size > 0.0 else 0.0
     if norm_q == 1.0 or linear.size == 1:
         return _soft_step(linear, curvature, strength, row)
-    if norm_q == 2.0:
+    if len(work) == 0:
         return _secular_step(linear, curvature, strength, start, row)
-    if norm_q == np.inf:
+    elif len(work) == 1:
         return _clipped_step(linear, curvature, strength, start, row)
-    if work is not None:
-        return _general_step(linear, curvature, strength, norm_q, start, row, work)
-    return np.nan
+    else:
+        return _general_step(linear, curvature, strength, norm_q, start, row, work[0], work[1])
 
 
 @njit(cache=True, error_model="numpy")
@@ -179,13 +177,13 @@ def _general_step(
     norm_q: float,
     start: float,
     row: FloatArray,
-    work: FloatArray,
+    roots: FloatArray,
+    slopes: FloatArray,
 ) -> float:
     """Row for 1 < q < inf other than 2: guarded Newton on s."""
     norm = _dual_norm(linear, norm_q)
     if norm <= strength * (1.0 + ZERO_SLACK):
         return _zero(row)
-    roots, slopes = work[0], work[1]
     closed = norm_q == 3.0 or norm_q == 1.5
     s = start if start > 0.0 else _first_guess(linear, curvature, norm, strength)
     if not closed:

@@ -39,6 +39,11 @@ def dual_box(problem: Problem) -> Box:
     )
 
 
+def null_dual(problem: Problem) -> FloatArray:
+    """(N,) An optimal theta at W = 0, inside its box in spite of rounding."""
+    return np.clip(problem.null_dual, *dual_box(problem))
+
+
 def best_intercept(problem: Problem, predictor: FloatArray) -> FloatArray:
     """(m,) Exact minimiser of the loss over the intercepts, for a linear predictor without them.
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesmtfs.priors.row_prox import WORK_ROWS, prox_row
+from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type
 from bayesmtfs.protocols import FloatArray
 
 
@@ -32,7 +32,7 @@ def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArr
     return square
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sweep_euclidean(
     gram: FloatArray, correlation: FloatArray, W: FloatArray, thresholds: FloatArray, entry_thresholds: FloatArray
 ) -> float:
@@ -86,7 +86,7 @@ def _is_surely_zero(row: FloatArray, threshold: float, norm_q: float) -> bool:
     return total <= threshold or (norm_q <= 2.0 and square <= threshold * threshold)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sweep_general(
     gram: FloatArray,
     correlation: FloatArray,
@@ -94,6 +94,7 @@ def sweep_general(
     thresholds: FloatArray,
     norms: FloatArray,
     norm_q: float,
+    work: Scratch,
 ) -> float:
     """Update every row of a block exactly, one after the other, under ``threshold ||.||_q``.
 
@@ -105,6 +106,8 @@ def sweep_general(
         First guesses of the q-norms of the rows, overwritten by their values; 0 for none.
     norm_q : float
         Norm of the penalty.
+    work : tuple of arrays
+        What `bayesmtfs.priors.row_prox.scratch` gives for q.
 
     Returns
     -------
@@ -113,13 +116,12 @@ def sweep_general(
     """
     n_rows, n_tasks = W.shape
     row = np.empty(n_tasks)
-    work = np.empty((WORK_ROWS, n_tasks))
     total = 0.0
     for i in range(n_rows):
         for t in range(n_tasks):
             row[t] = W[i, t] + correlation[i, t]
         if norms[i] == 0.0 and _is_surely_zero(row, thresholds[i], norm_q):
             continue
-        norms[i] = prox_row(row, thresholds[i], norm_q, work, norms[i])
+        norms[i] = prox_row_of_type(row, thresholds[i], norm_q, work, norms[i])
         total += _change_row(i, row, gram, correlation, W)
     return total

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.priors.mixed_norm import MixedNorm, row_norms
+from bayesmtfs.priors.row_prox import scratch
 from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.semismooth_newton import n_factors, proximal_point
@@ -26,6 +27,8 @@ CHECK_EVERY = 10  # epochs between two looks at the gap
 NEWTON_STEPS = 8  # whose cost is spent on epochs first
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
+EPOCH_OVERHEAD = 3e5  # of an epoch, counted once there were many
+MANY_EPOCHS = 30
 MAX_PROXIMAL_STEPS = 30
 FIRST_SIGMA = 1e3  # length of the first proximal step; the diagonal of Z'Z is 1
 LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in W
@@ -192,7 +195,7 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> 
     n_epochs, work = 0, 0.0
     while spent.n_iter < goal.max_iter:
         decrease = descent.epoch()
-        cost = problem.gram.epoch_cost(W)
+        cost = problem.gram.epoch_cost(W) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
         spent.add(1, cost)
         n_epochs, work = n_epochs + 1, work + cost
         small = decrease <= 0.1 * goal.gap and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
@@ -215,6 +218,7 @@ class Descent(ABC):
         self.entry_thresholds = self.thresholds * sparsity
         self.norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
+        self.scratch = scratch(self.norm_q, W.shape[1])
         self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
         self.blocks: list[FloatArray] = []  # Z'Z of each part
 
@@ -232,7 +236,7 @@ class Descent(ABC):
         if self.norm_q == 2.0:
             moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
         else:
-            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q)
+            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q, self.scratch)
         if moved > 0:
             self.move(part, rows - before)
         return float(moved) / 2

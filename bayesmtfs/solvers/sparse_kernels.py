@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesmtfs.priors.row_prox import Scratch
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.working_set_kernels import copy, longest_row, move_row
 
@@ -18,7 +19,7 @@ Int32Array = NDArray[np.int32]
 IndexArray = NDArray[np.int32] | NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def columns_of(
     indptr: IndexArray,
     indices: IndexArray,
@@ -51,7 +52,7 @@ def columns_of(
     return pointer, observation, values
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, offsets: IntArray) -> IntArray:
     """(k, m + 1) Where the entries of each task begin, for some of the features."""
     m = offsets.size - 1
@@ -76,7 +77,7 @@ def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArr
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sums_over_tasks(
     indptr: IndexArray,
     indices: IndexArray,
@@ -115,7 +116,7 @@ def sums_over_tasks(
     return sums
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sparse_adjoint(
     segments: IntArray, observation: Int32Array, values: FloatArray, vector: FloatArray, result: FloatArray
 ) -> None:
@@ -125,7 +126,7 @@ def sparse_adjoint(
             result[t, j] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, vector)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sparse_predictor(
     segments: IntArray, observation: Int32Array, values: FloatArray, W: FloatArray, result: FloatArray
 ) -> None:
@@ -139,7 +140,7 @@ def sparse_predictor(
                     result[observation[e]] += W[j, t] * values[e]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def column_moments(
     segments: IntArray,
     observation: Int32Array,
@@ -169,7 +170,7 @@ def column_moments(
             squares[j, t] = square
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def sweep_columns(
     segments: IntArray,
     observation: Int32Array,
@@ -186,7 +187,7 @@ def sweep_columns(
     strengths: FloatArray,
     norm_q: float,
     sparsity: FloatArray,
-    work: FloatArray | None,
+    work: Scratch,
     W_iterates: FloatArray,
     slope_iterates: FloatArray,
     shift_iterates: FloatArray,

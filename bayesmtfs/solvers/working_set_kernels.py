@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesmtfs.priors.row_prox import Scratch
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.row_steps import row_step
 
@@ -19,7 +20,7 @@ NO_CURVATURE = 1e-300  # of an entry that nothing depends on, which is held at z
 PANEL = 256  # observations that are multiplied at once, few enough to stay in the cache
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: FloatArray) -> None:
     """Write ``A_t' values_t`` of every task to ``result`` (m, k or more), four observations at a time."""
     k = A.shape[1]
@@ -39,7 +40,7 @@ def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: 
             i += 1
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def dense_predictor(A: FloatArray, W: FloatArray, offsets: IntArray, result: FloatArray) -> None:
     """Write ``A_t w_t`` of every task to ``result`` (N,)."""
     k = A.shape[1]
@@ -54,7 +55,7 @@ def dense_predictor(A: FloatArray, W: FloatArray, offsets: IntArray, result: Flo
             result[i] = total
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
 def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray, Q: FloatArray) -> None:
     """Write ``sum_i h_i (x_ij - mean_jt) (x_il - mean_lt)`` over the observations of task t to ``Q[j, t, l]``.
 
@@ -97,7 +98,7 @@ def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray
                 Q[a, t, b] = Q[b, t, a]
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def sweep_gram(
     Q: FloatArray,
     bounds: FloatArray,
@@ -108,7 +109,7 @@ def sweep_gram(
     strengths: FloatArray,
     norm_q: float,
     sparsity: FloatArray,
-    work: FloatArray | None,
+    work: Scratch,
     W_iterates: FloatArray,
     gradient_iterates: FloatArray,
 ) -> None:
@@ -157,7 +158,7 @@ def sweep_gram(
         copy(gradient, gradient_iterates[sweep])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def move_row(
     r: int,
     linear: FloatArray,
@@ -168,7 +169,7 @@ def move_row(
     strengths: FloatArray,
     norm_q: float,
     sparsity: FloatArray,
-    work: FloatArray | None,
+    work: Scratch,
     moves: FloatArray,
 ) -> bool:
     """Take the step of row r, write how far its entries went to ``moves``, and return False if it was and is zero.

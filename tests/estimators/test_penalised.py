@@ -325,3 +325,19 @@ def test_stopping_early_is_said_with_gap_tolerance_and_remedy():
     with pytest.warns(ConvergenceWarning, match=r"stopped after 1 iterations at a duality gap .* tol=1e-06; raise max"):
         model = MixedNormRegressor(penalty_strength=0.01, max_iter=1, solver="proximal_gradient").fit(X, y, tasks=tasks)
     assert not model.converged_ and model.dual_gap_ > 0
+
+
+@pytest.mark.parametrize("shared_mean", [True, False])
+@pytest.mark.parametrize("mean_strength", [-1.0, 0.0])
+def test_ridge_on_the_mean_must_be_positive_whether_or_not_there_is_one(mean_strength, shared_mean):
+    model = MixedNormRegressor(mean_strength=mean_strength, shared_mean=shared_mean)
+    with pytest.raises(ValueError, match=f"mean_strength is {mean_strength}; pass a positive number, or None"):
+        model.fit(np.eye(4), np.arange(4.0))
+
+
+@pytest.mark.parametrize(("max_iter", "advice"), [(1, "raise max_iter or tol"), (10_000, "raise tol, standardise")])
+def test_advice_goes_with_the_reason_for_stopping(max_iter, advice):
+    rng = np.random.default_rng(0)
+    model = MixedNormRegressor(loss="absolute", penalty_strength=0.01, tol=1e-30, max_iter=max_iter)
+    with pytest.warns(ConvergenceWarning, match=advice):
+        model.fit(rng.standard_normal((20, 5)), rng.standard_normal(20))

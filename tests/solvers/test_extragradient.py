@@ -1,5 +1,7 @@
 """Extragradient: the minimum of the saddle point problem, slowly."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -69,3 +71,14 @@ def test_a_solver_that_does_not_fit_the_loss_is_refused(loss, solver):
     problem = Problem(problem.data, named(loss), problem.penalty, problem.weight)
     with pytest.raises(ValueError, match=f"solver is '{solver}', which does not solve loss='{loss}'"):
         automatic.solve(problem, solver=solver)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+def test_units_of_the_data_do_not_change_the_steps(loss):
+    problem = make_problem(loss)
+    plain = extragradient.solve(problem, tol=1e-3)
+    factor = 2.0**20  # exact in floating point
+    scaled = replace(problem, data=replace(problem.data, design=factor * problem.data.design))
+    other = extragradient.solve(scaled.with_strength(factor * problem.penalty.strength), tol=1e-3)
+    assert plain.converged and other.n_iter == plain.n_iter
+    np.testing.assert_allclose(factor * other.W, plain.W, rtol=1e-9)

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.priors.mixed_norm import row_norms
-from bayesmtfs.solvers.row_steps import WORK_ROWS, row_step
+from bayesmtfs.priors.row_prox import scratch
+from bayesmtfs.solvers.row_steps import row_step
 
 QS = [1.0, 1.05, 1.3, 1.5, 2.0, 2.5, 3.0, 10.0, 100.0, np.inf]
 
@@ -18,9 +19,8 @@ def take_step(b, h, penalty, before=None):
     norm_q = float(getattr(penalty, "norm_q", 2.0))
     row = np.zeros(len(b)) if before is None else before.copy()
     start = 0.0 if before is None else float(row_norms(before[np.newaxis], norm_q)[0])
-    work = None if norm_q in (1.0, 2.0, np.inf) else np.empty((WORK_ROWS, len(b)))
     sparsity = float(getattr(penalty, "task_sparsity", 0.0))
-    norm = row_step(b.copy(), h, penalty.strength, norm_q, sparsity, start, row, work)
+    norm = row_step(b.copy(), h, penalty.strength, norm_q, sparsity, start, row, scratch(norm_q, len(b)))
     return row, norm
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors.row_prox import scratch
 from bayesmtfs.solvers.shared_design_kernels import sweep_euclidean, sweep_general
 
 
@@ -40,12 +41,12 @@ def check(block, prox, sweep):
 @pytest.mark.parametrize("norm_q", [1, 1.2, 1.5, 3, 10, np.inf])
 def test_general_sweep(block, norm_q):
     _, _, W, thresholds = block
-    norms = np.linalg.norm(W, ord=norm_q, axis=1)
+    norms, work = np.linalg.norm(W, ord=norm_q, axis=1), scratch(float(norm_q), W.shape[1])
 
     def prox(i, row):
         return MixedNorm(thresholds[i], norm_q).prox(row[None], 1.0)[0]
 
-    check(block, prox, lambda Q, c, rows: sweep_general(Q, c, rows, thresholds, norms, float(norm_q)))
+    check(block, prox, lambda Q, c, rows: sweep_general(Q, c, rows, thresholds, norms, float(norm_q), work))
     rows = updated_row_by_row(*block[:3], prox)
     np.testing.assert_allclose(norms, np.linalg.norm(rows, ord=norm_q, axis=1), atol=1e-12)
 

@@ -1,0 +1,47 @@
+"""Features in random order: what any selector has to beat."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+
+from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, closed_form
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.results import Convergence
+
+
+class RandomSelector(FeatureRanking):
+    """Rank features at random.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, default 0.5
+        A number, or a share of all features.
+    standardize : bool
+        Without effect.
+    task_column, groups : see `bayesmtfs.DiscriminativeSelector`
+    random_state : int, RandomState or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs.baselines.random_ranking import RandomSelector
+    >>> int(RandomSelector(3, random_state=0).fit(np.eye(8), np.arange(8) % 2).get_support().sum())
+    3
+    """
+
+    def __init__(
+        self,
+        n_features_to_select: Any = 0.5,
+        standardize: bool = False,
+        task_column: Any = None,
+        groups: ArrayLike | None = None,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(n_features_to_select, standardize, task_column, groups)
+        self.random_state = random_state
+
+    def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
+        drawn = check_random_state(self.random_state).uniform(size=tasks[0].X.shape[1])
+        return np.tile(drawn, (len(tasks), 1)), closed_form()

@@ -1,0 +1,167 @@
+"""What feature rankings share: class labels per task, ranks, the selected features, files.
+
+A ranking scores every feature (or group of features) in every task. It has no coefficients, so it selects and
+transforms but does not predict.
+"""
+
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from bayesmtfs import persistence
+from bayesmtfs.classes import classes_of, read_classes
+from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+from bayesmtfs.results import Convergence, FitResult, current_versions
+from bayesmtfs.tasks import TaskData
+
+
+class Ranking(NamedTuple):
+    """How much each feature counts, and how that was found."""
+
+    scores: FloatArray  # (p,) larger is better
+    task_scores: FloatArray  # (m, p)
+    ties: FloatArray  # (p,) orders features of equal score, larger is better
+    convergence: Convergence
+
+
+class RankingSelector(MultiTaskEstimator):
+    """Rank features for several tasks with class labels; subclasses say how."""
+
+    n_features_to_select: Any
+
+    # ------------------------------------------------------------------ the fit
+
+    def _check_parameters(self) -> None:
+        check_size(self.n_features_to_select)
+
+    def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
+        codes, self._labels = read_classes(y, n_rows)
+        return codes
+
+    def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
+        """Labels as numbers; every task has classes of its own."""
+        if from_task_data:
+            data, self._labels = classes_of(data)
+        own = [np.unique(y).astype(np.int64) for y in np.split(data.y, data.offsets[1:-1])]
+        lone = [name for name, codes in zip(data.task_names.tolist(), own, strict=True) if len(codes) < 2]
+        if lone:
+            raise ValueError(
+                f"y has only one class in task {lone[0]!r}; {type(self).__name__} needs two classes or more in every "
+                "task, drop the task or collect more rows"
+            )
+        self.classes_ = [self._labels[codes] for codes in own]
+        return data
+
+    def _rank(self, data: TaskData) -> Ranking:
+        """Score the features of data whose labels are numbers."""
+        raise NotImplementedError
+
+    def rank_data(self, data: TaskData) -> Ranking:
+        """Rank the features of data whose labels are numbers, and nothing else.
+
+        Parameters
+        ----------
+        data : observations with class numbers as targets
+        """
+        found = self._rank(data)
+        self.scores_ = found.scores
+        self.task_scores_ = found.task_scores
+        self.ranking_ = ranks(found, data.groups)
+        return found
+
+    def _fit(self, data: TaskData) -> None:
+        found = self.rank_data(data)
+        self.n_iter_ = found.convergence.n_iter
+        self.converged_ = found.convergence.converged
+        self.n_features_to_select_ = self._size(data)
+        self.result_ = FitResult(
+            method=type(self).__name__,
+            coef=found.task_scores,
+            intercept=np.zeros(data.n_tasks),
+            task_names=self.tasks_,
+            feature_names=self._feature_names,
+            convergence=found.convergence,
+            selection=self.ranking_ <= self.n_features_to_select_,
+            settings=self.get_params(deep=False),
+            versions=current_versions(),
+        )
+
+    def _size(self, data: TaskData) -> int:
+        return as_count(self.n_features_to_select, int(self.ranking_.max()))
+
+    # ------------------------------------------------------------------ the selection
+
+    def get_support(self, indices: bool = False) -> BoolArray | IntArray:
+        """Features that are selected.
+
+        Parameters
+        ----------
+        indices : return the numbers of the features instead of a mask
+        """
+        check_is_fitted(self)
+        support: BoolArray = self.ranking_ <= self.n_features_to_select_
+        return np.flatnonzero(support) if indices else support
+
+    def inverse_transform(self, X: Any) -> FloatArray:
+        """Put selected features back into their places, with 0 for all others.
+
+        Parameters
+        ----------
+        X : (n, n_selected) array
+
+        Returns
+        -------
+        (n, p) array
+        """
+        support, given = self.get_support(), np.asarray(X)
+        if given.ndim != 2 or given.shape[1] != support.sum():
+            raise ValueError(f"X has shape {given.shape}; pass the {int(support.sum())} columns that transform gives")
+        full = np.zeros((given.shape[0], len(support)), dtype=given.dtype)
+        full[:, support] = given
+        return full
+
+    # ------------------------------------------------------------------ files
+
+    @classmethod
+    def from_stored(cls, stored: persistence.StoredFile) -> Self:
+        """Rebuild a fitted selector from what `save` wrote."""
+        self = super().from_stored(stored)
+        self.task_scores_ = self.coef_
+        del self.coef_, self.intercept_  # a ranking has none
+        return self
+
+
+def ranks(found: Ranking, groups: IntArray | None) -> IntArray:
+    """(p,) 1 for the best feature; the features of a group share a rank."""
+    if groups is None:
+        return _places(np.lexsort((-found.ties, -found.scores)))
+    _, first, number = np.unique(groups, return_index=True, return_inverse=True)
+    return _places(np.lexsort((-found.ties[first], -found.scores[first])))[number]
+
+
+def _places(order: NDArray[np.intp]) -> IntArray:
+    places = np.empty(len(order), dtype=np.int64)
+    places[order] = np.arange(1, len(order) + 1)
+    return places
+
+
+def check_size(size: Any) -> None:
+    """Refuse a number of features that is neither a count nor a share."""
+    if isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 1:
+        return
+    if isinstance(size, float | np.floating) and 0 < size <= 1:
+        return
+    raise ValueError(
+        f"n_features_to_select is {size!r}; pass a whole number of at least 1, or a share of the features between 0 "
+        "and 1, such as 0.1"
+    )
+
+
+def as_count(size: Any, available: int) -> int:
+    """Turn a count or share into a count; more than there are means all."""
+    if isinstance(size, int | np.integer):
+        return min(int(size), available)
+    return max(1, round(float(size) * available))

@@ -1,0 +1,271 @@
+"""Are the posteriors what they say? Simulation-based calibration of the Gibbs sampler and of the PyMC models.
+
+    python benchmarks/calibration.py [--fits 200] [--recovery 20] [--models 20] [--picture ranks.png]
+
+Parameters are drawn from the prior, targets from the parameters, and a posterior is drawn for each (Talts, Betancourt,
+Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
+
+- the rank of every true value among its draws is uniform (chi-square test over all fits, and a picture of the ECDFs);
+- 89% intervals cover 89% of the truth;
+- of the effects with a local false sign rate below 0.05, at most 5% have the wrong sign.
+
+``--recovery`` asks whether 90% intervals of q hold the truth where data are simulated with a given q and only some
+features matter. ``--models`` does the same as above for the models that are sampled by NUTS.
+"""
+
+import argparse
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from prior_draws import FloatArray, draw_parameters, draw_targets
+from scipy import stats
+
+from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
+from bayesmtfs.simulation import simulate_tasks
+from bayesmtfs.solvers.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
+from bayesmtfs.tasks import TaskData
+
+RANKS = 99  # draws among which the truth is ranked
+INTERVAL = 0.89
+CONFIDENT = 0.05  # local false sign rate below which a sign is claimed
+TRUE_EXPONENTS = (1.2, 2.0, 4.0, 10.0)
+
+
+class Fit(NamedTuple):
+    """What one posterior says of the truth behind its data, entry by entry."""
+
+    ranks: dict[str, FloatArray]  # number of draws below the truth, 0 to RANKS
+    covered: FloatArray  # coefficients within their intervals
+    claimed: FloatArray  # coefficients of which a sign is claimed
+    wrong: FloatArray  # claims that are wrong
+
+
+class Summary(NamedTuple):
+    """Calibration over many fits."""
+
+    fits: int
+    coverage: float
+    coverage_error: float  # standard error, fits taken as independent
+    claims: int
+    wrong_share: float
+    wrong_error: float
+    rank_p_values: dict[str, float]
+
+
+def judge(truth: dict[str, Any], draws: dict[str, FloatArray]) -> Fit:
+    """Compare the truth with draws, (draws, ...) per name; ``coef`` must be among them."""
+    ranks = {}
+    for name, value in truth.items():
+        kept = _thinned(draws[name])
+        ranks[name] = np.sum(kept < np.asarray(value), axis=0).ravel()
+    coef, true = draws["coef"], np.asarray(truth["coef"])
+    low, high = np.quantile(coef, [0.5 - 0.5 * INTERVAL, 0.5 + 0.5 * INTERVAL], axis=0)
+    below = np.mean(coef < 0.0, axis=0)
+    claimed = np.minimum(below, 1.0 - below) < CONFIDENT
+    wrong = claimed & (np.where(below > 0.5, -1.0, 1.0) != np.sign(true))
+    return Fit(ranks, ((low <= true) & (true <= high)).ravel(), claimed.ravel(), wrong.ravel())
+
+
+def summarize(fits: Sequence[Fit]) -> Summary:
+    """Coverage, wrong signs and p-values of uniform ranks; entries of one fit are not independent, fits are."""
+    covered = np.array([np.mean(fit.covered) for fit in fits])
+    claims = np.array([np.sum(fit.claimed) for fit in fits])
+    wrong = np.array([np.sum(fit.wrong) for fit in fits])
+    total = max(int(claims.sum()), 1)
+    share = wrong.sum() / total
+    wrong_error = np.sqrt(np.sum((wrong - share * claims) ** 2)) / total
+    # one entry per fit, so that ranks are independent
+    p_values = {
+        name: uniformity(np.array([fit.ranks[name][k % len(fit.ranks[name])] for k, fit in enumerate(fits)]))
+        for name in fits[0].ranks
+    }
+    error = float(covered.std(ddof=1) / np.sqrt(len(fits)))
+    return Summary(len(fits), float(covered.mean()), error, int(claims.sum()), float(share), wrong_error, p_values)
+
+
+def uniformity(ranks: FloatArray) -> float:
+    """P-value of a chi-square test that ranks 0 .. RANKS are uniform, in at most ten bins of at least ten expected."""
+    bins = int(np.clip(len(ranks) // 10, 2, 10))
+    counts = np.histogram((ranks + 0.5) / (RANKS + 1), bins=bins, range=(0.0, 1.0))[0]
+    return float(stats.chisquare(counts).pvalue)
+
+
+def design(random_state: int, n_tasks: int = 5, n_features: int = 8) -> TaskData:
+    """Observations without targets: 15 to 40 rows per task, correlated features."""
+    rng = np.random.default_rng(random_state)
+    sizes = rng.integers(15, 41, n_tasks).tolist()
+    sim = simulate_tasks(
+        n_tasks=n_tasks, n_features=n_features, n_samples=sizes, n_relevant=1, design="ar", random_state=random_state
+    )
+    return sim.data
+
+
+def gibbs_fits(
+    count: int, norm_q: float | None, prior: Hyperprior, draws: int = 1200, random_state: int = 0
+) -> Iterator[Fit]:
+    """Fits of data from the prior by the Gibbs sampler."""
+    for seed in range(random_state, random_state + count):
+        rng, data = np.random.default_rng([seed, 1]), design(seed)
+        truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
+        data = data.with_target(draw_targets(rng, data, truth))
+        settings = ChainSettings(draws=draws, tune=draws // 2, random_seed=seed, norm_q=norm_q)
+        found = sample_chain(data, prior, settings)
+        wanted = {"coef": truth.W, "intercept": truth.intercept, "noise": truth.noise, "row_scale": truth.row_scales}
+        if prior.kind == "beta_prime":
+            wanted["global_scale"] = np.asarray(truth.global_scale)
+        if norm_q is None:
+            wanted["norm_q"] = np.asarray(truth.norm_q)
+        yield judge(wanted, named(found))
+
+
+def named(draws: PosteriorDraws) -> dict[str, FloatArray]:
+    """Draws under the names that every posterior of the package has."""
+    return {
+        "coef": draws.W,
+        "intercept": draws.intercept,
+        "noise": draws.noise,
+        "row_scale": draws.row_scales,
+        "global_scale": draws.global_scale,
+        "norm_q": draws.norm_q,
+    }
+
+
+def exponent_recovery(n_tasks: int, count: int, draws: int = 1000) -> dict[float, tuple[float, FloatArray]]:
+    """For each true q: share of 90% intervals that hold it, and the medians; 6 of 20 features matter.
+
+    The row scales have half-Cauchy priors whatever q (``scale_power=2``): with the exponent q their spread would be
+    pi / q, which a sparse truth contradicts at large q.
+    """
+    found = {}
+    for norm_q in TRUE_EXPONENTS:
+        intervals = []
+        for seed in range(count):
+            sim = simulate_tasks(
+                n_tasks=n_tasks, n_features=20, n_samples=60, n_relevant=6, norm_q=norm_q, snr=5.0, random_state=seed
+            )
+            prior = hyperprior_for(sim.data, scale_power=2.0)
+            settings = ChainSettings(draws=draws, tune=draws // 2, norm_q=None, random_seed=seed)
+            intervals.append(np.quantile(sample_chain(sim.data, prior, settings).norm_q, [0.05, 0.5, 0.95]))
+        low, middle, high = np.transpose(intervals)
+        found[norm_q] = float(np.mean((low <= norm_q) & (norm_q <= high))), middle
+    return found
+
+
+def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -> Iterator[Fit]:
+    """Fits of data from the prior of a PyMC model by NUTS; the model is compiled once and only its targets change."""
+    import nutpie
+    import pymc as pm
+
+    names = [name for name in ("coef", "intercept", "noise", "row_scale", "norm_q") if _learned(model, name)]
+    with model:
+        tree = pm.sample_prior_predictive(count, random_seed=random_seed)
+    prior, targets = tree["prior"].dataset.isel(chain=0), tree["prior_predictive"].dataset["y"].isel(chain=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the compilers, about themselves
+        compiled = nutpie.compile_pymc_model(model, var_names=names)
+    for k in range(count):
+        swapped = compiled.with_data(target=np.asarray(targets.isel(draw=k).values, dtype=np.float64))
+        sampled = nutpie.sample(
+            swapped, draws=draws, tune=draws, chains=1, seed=random_seed + k, progress_bar=False, target_accept=0.9
+        )
+        posterior = sampled["posterior"].dataset.isel(chain=0)
+        truth = {name: prior[name].isel(draw=k).values for name in names}
+        yield judge(truth, {name: posterior[name].values for name in names})
+
+
+def nuts_models() -> dict[str, Any]:
+    """Small models for `model_fits`, over one design."""
+    from bayesmtfs import models
+
+    data = design(0, n_tasks=3, n_features=4)
+    labels = data.with_target(np.where(np.arange(data.n_observations) % 2, 1.0, -1.0))
+    settings = {"global_scale": 0.3, "tail_shape": 1.5}
+    squared = {"noise_scale": 1.0, **settings}
+    return {
+        "generalized_normal, logistic": models.generalized_normal_model(labels, 2, "logistic", **settings),
+        "jeffreys, logistic": models.jeffreys_model(labels, (0.05, 2.0), loss="logistic"),
+        "matrix_variate": models.matrix_variate_model(data, **squared),
+        "matrix_variate, logistic": models.matrix_variate_model(labels, loss="logistic", **settings),
+        "horseshoe": models.horseshoe_model(data, **squared),
+        "horseshoe, logistic": models.horseshoe_model(labels, "logistic", **settings),
+    }
+
+
+def _learned(model: Any, name: str) -> bool:
+    """Whether a model has a variable that is not a constant."""
+    free = {variable.name for variable in model.free_RVs}
+    return name in model.named_vars and (name != "norm_q" or "inverse_norm_q" in free)
+
+
+def _thinned(draws: FloatArray) -> FloatArray:
+    """RANKS draws, evenly spaced."""
+    return draws[np.linspace(0, len(draws) - 1, RANKS).astype(int)]
+
+
+def draw_ranks(panels: dict[str, Sequence[Fit]], path: Path) -> None:
+    """Difference of each quantity's rank ECDF from the uniform one, with 95% bands (Kolmogorov-Smirnov)."""
+    figure = Figure(figsize=(4.5 * len(panels), 3.6), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    grid = (np.arange(RANKS + 1) + 0.5) / (RANKS + 1)
+    for axis, (title, fits) in zip(axes, panels.items(), strict=True):
+        for name in fits[0].ranks:
+            ranks = np.array([fit.ranks[name][k % len(fit.ranks[name])] for k, fit in enumerate(fits)])
+            ecdf = np.mean((ranks[:, None] + 0.5) / (RANKS + 1) <= grid, axis=0)
+            axis.step(grid, ecdf - grid, where="post", label=name)
+        band = stats.kstwo(len(fits)).ppf(0.95)
+        axis.fill_between([0, 1], -band, band, color="0.9", zorder=0)
+        axis.set(title=f"{title} ({len(fits)} fits)", xlabel="rank / draws", ylabel="ECDF - uniform")
+        axis.legend(fontsize="x-small")
+    figure.savefig(path, dpi=120)
+
+
+def describe(title: str, summary: Summary, seconds: float) -> str:
+    """One line."""
+    ranks = ", ".join(f"{name} {p:.2f}" for name, p in summary.rank_p_values.items())
+    return (
+        f"{title:32s} {summary.fits} fits in {seconds:.0f} s   {INTERVAL:.0%} intervals cover "
+        f"{summary.coverage:.1%} +- {summary.coverage_error:.1%}   wrong signs {summary.wrong_share:.2%} +- "
+        f"{summary.wrong_error:.2%} of {summary.claims}   p of ranks: {ranks}"
+    )
+
+
+GIBBS_CASES: dict[str, tuple[float | None, Hyperprior]] = {
+    "q = 2, half-Cauchy": (2.0, Hyperprior(global_scale=0.3)),
+    "q = 4, half-Cauchy": (4.0, Hyperprior(global_scale=0.3, scale_power=2.0)),
+    "q learned, half-Cauchy": (None, Hyperprior(global_scale=0.3, scale_power=2.0)),
+    "q learned, beta prime": (None, Hyperprior(global_scale=0.3, tail_shape=1.0, spike_shape=1.0)),
+    "q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.01, 3.0))),
+}
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fits", type=int, default=200, help="fits per case of the Gibbs sampler")
+    parser.add_argument("--recovery", type=int, default=0, help="fits per true q and number of tasks")
+    parser.add_argument("--models", type=int, default=0, help="fits per model that is sampled by NUTS")
+    parser.add_argument("--picture", type=Path, default=None, help="where to write the rank ECDFs")
+    options = parser.parse_args()
+    panels: dict[str, list[Fit]] = {}
+    for title, (norm_q, prior) in GIBBS_CASES.items() if options.fits else ():
+        begin = time.perf_counter()
+        panels[title] = list(gibbs_fits(options.fits, norm_q, prior))
+        print(describe(title, summarize(panels[title]), time.perf_counter() - begin), flush=True)
+    for title, model in nuts_models().items() if options.models else ():
+        begin = time.perf_counter()
+        panels[title] = list(model_fits(model, options.models))
+        print(describe(title, summarize(panels[title]), time.perf_counter() - begin), flush=True)
+    if options.picture is not None:
+        draw_ranks(panels, options.picture)
+    for n_tasks in (20, 139) if options.recovery else ():
+        for norm_q, (share, medians) in exponent_recovery(n_tasks, options.recovery).items():
+            print(f"{n_tasks} tasks, q {norm_q}: 90% intervals cover {share:.0%}, medians {np.round(medians, 2)}")
+
+
+if __name__ == "__main__":
+    main()

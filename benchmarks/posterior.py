@@ -1,0 +1,227 @@
+"""Effective draws per second of the Gibbs sampler against NUTS on the same posterior.
+
+    python benchmarks/posterior.py [--tasks 20 139] [--q 2 4 learn] [--draws 1000] [--chains 2] [--quick] [--school]
+
+One model, one data set, several samplers: ours, nutpie, the NUTS of PyMC and that of numpyro (where installed). Data are
+like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. The figure is the smallest
+effective sample size (bulk and tail) over coefficients, logarithms of the row scales, noise, and 1/q where it is
+learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure counts only where R-hat is
+below 1.01.
+"""
+
+import argparse
+import importlib.util
+import logging
+import os
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmtfs.datasets import load_school
+from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
+from bayesmtfs.simulation import simulate_tasks
+from bayesmtfs.solvers.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
+from bayesmtfs.standardization import scaled
+from bayesmtfs.tasks import TaskData
+
+GOOD_R_HAT = 1.01
+Draws = dict[str, NDArray[np.float64]]  # (chains, draws, entries) per name
+
+
+class Figures(NamedTuple):
+    """What a sampler did."""
+
+    sampler: str
+    bulk: float  # smallest effective sample sizes
+    tail: float
+    r_hat: float
+    worst: str  # variable of the smallest bulk size
+    seconds: float
+    compilation: float
+
+    @property
+    def rate(self) -> float:
+        """Smallest effective sample size per second."""
+        return min(self.bulk, self.tail) / self.seconds
+
+
+def school_like(n_tasks: int, random_state: int = 0) -> TaskData:
+    """Simulated data of the size of School."""
+    sizes = np.random.default_rng(random_state).integers(40, 111, n_tasks).tolist()
+    sim = simulate_tasks(
+        n_tasks=n_tasks,
+        n_features=27,
+        n_samples=sizes,
+        n_relevant=9,
+        norm_q=3.0,
+        snr=1.0,
+        design="ar",
+        intercept_scale=1.0,
+        random_state=random_state,
+    )
+    return sim.data
+
+
+def prior_for(data: TaskData, norm_q: float | None) -> Hyperprior:
+    """Half-Cauchy scales whatever q."""
+    return hyperprior_for(data, scale_power=None if norm_q == 2.0 else 2.0)
+
+
+def judged(sampler: str, draws: Draws, seconds: float, compilation: float) -> Figures:
+    """Smallest effective sample sizes and largest R-hat."""
+    from arviz_stats.base import array_stats
+
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    bulk: dict[str, float] = {}
+    tail: dict[str, float] = {}
+    r_hat: dict[str, float] = {}
+    for name, values in draws.items():
+        bulk[name] = float(np.min(array_stats.ess(values, method="bulk", **axes)))
+        tail[name] = float(np.min(array_stats.ess(values, method="tail", prob=(0.05, 0.95), **axes)))
+        r_hat[name] = float(np.max(array_stats.rhat(values, method="rank", **axes)))
+    worst = min(bulk, key=bulk.__getitem__)
+    return Figures(sampler, bulk[worst], min(tail.values()), max(r_hat.values()), worst, seconds, compilation)
+
+
+def watched(coef: Any, row_scale: Any, noise: Any, norm_q: Any, learned: bool) -> Draws:
+    """Variables over which the smallest size is taken, each (chains, draws, entries)."""
+    draws = {"coef": coef, "log row_scale": np.log(row_scale), "noise": noise}
+    if learned:
+        draws["1/q"] = 1.0 / np.asarray(norm_q)
+    return {name: np.reshape(values, (*np.shape(values)[:2], -1)) for name, values in draws.items()}
+
+
+def run_gibbs(data: TaskData, norm_q: float | None, draws: int, tune: int, chains: int, prior: Hyperprior) -> Figures:
+    """Ours, one chain after another."""
+    begin = time.process_time()
+    sample_chain(data, prior, ChainSettings(draws=1, tune=1, norm_q=norm_q))
+    compilation = time.process_time() - begin
+    begin = time.process_time()
+    found: list[PosteriorDraws] = [
+        sample_chain(data, prior, ChainSettings(draws=draws, tune=tune, random_seed=seed, norm_q=norm_q))
+        for seed in range(chains)
+    ]
+    seconds = time.process_time() - begin
+    stacked = [np.stack([getattr(one, name) for one in found]) for name in ("W", "row_scales", "noise", "norm_q")]
+    return judged("bayesmtfs Gibbs", watched(*stacked, norm_q is None), seconds, compilation)
+
+
+def run_nuts(data: TaskData, norm_q: float | None, draws: int, chains: int, prior: Hyperprior, sampler: str) -> Figures:
+    """A generic sampler on the PyMC model, after as many draws of tuning."""
+    from bayesmtfs.models import generalized_normal_model
+
+    model = generalized_normal_model(data, "learn" if norm_q is None else norm_q, prior=prior)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tree, seconds, compilation = (sample_nutpie if sampler == "nutpie" else sample_pymc)(
+            model, draws, chains, sampler
+        )
+    posterior = tree["posterior"].dataset
+    values = [posterior[name].values for name in ("coef", "row_scale", "noise", "norm_q")]
+    return judged(f"{sampler} NUTS", watched(*values, norm_q is None), seconds, compilation)
+
+
+def sample_nutpie(model: Any, draws: int, chains: int, sampler: str) -> tuple[Any, float, float]:
+    """Posterior, seconds of sampling, seconds of compilation."""
+    import nutpie
+
+    begin = time.process_time()
+    compiled = nutpie.compile_pymc_model(model)
+    compilation, begin = time.process_time() - begin, time.process_time()
+    tree = nutpie.sample(compiled, draws=draws, tune=draws, chains=chains, cores=1, seed=0, progress_bar=False)
+    return tree, time.process_time() - begin, compilation
+
+
+def sample_pymc(model: Any, draws: int, chains: int, sampler: str) -> tuple[Any, float, float]:
+    """Posterior, seconds of sampling, seconds of compilation: those of a run of two draws, which are taken off."""
+    import pymc as pm
+
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+
+    def run(draws: int, chains: int) -> tuple[Any, float]:
+        begin = time.process_time()
+        options = {"random_seed": 0, "progressbar": False, "compute_convergence_checks": False}
+        tree = pm.sample(draws=draws, tune=draws, chains=chains, cores=1, nuts_sampler=sampler, model=model, **options)
+        return tree, time.process_time() - begin
+
+    run(2, 1)
+    _, compilation = run(2, 1)
+    tree, seconds = run(draws, chains)
+    return tree, max(seconds - compilation, 1e-3), compilation
+
+
+def compare(
+    data: TaskData, norm_q: float | None, draws: int, tune: int, chains: int, nuts_draws: int, samplers: list[str]
+) -> list[Figures]:
+    """Figures of all samplers that are installed."""
+    prior = prior_for(data, norm_q)
+    found = [run_gibbs(data, norm_q, draws, tune, chains, prior)]
+    print(line(found[0], found[0]), flush=True)
+    for sampler in samplers:
+        if sampler != "pymc" and importlib.util.find_spec(sampler) is None:
+            print(f"  {sampler} is not installed")
+            continue
+        found.append(run_nuts(data, norm_q, nuts_draws, chains, prior, sampler))
+        print(line(found[-1], found[0]), flush=True)
+    return found
+
+
+def line(figures: Figures, ours: Figures) -> str:
+    """One line of the table."""
+    trusted = "" if figures.r_hat < GOOD_R_HAT else "  (R-hat too large: does not count)"
+    return (
+        f"  {figures.sampler:16s} min ESS bulk {figures.bulk:6.0f} ({figures.worst}) tail {figures.tail:6.0f}   "
+        f"{figures.seconds:7.2f} s   {figures.rate:8.1f} per s   ours / this {ours.rate / figures.rate:6.1f}   "
+        f"R-hat {figures.r_hat:.4f}   first call {figures.compilation:.1f} s{trusted}"
+    )
+
+
+def school(draws: int, tune: int, chains: int) -> Figures:
+    """School with q learned: seconds, R-hat, and what the posterior says."""
+    data = load_school(bias=False).data
+    scales = np.asarray(data.X).std(axis=0)
+    data = scaled(data, np.repeat(1.0 / scales[:, np.newaxis], data.n_tasks, axis=1))
+    prior = prior_for(data, None)
+    figures = run_gibbs(data, None, draws, tune, chains, prior)
+    print(f"School, {data.n_tasks} tasks, {data.n_features} features, q learned")
+    print(line(figures, figures))
+    found = sample_chain(data, prior, ChainSettings(draws=draws, tune=tune, norm_q=None))
+    low, middle, high = np.quantile(found.norm_q, [0.05, 0.5, 0.95])
+    print(f"  q {middle:.2f} (90% interval {low:.2f} to {high:.2f})")
+    for i in np.argsort(-np.median(found.row_scales, axis=0))[:8]:
+        print(f"  {data.feature_names[i]:24s} row scale {np.median(found.row_scales[:, i]):.3f}")
+    return figures
+
+
+def main(run: Callable[..., list[Figures]] = compare) -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, nargs="*", default=[20, 139])
+    parser.add_argument("--q", nargs="*", default=["2", "4", "learn"])
+    parser.add_argument("--draws", type=int, default=2000, help="of the Gibbs sampler, after half as many")
+    parser.add_argument("--nuts-draws", type=int, default=300, help="of NUTS, after as many")
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--samplers", nargs="*", default=["nutpie", "pymc", "numpyro"])
+    parser.add_argument("--quick", action="store_true", help="tiny data and few draws, ours alone")
+    parser.add_argument("--school", action="store_true", help="also the School data (BAYESMTFS_DATA)")
+    options = parser.parse_args()
+    if options.quick:
+        options.tasks, options.draws, options.samplers = [4], 100, []
+    for n_tasks in options.tasks:
+        data = school_like(n_tasks)
+        for text in options.q:
+            norm_q = None if text == "learn" else float(text)
+            print(f"{n_tasks} tasks, q {'learned' if norm_q is None else text}")
+            run(data, norm_q, options.draws, options.draws // 2, options.chains, options.nuts_draws, options.samplers)
+    if options.school:
+        if "BAYESMTFS_DATA" not in os.environ:
+            raise SystemExit("set BAYESMTFS_DATA to the folder of the data sets")
+        school(options.draws, options.draws // 2, options.chains)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Draws from the joint law of parameters and targets that the posterior of generalized normal regression belongs to.
+
+Written with NumPy alone, from the statement of the priors in `bayesmtfs.priors.hyperpriors`, so that samplers can be
+judged by it.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
+from bayesmtfs.tasks import TaskData
+
+FloatArray = NDArray[np.float64]
+
+
+class Parameters(NamedTuple):
+    """One draw of everything that is not observed."""
+
+    W: FloatArray  # (p, m)
+    intercept: FloatArray  # (m,)
+    noise: FloatArray  # (m,)
+    row_scales: FloatArray  # (p,)
+    global_scale: float
+    norm_q: float
+
+
+def draw_parameters(
+    rng: np.random.Generator, prior: Hyperprior, n_features: int, n_tasks: int, norm_q: float | None
+) -> Parameters:
+    """Draw from the prior; ``norm_q=None`` draws q too."""
+    if norm_q is None:
+        low, high = prior.norm_q_bounds
+        norm_q = 1.0 / rng.uniform(1.0 / high, 1.0 / low)
+    tau = prior.global_scale
+    if prior.kind == "log_uniform":
+        row_scales = np.exp(rng.uniform(*np.log(prior.bounds), n_features))
+    else:
+        if prior.learn_global_scale:
+            tau *= math.exp(rng.standard_normal())
+        ratio = rng.gamma(prior.spike_shape, size=n_features) / rng.gamma(prior.tail_shape, size=n_features)
+        row_scales = tau * ratio ** (1.0 / prior.power(norm_q))
+    width = rng.gamma(1.0 + 1.0 / norm_q, size=(n_features, n_tasks)) ** (1.0 / norm_q)
+    W = row_scales[:, np.newaxis] * width * rng.uniform(-1.0, 1.0, (n_features, n_tasks))
+    noise = prior.noise_scale * np.abs(rng.standard_t(NOISE_DEGREES, 1 if prior.shared_noise else n_tasks))
+    intercept = np.zeros(n_tasks)
+    if prior.fit_intercept:
+        intercept = rng.normal(prior.intercept_centre, prior.intercept_scale, n_tasks)
+    return Parameters(W, intercept, np.broadcast_to(noise, n_tasks).copy(), row_scales, tau, norm_q)
+
+
+def draw_targets(rng: np.random.Generator, data: TaskData, parameters: Parameters) -> FloatArray:
+    """(N,) Targets given the parameters; a row of weight 2 stands for one of half the noise variance."""
+    eta = data.linear_predictor(parameters.W, parameters.intercept)
+    spread = parameters.noise[data.task] / np.sqrt(data.weight)
+    return eta + spread * rng.standard_normal(data.n_observations)
