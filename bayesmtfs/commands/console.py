@@ -82,7 +82,7 @@ class Speaker:
     def say(self, *things: Any) -> None:
         """Print for people."""
         for thing in things:
-            self.console.print(thing, highlight=False, **({"markup": False} if isinstance(thing, str) else {}))
+            self.console.print(thing, highlight=False, markup=not isinstance(thing, str))
 
     def answer(self, found: dict[str, Any]) -> None:
         """Print for programs, where that was asked for."""

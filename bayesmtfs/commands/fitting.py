@@ -64,13 +64,17 @@ def fit(
 
 
 def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
+    from matplotlib.figure import Figure
+
     from bayesmtfs import plots
     from bayesmtfs.reporting import report
 
     model.save(folder / MODEL)
     model.result_.to_frame().to_csv(folder / "coefficients.csv", index=False)
     report(model, folder / "report.html")
-    plots.coefficient_heatmap(model).figure.savefig(folder / "coefficients.png", dpi=150)
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    plots.coefficient_heatmap(model, ax=figure.add_subplot())
+    figure.savefig(folder / "coefficients.png", dpi=150)
     facts = plain({**source, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions})
     (folder / "summary.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
 

@@ -19,7 +19,7 @@ CLASSES = {
     **{("posterior", prior): "Bayesian" for prior in PRIORS},
 }
 # Short names for `compare`
-SHORT = {
+SHORT: dict[str, dict[str, Any]] = {
     "l12": {"route": "map", "norm_q": "2"},
     "l11": {"route": "map", "norm_q": "1"},
     "l1inf": {"route": "map", "norm_q": "inf"},

@@ -71,7 +71,7 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
     places = np.arange(len(shown))
     colours = np.where(result.selected[shown], "C0", "0.6")
     if interval is not None:
-        ax.hlines(places, interval[0][shown], interval[1][shown], colors=colours, lw=2)
+        ax.hlines(places, interval[0][shown], interval[1][shown], colors=colours.tolist(), lw=2)
     ax.scatter(centre[shown], places, c=colours, zorder=3)
     name_positions(ax.yaxis, result.feature_names[shown])
     ax.invert_yaxis()

@@ -157,7 +157,7 @@ def feature_table(result: FitResult, name: str) -> str:
             str(result.feature_names[feature]),
             "yes" if result.selected[feature] else "no",
             number(norms[feature]),
-            number(np.count_nonzero(values)),
+            number(float(np.count_nonzero(values))),
             number(values[task]),
             str(result.task_names[task]),
         ]
