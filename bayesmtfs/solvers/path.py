@@ -6,7 +6,8 @@ The penalties fall, so that every solution is a good start for the next (Friedma
 of Statistical Software* 33, section 2.5). The automatic grid begins at the exact lambda_max, the smallest strength at
 which all coefficients are zero, and falls geometrically. On that grid alone the path may stop early, as in the glmnet
 package: where 99.9% of the deviance is explained, or where smaller penalties explain hardly any more. Differently from
-glmnet, "hardly any more" is judged per unit of log penalty, so that it does not depend on how fine the grid is.
+glmnet, "hardly any more" is judged per unit of log penalty, so that it does not depend on how fine the grid is, and not
+at all for losses with kinks, whose paths stand still between their corners.
 """
 
 from typing import Any, NamedTuple
@@ -127,7 +128,7 @@ def solve_path(
             bar.update(len(solutions) / len(penalties), f"penalty {penalties[place]:.3g}")
             if may_stop:
                 explained.append(_explained(at, last))
-                stop_reason = _saturation(explained, penalties)
+                stop_reason = _saturation(explained, penalties, is_smooth(problem.likelihood))
                 if stop_reason:
                     break
     return Path(penalties[: len(solutions)], [solutions[place] for place in range(len(solutions))], stop_reason)
@@ -166,14 +167,14 @@ def _explained(problem: Problem, point: _Point) -> float:
     return 1.0 - loss / problem.null_objective
 
 
-def _saturation(explained: list[float], penalties: FloatArray) -> str:
+def _saturation(explained: list[float], penalties: FloatArray, smooth: bool) -> str:
     """Why smaller penalties are not worth solving; empty where they are."""
     count = len(explained)
     if count == len(penalties):
         return ""
     if explained[-1] > MOST_EXPLAINED:
         return f"{explained[-1]:.2%} of the deviance is explained"
-    if count < FEWEST_PENALTIES:
+    if count < FEWEST_PENALTIES or not smooth:
         return ""
     step = float(np.log(penalties[count - 2] / penalties[count - 1]))
     if explained[-1] - explained[-2] < SMALLEST_RISE * step * explained[-1]:

@@ -86,6 +86,18 @@ def test_a_finer_grid_does_not_stop_earlier():
     assert 0.3 < ends[0].penalties[-1] / ends[1].penalties[-1] < 3
 
 
+def test_a_loss_with_kinks_does_not_stop_where_its_path_stands_still():
+    problem = make_problem("absolute", norm_q=1, n=10, noise=1.0)
+    grid = penalty_grid(largest_penalty(problem, Settings()), 60, 0.1)
+    found = solve_path(problem, grid, Settings(), may_stop=True)
+    losses = [
+        path._explained(problem.with_strength(k), path._Point(s, None))
+        for k, s in zip(grid, found.solutions, strict=True)
+    ]
+    assert (np.abs(np.diff(losses[5:])) < 1e-7).any()  # it stands still on the way
+    assert found.stop_reason == "" and len(found.solutions) == 60
+
+
 def test_an_interrupted_solver_stops_the_path(monkeypatch):
     solve = automatic.solve
     monkeypatch.setattr(path.automatic, "solve", lambda *a, **k: solve(*a, **k)._replace(interrupted=True))
