@@ -18,6 +18,8 @@ name                           method
 `SparseMultinomialSelector`    SBMLR, sparse multinomial regression with its strength integrated out
 `RandomSelector`               features in random order
 =============================  =============================================================================
+
+`PAPER_NAMES` has the papers' names of these classes, which work too: ``baselines.FOML``.
 """
 
 import importlib
@@ -26,11 +28,28 @@ from typing import Any
 from bayesmtfs.public_names import BASELINES
 
 
+# The papers' names of the same classes
+PAPER_NAMES = {
+    "FOML": "FixedRelationsClassifier",
+    "FSSI": "SharedStructureSelector",
+    "ITL": "IndependentClassifier",
+    "LSR21": "RobustRegressionSelector",
+    "OMTRL": "LearnedRelationsClassifier",
+    "OSGL": "SharedLossClassifier",
+    "PA": "PassiveAggressiveClassifier",
+    "SBMLR": "SparseMultinomialSelector",
+    "SHAMO": "SharedHypothesesClassifier",
+    "STL": "PooledClassifier",
+    "SVM21": "HingeSelector",
+}
+
+
 def __getattr__(name: str) -> Any:
+    name = PAPER_NAMES.get(name, name)
     if name in BASELINES:
         return getattr(importlib.import_module(BASELINES[name]), name)
     raise AttributeError(f"module 'bayesmtfs.baselines' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *BASELINES])
+    return sorted([*globals(), *BASELINES, *PAPER_NAMES])
