@@ -27,7 +27,6 @@ from typing import Any
 
 from bayesmtfs.public_names import BASELINES
 
-
 # The papers' names of the same classes
 PAPER_NAMES = {
     "FOML": "FixedRelationsClassifier",
