@@ -16,7 +16,7 @@ def test_named_files_and_names_exist():
     import bayesmtfs
 
     text = (ROOT / "README.md").read_text()
-    for path in re.findall(r"`((?:bayesmtfs|models)/[\w/]+\.py)`", text):
+    for path in re.findall(r"`((?:bayesmtfs|models|notebooks)/[\w/]+\.(?:py|ipynb))`", text):
         assert (ROOT / path).exists(), path
     for name in set(re.findall(r"\bbm\.(\w+)", text)):
         assert hasattr(bayesmtfs, name), name
