@@ -322,7 +322,9 @@ def load_breast_er(
     studies = z["task_names"][z["task"]]
     if features == "genes":
         ids = {"entrez_id": z["entrez_id"]}
-        return _dataset("breast_er", z["X"], z["y"], studies, z["feature_names"].tolist(), missing, extras=ids)
+        symbols = zip(z["feature_names"].tolist(), z["entrez_id"].tolist(), strict=True)
+        genes = [symbol if symbol != "nan" else f"entrez_{number}" for symbol, number in symbols]  # some have no symbol
+        return _dataset("breast_er", z["X"], z["y"], studies, genes, missing, extras=ids)
     n = len(z["X_affy"])  # the last rows, in the same order
     return _dataset("breast_er", z["X_affy"], z["y"][-n:], studies[-n:], z["probe_names_affy"].tolist(), missing)
 
