@@ -4,7 +4,7 @@ What they minimise is in the docstring of `bayesmtfs.estimators.jeffreys`.
 """
 
 import warnings
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,9 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
 from bayesmtfs.likelihoods import named
 from bayesmtfs.protocols import DataWarning, FloatArray, Solution
-from bayesmtfs.solvers import em_jeffreys, evidence, jeffreys_fit
+from bayesmtfs.solvers import em_jeffreys, em_shared_mean_routes, evidence, evidence_shared_mean, jeffreys_fit
+from bayesmtfs.solvers.active_tasks import Units, find_units
+from bayesmtfs.solvers.em_shared_mean import MeanProblem
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
@@ -31,6 +33,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
         "row_scales_",
         "objective_trace_",
         "coef_std_",
+        "mean_coef_",
+        "mean_strength_",
     )
 
     def __init__(
@@ -47,6 +51,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
         shared_noise: bool = False,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -68,6 +74,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
         self.shared_noise = shared_noise
         self.fit_intercept = fit_intercept
         self.standardize = standardize
+        self.shared_mean = shared_mean
+        self.mean_strength = mean_strength
         self.task_column = task_column
         self.unknown_task = unknown_task
         self.groups = groups
@@ -86,6 +94,11 @@ class JeffreysEstimator(GeneralizedNormalRows):
             check_choice("init", self.init, ("mixed_norm",))
         self._check_norm_q()
         self._check_common()
+        if self.shared_mean and self.coefficients == "integrated" and self.loss != "squared":
+            raise ValueError(
+                f"shared_mean=True with coefficients='integrated' needs loss='squared' but loss is {self.loss!r}; pass "
+                "coefficients='mode', or loss='squared'"
+            )
 
     def _check_norm_q(self) -> None:
         learned = isinstance(self.norm_q, str)
@@ -111,7 +124,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         found = self._fit_integrated(scaled) if self.coefficients == "integrated" else self._fit_mode(scaled, scales)
         self.norm_q_ = float(found.norm_q)
         self.norm_q_interval_ = self._interval(found)
-        self._store_rows(data, found.solution, scales, self.norm_q_)
+        self._store_rows(data, found.solution, scales, self.norm_q_, found.mean)
         std = found.coef_std
         self.coef_std_ = None if std is None else (std if scales is None else std / scales).T.copy()
 
@@ -139,39 +152,52 @@ class JeffreysEstimator(GeneralizedNormalRows):
             em=em,
             random_seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
+        start = self._start(data, scales)
+        if self.shared_mean:
+            return self._fit_mode_around_mean(data, settings, start)
+        self.mean_strength_ = None
         return jeffreys_fit.fit(
             data,
             named(self.loss),
             settings,
             fit_intercept=self.fit_intercept,
-            start=self._start(data, scales),
+            start=start,
             progress=self.progress,
         )
 
+    def _mean_frame(self, data: TaskData) -> tuple[MeanProblem, Units]:
+        """The problem of a shared mean in these data, and their units."""
+        units = find_units(data, named(self.loss), self.fit_intercept)
+        problem = self._mean_problem(data, units.target)
+        self.mean_strength_ = problem.strength
+        return problem, units
+
+    def _fit_mode_around_mean(
+        self, data: TaskData, settings: jeffreys_fit.Settings, start: Solution | None
+    ) -> jeffreys_fit.JeffreysFit:
+        problem, units = self._mean_frame(data)
+        if start is None:
+            begin = (data, problem.likelihood, self.fit_intercept, units, self.start_strength)
+            start = jeffreys_fit.mixed_norm_start(*begin)
+        first = em_shared_mean_routes.Start(start, self._last_mean(data))
+        return em_shared_mean_routes.fit_jeffreys(problem, settings, first, progress=self.progress)
+
+    def _fit_evidence(self, data: TaskData, **options: Any) -> tuple[evidence.EvidenceSolution, FloatArray | None]:
+        """Posterior of largest evidence, and the shared mean where there is one; W is then the sums."""
+        options |= {"shared_noise": self.shared_noise, "noise_floor": self.noise_floor, "progress": self.progress}
+        options |= {"tol": self.tol, "max_iter": self.max_iter}
+        if self.shared_mean:
+            options.pop("start", None)
+            problem, _ = self._mean_frame(data)
+            mean, found = evidence_shared_mean.solve(problem, **options)
+            return found._replace(W=problem.sums(mean, found.W)), mean
+        self.mean_strength_ = None
+        loss: Literal["logistic", "squared"] = "logistic" if self.loss == "logistic" else "squared"
+        return evidence.solve(data, loss, fit_intercept=self.fit_intercept, **options), None
+
     def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
-        found = evidence.solve(
-            data,
-            "logistic" if self.loss == "logistic" else "squared",
-            fit_intercept=self.fit_intercept,
-            shared_noise=self.shared_noise,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=self.progress,
-            noise_floor=self.noise_floor,
-        )
-        solution = Solution(
-            W=found.W,
-            intercept=found.intercept,
-            objective=float(found.objective_trace[-1]),
-            gap=float("nan"),
-            scale=float("nan"),
-            converged=found.converged,
-            n_iter=found.n_iter,
-            objective_trace=found.objective_trace,
-            interrupted=found.interrupted,
-            noise=found.noise,
-        )
-        return jeffreys_fit.JeffreysFit(solution, 2.0, None, np.sqrt(found.W_variance))
+        found, mean = self._fit_evidence(data)
+        return jeffreys_fit.JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance), mean=mean)
 
     def _start(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
         """The last fit or the user's start, where there is one."""

@@ -18,9 +18,10 @@ from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.protocols import Solution
-from bayesmtfs.solvers import jeffreys_fit, mm
+from bayesmtfs.protocols import FloatArray, Solution
+from bayesmtfs.solvers import em_shared_mean_routes, jeffreys_fit, mm
 from bayesmtfs.solvers.active_tasks import find_units
+from bayesmtfs.solvers.em_shared_mean import as_sums
 from bayesmtfs.solvers.problem import Problem
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
@@ -31,7 +32,14 @@ RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 class GeneralizedNormalEstimator(GeneralizedNormalRows):
     """The body of both estimators."""
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("offset_", "noise_", "row_scales_", "objective_trace_")
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        "offset_",
+        "noise_",
+        "row_scales_",
+        "objective_trace_",
+        "mean_coef_",
+        "mean_strength_",
+    )
 
     def __init__(
         self,
@@ -43,6 +51,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         noise_floor: float | None = None,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -59,6 +69,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         self.noise_floor = noise_floor
         self.fit_intercept = fit_intercept
         self.standardize = standardize
+        self.shared_mean = shared_mean
+        self.mean_strength = mean_strength
         self.task_column = task_column
         self.unknown_task = unknown_task
         self.groups = groups
@@ -103,10 +115,27 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        problem = Problem(scaled, likelihood, MixedNorm(1.0, settings.norm_q), scaled.weight, self.fit_intercept)
-        solution = mm.solve(problem, start, settings, progress=self.progress)
         self.offset_ = settings.offset
-        self._store_rows(data, solution, scales, settings.norm_q, offset=settings.offset)
+        if self.shared_mean:
+            solution, mean = self._fit_around_mean(scaled, settings, start, units.target)
+        else:
+            solution, mean = self._fit_rows(scaled, settings, start), None
+        self._store_rows(data, solution, scales, settings.norm_q, mean, offset=settings.offset)
+
+    def _fit_rows(self, data: TaskData, settings: mm.Settings, start: Solution) -> Solution:
+        self.mean_strength_ = None
+        problem = Problem(data, named(self.loss), MixedNorm(1.0, settings.norm_q), data.weight, self.fit_intercept)
+        return mm.solve(problem, start, settings, progress=self.progress)
+
+    def _fit_around_mean(
+        self, data: TaskData, settings: mm.Settings, start: Solution, deviation: float
+    ) -> tuple[Solution, FloatArray]:
+        sigma = deviation if settings.noise is None else settings.noise
+        problem = self._mean_problem(data, sigma)
+        self.mean_strength_ = problem.strength
+        begin = em_shared_mean_routes.Start(start, self._last_mean(data))
+        found = em_shared_mean_routes.fit_generalized_normal(problem, settings, begin, sigma, progress=self.progress)
+        return as_sums(problem, found), found.mean
 
     def _least_noise(self, data: TaskData, deviation: float, start: Solution) -> float:
         """Floor of a learned noise, in the units of y."""
@@ -136,6 +165,7 @@ class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator)
     noise_floor : float or None
         Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
     fit_intercept, standardize, task_column, unknown_task, groups : see `MixedNormRegressor`
+    shared_mean, mean_strength : see `JeffreysRegressor`; the loss is divided by ``noise ** 2`` where that is a number
     tol : float
         Fall of the objective per observation at which the fit has converged.
     max_iter : int
@@ -156,6 +186,7 @@ class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator)
         ``rho_i = (q/m)^(1/q) ||w^i||_q``.
     objective_trace_ : (n_iter_ + 1,)
         Problem (5) at the final offset, plus ``N ln sigma`` where sigma is learned; it never rises.
+    mean_coef_, mean_strength_ : with ``shared_mean``, else None; ``row_scales_`` are then those of the deviations
     tasks_, n_iter_, converged_, result_
 
     Examples
@@ -183,14 +214,14 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     loss : {"logistic", "squared"}
     noise : float or "learn"
         sigma: the loss is divided by its square. "learn" needs the squared loss.
-    norm_q, offset, graduated, start_strength, noise_floor, fit_intercept, standardize, task_column, unknown_task,
-    groups, tol, max_iter, warm_start, progress : see `GeneralizedNormalRegressor`
+    norm_q, offset, graduated, start_strength, noise_floor, fit_intercept, standardize, shared_mean, mean_strength,
+    task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `GeneralizedNormalRegressor`
 
     Attributes
     ----------
     classes_ : (n_classes,) sorted labels
-    coef_, intercept_, noise_, offset_, row_scales_, objective_trace_, tasks_, n_iter_, converged_, result_ : see
-        `GeneralizedNormalRegressor`
+    coef_, intercept_, noise_, offset_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_,
+    converged_, result_ : see `GeneralizedNormalRegressor`
 
     Examples
     --------
@@ -216,6 +247,8 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
         noise_floor: float | None = None,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -233,6 +266,8 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
             noise_floor=noise_floor,
             fit_intercept=fit_intercept,
             standardize=standardize,
+            shared_mean=shared_mean,
+            mean_strength=mean_strength,
             task_column=task_column,
             unknown_task=unknown_task,
             groups=groups,

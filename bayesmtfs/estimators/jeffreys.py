@@ -44,6 +44,14 @@ class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
         One intercept per task.
     standardize : bool
         Scale features within each task before the fit; matters only where tasks have features on different scales.
+    shared_mean : bool
+        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and w_0 has a ridge; every task keeps an
+        intercept of its own, without a prior. Tasks with little data are drawn to the mean instead of to zero. With
+        ``coefficients="integrated"`` the deviations are integrated out (squared loss only).
+    mean_strength : float or None
+        The objective has ``mean_strength / 2 ||w_0||^2`` in addition. None takes a hundredth of the mean squared column
+        norm of X, over the variance of y for the squared loss, so that the fit does not depend on the units of y.
+        With more features than observations that is too weak: the mean alone explains all targets; pass more.
     task_column, unknown_task, groups : see `MixedNormRegressor`
     tol : float
         Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged.
@@ -70,6 +78,11 @@ class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
         Minus the log-posterior, scales integrated out; it never rises at fixed q and for "ecme".
     coef_std_ : (n_tasks, n_features) or None
         Posterior deviations, with ``coefficients="integrated"``.
+    mean_coef_ : (n_features,) or None
+        w_0, with ``shared_mean``; ``coef_`` holds the sums, and ``row_scales_`` are those of the deviations. With
+        ``standardize`` it is the mean of the coefficients of scaled features.
+    mean_strength_ : float or None
+        Ridge that was used.
     tasks_, n_iter_, converged_, result_
 
     Examples
@@ -97,14 +110,14 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     loss : {"logistic", "squared"}
         Logistic, or normal noise around labels -1 and +1 as in the paper's experiments (it keeps more features).
     norm_q, q_learning, coefficients, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate, noise_floor,
-    shared_noise, fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start,
-    random_state, progress : see `JeffreysRegressor`
+    shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol,
+    max_iter, warm_start, random_state, progress : see `JeffreysRegressor`
 
     Attributes
     ----------
     classes_ : (n_classes,) sorted labels
-    coef_, coef_std_, intercept_, norm_q_, norm_q_interval_, noise_, row_scales_, objective_trace_, tasks_, n_iter_,
-    converged_, result_ : see `JeffreysRegressor`; ``noise_`` is 1 for the logistic loss
+    coef_, coef_std_, intercept_, norm_q_, norm_q_interval_, noise_, row_scales_, objective_trace_, mean_coef_,
+    mean_strength_, tasks_, n_iter_, converged_, result_ : see `JeffreysRegressor`; ``noise_`` is 1 for the logistic loss
 
     Examples
     --------
@@ -134,6 +147,8 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
         shared_noise: bool = False,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -156,6 +171,8 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
             shared_noise=shared_noise,
             fit_intercept=fit_intercept,
             standardize=standardize,
+            shared_mean=shared_mean,
+            mean_strength=mean_strength,
             task_column=task_column,
             unknown_task=unknown_task,
             groups=groups,

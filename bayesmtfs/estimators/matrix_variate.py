@@ -20,7 +20,8 @@ from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.matrix_variate import MatrixVariate
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers import em_jeffreys, evidence, jeffreys_fit, matrix_variate_fit
+from bayesmtfs.solvers import em_jeffreys, em_shared_mean_routes, evidence, jeffreys_fit, matrix_variate_fit
+from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
 
@@ -53,6 +54,8 @@ class MatrixVariateEstimator(JeffreysEstimator):
         shared_noise: bool = False,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -75,6 +78,8 @@ class MatrixVariateEstimator(JeffreysEstimator):
             shared_noise=shared_noise,
             fit_intercept=fit_intercept,
             standardize=standardize,
+            shared_mean=shared_mean,
+            mean_strength=mean_strength,
             task_column=task_column,
             unknown_task=unknown_task,
             groups=groups,
@@ -98,7 +103,8 @@ class MatrixVariateEstimator(JeffreysEstimator):
 
     def _fit(self, data: TaskData) -> None:
         super()._fit(data)
-        self.row_scales_ = self._whitened_row_scales(data)
+        scales = standardize(data)[1] if self.standardize and self.shared_mean else None
+        self.row_scales_ = self._whitened_row_scales(data, self._deviations(data, scales))
         extras = {"row_scales": self.row_scales_, "task_relations": self.task_relations_}
         self.result_ = replace(self.result_, extras=extras)
 
@@ -113,37 +119,33 @@ class MatrixVariateEstimator(JeffreysEstimator):
             tol=self.tol,
             max_iter=self.max_iter,
         )
-        related = matrix_variate_fit.fit(
-            data,
-            named(self.loss),
-            settings,
-            unrelated.solution,
-            fit_intercept=self.fit_intercept,
-            shrinkage=self.relation_shrinkage,
-            progress=self.progress,
-        )
+        mean = None
+        if self.shared_mean:
+            problem, _ = self._mean_frame(data)
+            related, mean = em_shared_mean_routes.fit_matrix_variate(
+                problem, settings, unrelated, self.relation_shrinkage, progress=self.progress
+            )
+        else:
+            related = matrix_variate_fit.fit(
+                data,
+                named(self.loss),
+                settings,
+                unrelated.solution,
+                fit_intercept=self.fit_intercept,
+                shrinkage=self.relation_shrinkage,
+                progress=self.progress,
+            )
         self.task_relations_, self.relation_shrinkage_ = related.task_relations, related.shrinkage
         self.row_variances_ = None
-        return unrelated._replace(solution=related.solution)
+        return unrelated._replace(solution=related.solution, mean=mean)
 
     def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
-        found = evidence.solve(
-            data,
-            "logistic" if self.loss == "logistic" else "squared",
-            fit_intercept=self.fit_intercept,
-            shared_noise=self.shared_noise,
-            relations="learn",
-            relation_shrinkage=self.relation_shrinkage,
-            noise_floor=self.noise_floor,
-            tol=self.tol,
-            max_iter=self.max_iter,
-            progress=self.progress,
-            start=self._last_posterior(data),
-        )
+        relations = {"relations": "learn", "relation_shrinkage": self.relation_shrinkage}
+        found, mean = self._fit_evidence(data, **relations, start=self._last_posterior(data))
         self.task_relations_ = np.eye(data.n_tasks) if found.task_relations is None else found.task_relations
         self.relation_shrinkage_ = float(found.relation_shrinkage or 0.0)
         self.row_variances_ = found.row_variances
-        return jeffreys_fit.JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance))
+        return jeffreys_fit.JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance), mean=mean)
 
     def _last_posterior(self, data: TaskData) -> evidence.EvidenceSolution | None:
         """What the last fit found, where that is wanted and fits the data."""
@@ -154,10 +156,10 @@ class MatrixVariateEstimator(JeffreysEstimator):
             return None
         return evidence.start_from(variances, self.noise_, self.task_relations_)
 
-    def _whitened_row_scales(self, data: TaskData) -> FloatArray:
+    def _whitened_row_scales(self, data: TaskData, W: FloatArray) -> FloatArray:
         """(p,) Best scale of each feature's whitened row, in the user's units; features of a group share theirs."""
         values, vectors = np.linalg.eigh(self.task_relations_)
-        whitened = MatrixVariate(2.0, (vectors * np.sqrt(values)) @ vectors.T).whiten(self.coef_.T)
+        whitened = MatrixVariate(2.0, (vectors * np.sqrt(values)) @ vectors.T).whiten(W)
         blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
         return GeneralizedNormal(self.norm_q_).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
 
@@ -183,8 +185,9 @@ class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
         a thousandth of sd(y).
     shared_noise : bool
         One noise level for all tasks.
-    fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start, random_state, progress :
-        see `JeffreysRegressor`; integrated, ``tol`` is the fall of the objective per observation
+    fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol, max_iter,
+    warm_start, random_state, progress : see `JeffreysRegressor`; integrated, ``tol`` is the fall of the objective per
+        observation
 
     Attributes
     ----------
@@ -206,6 +209,7 @@ class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
     objective_trace_ : array
         Minus the log-posterior at the mode, minus the log-evidence integrated, with the pull of the relations; it never
         rises.
+    mean_coef_, mean_strength_ : with ``shared_mean``, else None; relations and scales are then those of the deviations
     tasks_, n_iter_, converged_, result_
 
     Examples
@@ -236,14 +240,15 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     loss : {"logistic", "squared"}
         Logistic (integrated: through a normal bound), or normal noise around labels -1 and +1 as in the paper.
     norm_q, q_learning, coefficients, relation_shrinkage, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate,
-    noise_floor, shared_noise, fit_intercept, standardize, task_column, unknown_task, groups, tol, max_iter, warm_start,
-    random_state, progress : see `MatrixVariateRegressor`
+    noise_floor, shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task,
+    groups, tol, max_iter, warm_start, random_state, progress : see `MatrixVariateRegressor`
 
     Attributes
     ----------
     classes_ : (n_classes,) sorted labels
     coef_, intercept_, task_relations_, relation_shrinkage_, coef_std_, row_variances_, norm_q_, norm_q_interval_,
-    noise_, row_scales_, objective_trace_, tasks_, n_iter_, converged_, result_ : see `MatrixVariateRegressor`;
+    noise_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_, converged_, result_ : see
+        `MatrixVariateRegressor`;
         ``noise_`` is 1 for the logistic loss
 
     Examples
@@ -275,6 +280,8 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
         shared_noise: bool = False,
         fit_intercept: bool = True,
         standardize: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         task_column: Any = None,
         unknown_task: str = "error",
         groups: ArrayLike | None = None,
@@ -298,6 +305,8 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
             shared_noise=shared_noise,
             fit_intercept=fit_intercept,
             standardize=standardize,
+            shared_mean=shared_mean,
+            mean_strength=mean_strength,
             task_column=task_column,
             unknown_task=unknown_task,
             groups=groups,

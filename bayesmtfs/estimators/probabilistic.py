@@ -7,19 +7,27 @@ import numpy as np
 
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
+from bayesmtfs.solvers.em_shared_mean import MeanProblem, default_strength
 from bayesmtfs.tasks import TaskData
 
 
 class GeneralizedNormalRows(MultiTaskEstimator):
     """Base of the estimators that give ``row_scales_``, ``noise_`` and ``objective_trace_``."""
 
+    mean_coef_: FloatArray | None
+    mean_strength_: float | None
+
     loss: str = "squared"
     _losses: tuple[str, ...]
     start_strength: float
     noise_floor: float | None
+    fit_intercept: bool
+    shared_mean: bool
+    mean_strength: float | None
     tol: float
     max_iter: int
     warm_start: bool
@@ -31,6 +39,8 @@ class GeneralizedNormalRows(MultiTaskEstimator):
             raise ValueError(f"start_strength is {self.start_strength}; pass a share above 0, at most 1, such as 0.01")
         if self.noise_floor is not None and not self.noise_floor > 0:
             raise ValueError(f"noise_floor is {self.noise_floor}; pass a share of sd(y) above 0, such as 0.3, or None")
+        if self.mean_strength is not None and not self.mean_strength > 0:
+            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
         if not self.tol > 0:
             raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
         if self.max_iter < 1:
@@ -43,21 +53,49 @@ class GeneralizedNormalRows(MultiTaskEstimator):
             return None
         return as_start(last, self.intercept_, scales)
 
+    def _last_mean(self, data: TaskData) -> FloatArray | None:
+        """The mean of the last fit, where `_last_fit` is the start and has one."""
+        last = getattr(self, "mean_coef_", None)
+        return last if self.warm_start and last is not None and last.shape == (data.n_features,) else None
+
+    def _mean_problem(self, data: TaskData, deviation: float) -> MeanProblem:
+        """The problem of a shared mean; ``deviation`` is what the loss is divided by, squared."""
+        likelihood = named(self.loss)
+        strength = self.mean_strength or default_strength(data, likelihood, deviation)
+        return MeanProblem(data, likelihood, float(strength), self.fit_intercept)
+
     def _store_rows(
-        self, data: TaskData, solution: Solution, scales: FloatArray | None, norm_q: float, **settings: float
+        self,
+        data: TaskData,
+        solution: Solution,
+        scales: FloatArray | None,
+        norm_q: float,
+        mean: FloatArray | None = None,
+        **settings: float,
     ) -> None:
         """Set the fitted attributes, with the best scale of each feature's row in the user's units.
 
-        Features of a group share theirs.
+        Features of a group share theirs; with a shared mean, rows are the deviations from it.
         """
         _warn_if_not_converged(solution)
         self._store(data, solution, scales, tol=self.tol, **settings)
         self.noise_: FloatArray = np.ones(data.n_tasks) if solution.noise is None else solution.noise
         self.objective_trace_ = solution.objective_trace
         blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
-        rows = GeneralizedNormal(norm_q).row_scales(blocks.gather(self.coef_.T), blocks.sizes)
+        self.mean_coef_ = mean
+        deviations = self._deviations(data, scales)
+        rows = GeneralizedNormal(norm_q).row_scales(blocks.gather(deviations), blocks.sizes)
         self.row_scales_ = rows[blocks.row_of_feature]
         self.result_ = replace(self.result_, extras={"row_scales": self.row_scales_})
+
+    def _deviations(self, data: TaskData, scales: FloatArray | None) -> FloatArray:
+        """(p, m) Coefficients less the shared mean, where there is one, in the user's units."""
+        W: FloatArray = self.coef_.T
+        if self.mean_coef_ is None:
+            return W
+        mean = self.mean_coef_[:, np.newaxis]
+        V = W - (mean if scales is None else mean / scales)
+        return V if data.present is None else np.where(data.present, V, 0.0)
 
 
 def as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:

@@ -21,6 +21,8 @@ from bayesmtfs.solvers.row_ridge import Curvature, curvature
 from bayesmtfs.standardization import column_scales
 from bayesmtfs.tasks import TaskData
 
+INTERCEPT_STEPS = 20
+LEAST_BEND = 1e-9  # of a task's weight: curvature below which an intercept does not move
 LARGEST_DENSE = 2**28  # numbers in the dense copy of the active columns (2 GiB)
 
 
@@ -135,7 +137,21 @@ class ActiveTasks:
         """(m,) Best intercept at W = 0."""
         if not self.fit_intercept:
             return np.zeros(self.n_tasks)
-        return np.array([self.likelihood.best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans])
+        best = np.array([self.likelihood.best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans])
+        return best if self.likelihood.loss == "squared" else self._newton_intercept(best)
+
+    def _newton_intercept(self, intercept: FloatArray) -> FloatArray:
+        """Go on to the best intercept at W = 0 where the likelihood has an offset; elsewhere it is there already."""
+        for _ in range(INTERCEPT_STEPS):
+            eta = intercept[self.task]
+            slopes = self.sums(self.weight * self.likelihood.gradient(self.y, eta))
+            bends = self.sums(self.weight * self.likelihood.hessian(self.y, eta))
+            step = -np.divide(slopes, bends, out=np.zeros_like(slopes), where=bends > LEAST_BEND * self.counts)
+            lower = self.losses((intercept + step)[self.task]) < self.losses(eta)
+            if not lower.any():
+                break
+            intercept = np.where(lower, intercept + step, intercept)
+        return intercept
 
     def restricted(self, kept: BoolArray) -> Self:
         """Return the same tasks with fewer features."""

@@ -223,6 +223,7 @@ def solve(
     *,
     shrinkage: float | None = None,
     relations: Relations | None = None,
+    zero_rows: FloatArray | None = None,
     progress: bool | None = None,
 ) -> Outcome:
     """Run EM from a start, such as the fit without relations.
@@ -234,11 +235,12 @@ def solve(
     settings : prior, noise and when to stop, as for `em_jeffreys`
     shrinkage : nu; None chooses it by the rows of the start
     relations : R to begin with; None is the identity
+    zero_rows : sizes of the rows that are not active from the beginning, for the objective
     progress : see `progress.ProgressBar`
     """
     m = tasks.n_tasks
     first = em_jeffreys.first_state(tasks, W, intercept, settings)
-    working, fit = em_jeffreys.drop_rows(em_jeffreys.begin(tasks, None), first, settings)
+    working, fit = em_jeffreys.drop_rows(em_jeffreys.begin(tasks, zero_rows), first, settings)
     if shrinkage is None:
         guess = unrelated_guess(working.tasks, fit.W, 0.0)
         shrinkage = task_relations.choose_shrinkage(guess, len(fit.W)) if len(fit.W) else 0.0

@@ -79,6 +79,7 @@ def solve(
     relations: Literal["learn"] | None = None,
     relation_shrinkage: float | None = None,
     noise_floor: float | None = None,
+    least_noise: FloatArray | None = None,
     row_cost: float | None = None,
     tol: float = 1e-6,
     max_iter: int = 2000,
@@ -96,6 +97,7 @@ def solve(
     relations : "learn" for a task correlation R, None for R = I
     relation_shrinkage : nu, how many further unrelated rows to count in for R; None chooses it by the data
     noise_floor : smallest noise deviation, as a share of the deviation of y; None takes `NOISE_FLOOR`
+    least_noise : (m,) the same in the units of y, instead of ``noise_floor``
     row_cost : log evidence that a row has to bring; None takes ln p
     tol : fall of the objective per observation below which it has converged
     max_iter : most posteriors to compute
@@ -103,6 +105,8 @@ def solve(
     start : an earlier solution to begin from
     """
     likelihood = _likelihood(data, loss, fit_intercept, shared_noise, noise_floor)
+    if least_noise is not None and isinstance(likelihood, NormalEvidence):
+        likelihood.floor = least_noise**2
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
     settings = Settings(
         likelihood=likelihood,

@@ -18,6 +18,8 @@ from bayesmtfs.solvers.evidence_steps import Point, Settings, State, evaluate, o
 
 FIRST_NOISE = 0.2  # share of the deviation of y at which the search for the noise begins
 NOISE_STEP = 0.2
+ROWS_PER_FEATURE = 2.0  # in every task, from which a level of the noise is trusted
+ROUGHLY = 100.0  # how much larger the tolerance is at such a level
 FIRST_ROWS = 500  # to begin with, at least
 FIRST_ROWS_PER_OBSERVATION = 8  # of the largest task
 CAUTIOUS_STEPS = 5  # after a bold step that failed
@@ -172,16 +174,24 @@ class Search:
 
 
 def search_noise(search: Search, likelihood: NormalEvidence, tol: float) -> None:
-    """Find rows at falling levels of the noise, each time from all features, until a level brings nothing better."""
+    """Find rows at falling levels of the noise, each time from all features, until a level brings nothing better.
+
+    Where every task has many more rows than features, rows are only roughly found at a level before the noise moves,
+    and no lower level is tried once more noise is left than there was at the last one: all features together cannot
+    explain the rest.
+    """
+    determined = float(likelihood.counts.min()) >= ROWS_PER_FEATURE * likelihood.all_tasks.n_features
     best: tuple[Point, list[float]] | None = None
     share = FIRST_NOISE
     while best is None or not search.exhausted:
         search.begin_with_all(likelihood.at_share(share))
         with search.fixed_noise():
-            search.prune(tol)
+            search.prune(ROUGHLY * tol if determined else tol)
         search.prune(tol)
         if best is not None and search.point.objective >= best[0].objective - tol * likelihood.n_effective:
             search.point, search.trace = best
+            return
+        if determined and likelihood.share(search.point.state.parameters) >= share:
             return
         best = (search.point, search.trace)
         share *= NOISE_STEP

@@ -70,6 +70,8 @@ class JeffreysFit(NamedTuple):
     norm_q: float
     exponent: ExponentPosterior | None  # where q was learned
     coef_std: FloatArray | None = None  # (p, m) posterior deviations, where coefficients were integrated out
+    noise_floor: float = 0.0  # that was used, in units of sd(y)
+    mean: FloatArray | None = None  # (p,) w_0, where the tasks share a mean
 
 
 class _Frame(NamedTuple):
@@ -92,7 +94,10 @@ def mixed_norm_start(
     weights = np.zeros(blocks.n_rows)
     weights[blocks.row_of_feature] = units.feature
     problem = Problem(data, likelihood, MixedNorm(0.0, 2.0, weights), data.weight, fit_intercept)
-    return automatic.solve(problem.with_strength(share * problem.largest_penalty), tol=START_TOL)
+    found = automatic.solve(problem.with_strength(share * problem.largest_penalty), tol=START_TOL)
+    if found.interrupted:
+        raise KeyboardInterrupt  # half a start is nothing to go on from
+    return found
 
 
 def fit(
@@ -102,6 +107,7 @@ def fit(
     *,
     fit_intercept: bool = True,
     start: Solution | None = None,
+    units: Units | None = None,
     progress: bool | None = None,
 ) -> JeffreysFit:
     """Fit all tasks.
@@ -113,13 +119,15 @@ def fit(
     settings : prior, noise, q
     fit_intercept : one intercept per task
     start : coefficients to begin from instead of the mixed-norm fit; rows that are zero stay so
+    units : what 1 stands for; None finds it in the data
     progress : see `progress.ProgressBar`
     """
-    units = find_units(data, likelihood, fit_intercept)
+    units = find_units(data, likelihood, fit_intercept) if units is None else units
     if start is None:
         start = mixed_norm_start(data, likelihood, fit_intercept, units, settings.start_strength)
     if settings.norm_q == np.inf:
-        return JeffreysFit(_fit_uniform(data, likelihood, fit_intercept, units, start, settings), np.inf, None)
+        uniform, floor = _fit_uniform(data, likelihood, fit_intercept, units, start, settings)
+        return JeffreysFit(uniform, np.inf, None, noise_floor=floor)
     frame = _frame(data, likelihood, fit_intercept, units, start)
     first_q = 2.0 if settings.norm_q is None else settings.norm_q
     em = replace(settings.em, norm_q=first_q, learn_noise=likelihood.loss == "squared")
@@ -127,7 +135,7 @@ def fit(
     exponent = None
     if settings.norm_q is None:
         outcome, exponent = _with_learned_q(frame, outcome, em, settings, progress)
-    return JeffreysFit(_solution(frame, outcome), outcome.norm_q, exponent)
+    return JeffreysFit(_solution(frame, outcome), outcome.norm_q, exponent, noise_floor=em.noise_floor)
 
 
 def _frame(data: TaskData, likelihood: Likelihood, fit_intercept: bool, units: Units, start: Solution) -> _Frame:
@@ -160,7 +168,9 @@ def find_noise_floor(data: TaskData, likelihood: Likelihood, fit_intercept: bool
     """Floor of the noise at which the search for q = 2 ends, in the units of y."""
     units = find_units(data, likelihood, fit_intercept)
     frame = _frame(data, likelihood, fit_intercept, units, start)
-    _, em = _with_noise_floor(frame, em_jeffreys.Settings(shared_noise=True), None, False)
+    outcome, em = _with_noise_floor(frame, em_jeffreys.Settings(shared_noise=True), None, False)
+    if outcome.interrupted:
+        raise KeyboardInterrupt  # the floor is not known, and nothing was fitted at it
     return em.noise_floor * units.target
 
 
@@ -288,22 +298,24 @@ def _solution(frame: _Frame, outcome: em_jeffreys.Outcome) -> Solution:
 
 def _fit_uniform(
     data: TaskData, likelihood: Likelihood, fit_intercept: bool, units: Units, start: Solution, settings: Settings
-) -> Solution:
-    """Fit at q = inf by majorisation-minimisation, in scaled units."""
+) -> tuple[Solution, float]:
+    """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
     factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
     unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
     problem = Problem(unitless, likelihood, MixedNorm(1.0, np.inf), data.weight, fit_intercept)
     first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
     squared = likelihood.loss == "squared"
-    floor: float | None = FIRST_FLOOR if settings.noise_floor is None else settings.noise_floor
+    lower: float | None = FIRST_FLOOR if settings.noise_floor is None else settings.noise_floor
     tasks = activate(data, likelihood, fit_intercept, units, np.zeros(data.n_features, dtype=bool))
-    while floor is not None:
+    while lower is not None:
+        floor = lower
         stop = mm.Settings(np.inf, OFFSET_AT_INF, None if squared else 1.0, floor, tol=settings.em.tol)
         found = mm.solve(problem, first, stop)
         eta = unitless.linear_predictor(found.W, found.intercept)
         searched = squared and settings.noise_floor is None and not found.interrupted
-        floor = _lowered(floor, tasks, found.W, eta) if searched else None
+        lower = _lowered(floor, tasks, found.W, eta) if searched else None
     noise = np.ones(data.n_tasks) if found.noise is None else found.noise
-    return found._replace(
+    in_units = found._replace(
         W=units.to_user(found.W), intercept=found.intercept * units.target, noise=noise * units.target
     )
+    return in_units, floor

@@ -32,6 +32,7 @@ INNER_TOL = 1e-7
 STAGE_TOL = 1e-5
 TIGHTER = 1e-2
 ROUNDING = 1e-13  # of an objective, relative
+HOPELESS = 1e-2  # gap of a convex problem, relative, at which further ones would end no better
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +92,18 @@ def update_coefficients(problem: Problem, state: State, norm_q: float, offset: f
     before = convex.objective(state.solution.W, state.eta)
     while tol > 1e-12:
         found = automatic.solve(convex, state.solution, tol=tol)
+        if found.interrupted:
+            raise KeyboardInterrupt  # the state before this step is what there is
         eta = problem.data.linear_predictor(found.W, found.intercept)
         if convex.objective(found.W, eta) <= before * (1.0 + ROUNDING):
             return replace(state, solution=found, eta=eta)
-        tol *= TIGHTER
+        tol *= TIGHTER if found.converged else 0.0  # what missed this tolerance misses the next one too
     return state
+
+
+def is_hopeless(found: Solution) -> bool:
+    """Whether the solver got nowhere, as with features of absurd scale."""
+    return not found.converged and found.gap > HOPELESS * found.scale
 
 
 def update_noise(problem: Problem, state: State, settings: Settings) -> State:
@@ -117,7 +125,7 @@ def graduate(problem: Problem, state: State, settings: Settings) -> State:
     """Steps at offsets that fall from the largest row to the final offset."""
     norms = MixedNorm(1.0, settings.norm_q).norms(problem.blocks.gather(state.solution.W))
     offset = float(norms.max(initial=0.0))
-    while offset > settings.offset:
+    while offset > settings.offset and not is_hopeless(state.solution):
         state = update_coefficients(problem, state, settings.norm_q, offset, STAGE_TOL)
         state = update_noise(problem, state, settings)
         offset *= STAGE
@@ -146,7 +154,7 @@ def solve(problem: Problem, start: Solution, settings: Settings, *, progress: bo
             if settings.graduated:
                 state = graduate(problem, state, settings)
                 trace = [objective(problem, state, settings)]
-            while not converged and len(trace) <= settings.max_iter:
+            while not converged and len(trace) <= settings.max_iter and not is_hopeless(state.solution):
                 after = update_coefficients(problem, state, settings.norm_q, settings.offset)
                 after = update_noise(problem, after, settings)
                 trace.append(objective(problem, after, settings))

@@ -94,3 +94,16 @@ def test_the_budget_is_kept():
     search_noise(search, likelihood, 1e-5)
     search.polish(1e-7)
     assert search.exhausted and search.n_iter <= 9
+
+
+@pytest.mark.parametrize(("n_samples", "n_tasks", "seed"), [(80, 1, 0), (60, 3, 1), (70, 2, 2), (200, 1, 3)])
+def test_shortcut_of_well_determined_tasks_loses_no_evidence(monkeypatch, n_samples, n_tasks, seed):
+    ends = []
+    for rows_per_feature in (evidence_search.ROWS_PER_FEATURE, np.inf):
+        monkeypatch.setattr(evidence_search, "ROWS_PER_FEATURE", rows_per_feature)
+        search, likelihood, _ = searching(n_samples=n_samples, n_tasks=n_tasks, snr=2.0, random_state=seed)
+        search_noise(search, likelihood, 1e-4)
+        search.polish(1e-7)
+        ends.append((search.point.objective, search.n_iter))
+    (short, fewer), (whole, more) = ends
+    assert short <= whole + 1e-4 and fewer < more
