@@ -43,17 +43,23 @@ def main() -> None:
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     share, repeats = (10, 2) if options.quick else (1, 3)
-    for make, n_single, n_batch in ((landmine_like, 10_000, 200_000), (text_like, 500, 40_000)):
+    for make, n_single, n_batch in ((landmine_like, 8000, 200_000), (text_like, 2000, 40_000)):
         for size, n in ((1, n_single), (1000, n_batch)):
-            stream = make(max(n // share, 10 * size, 500))
+            stream = make(max(n // share, 10 * size, 2000))
             print(f"\n{stream.name}, batches of {size}: rows per second")
             found = rows_per_second(stream, size, repeats, clock)
             for name, rate in sorted(found.items(), key=lambda item: -item[1]):
                 print(f"  {name:22s} {rate:12,.0f}")
     n = max(20_000 // share, 5000)
     by_features = {f"p = {p:,}": text_like(n, p) for p in (10_000, 100_000, 1_000_000)}
+    same_words = {f"p = {p:,}": text_like(n, p, n_words=10_000) for p in (10_000, 100_000, 1_000_000)}
     by_tasks = {f"m = {m}": landmine_like(n, m) for m in (10, 40, 160, 640)}
-    for title, streams in (("p, 100 non-zeros, 15 tasks", by_features), ("m, 9 features", by_tasks)):
+    tables = (
+        ("p, 100 non-zeros, 15 tasks", by_features),
+        ("p, the same with 10,000 words in use", same_words),
+        ("m, 9 features", by_tasks),
+    )
+    for title, streams in tables:
         print(f"\nmicroseconds of an update in {title}")
         for name, value in growth(streams, repeats, clock).items():
             print(f"  {name:22s} {value:8.2f}")

@@ -41,10 +41,14 @@ def landmine_like(n: int, n_tasks: int = 19, seed: int = 0) -> Stream:
     return Stream("landmine-like", X, y, tasks, 0.02)
 
 
-def text_like(n: int, p: int = 150_000, nnz: int = 100, n_tasks: int = 15, seed: int = 0) -> Stream:
-    """Words by a Zipf law, rows of unit length, every tenth word with a meaning."""
+def text_like(
+    n: int, p: int = 150_000, nnz: int = 100, n_tasks: int = 15, seed: int = 0, n_words: int | None = None
+) -> Stream:
+    """Words by a Zipf law, rows of unit length, every tenth word with a meaning; ``n_words`` of the p are in use."""
     rng = np.random.default_rng(seed)
-    words = rng.permutation(p)[np.minimum(np.exp(rng.random((n, nnz)) * np.log(p)).astype(np.int64), p) - 1]
+    most = p if n_words is None else n_words
+    ranks = np.minimum(np.exp(rng.random((n, nnz)) * np.log(most)).astype(np.int64), most) - 1
+    words = rng.permutation(p)[ranks]
     values = np.full(n * nnz, 1.0 / np.sqrt(nnz))
     pointers = np.arange(0, n * nnz + 1, nnz, dtype=np.int32)
     X = sp.csr_matrix((values, words.ravel().astype(np.int32), pointers), shape=(n, p))

@@ -1,7 +1,6 @@
 """What `OnlineMixedNormRegressor` and `OnlineMixedNormClassifier` share: parameters, learners, rounds, files."""
 
 import numbers
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -14,20 +13,25 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE, check_choice
 from bayesmtfs.estimators.online_plain_rows import PlainRows
 from bayesmtfs.estimators.online_smoothed_stream import StreamEstimator
+from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption
 from bayesmtfs.inputs import as_labels, match_labels, read_groups, read_labels
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray, IntArray, LossScale
-from bayesmtfs.solvers.dual_averaging import DualAveraging, Settings, learnable, observations
-from bayesmtfs.solvers.dual_averaging_kernels import CONSTANT_LOSS, POOLED_WEIGHT, PROGRESSIVE_LOSS
-from bayesmtfs.solvers.dual_averaging_rounds import Schedule, round_schedule, shuffle_within_tasks
+from bayesmtfs.protocols import FloatArray, IntArray, LossScale
+from bayesmtfs.solvers.dual_averaging import DualAveraging, Settings
+from bayesmtfs.solvers.dual_averaging_batches import (
+    Schedule,
+    learnable,
+    observations,
+    round_schedule,
+    shuffle_within_tasks,
+)
 from bayesmtfs.solvers.problem import Problem
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
 SPARSITIES = ("individual", "features", "features_and_tasks")
-FAR_WORSE = 100.0  # times the loss of constants: what the predictions of a fit that has diverged reach
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
 
 
@@ -163,7 +167,11 @@ class OnlineMixedNormEstimator(StreamEstimator):
         sample_weight : (n,) or, for the wide form, (n, m)
         """
         plain: PlainRows | None = self.__dict__.get("_plain")
-        if plain is not None and sample_weight is None and plain.learn(X, y, tasks):
+        if (
+            plain is not None
+            and sample_weight is None
+            and (plain.learn(X, y, tasks) or (plain := self._welcome(plain, X, y, tasks)) is not None)
+        ):
             self.n_rounds_ = self.n_iter_ = plain.learner.n_rounds
             if self._built:
                 self._built = {}
@@ -183,6 +191,19 @@ class OnlineMixedNormEstimator(StreamEstimator):
         self._learn(data, None)
         self._settle()
         return self
+
+    def _welcome(self, plain: PlainRows, X: Any, y: Any, tasks: Any) -> PlainRows | None:
+        """Learn a plain row whose task is new, beside others with labels of the same type; None if it is another."""
+        label = plain.newcomer(X, y, tasks)
+        if label is None:
+            return None
+        names = [*self.tasks_.tolist(), label]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        self.tasks_ = as_labels(names)[order]
+        self._learners = np.append(self._learners, len(names) - 1)[order]
+        plain.columns[label] = len(names) - 1
+        plain.learner.add_tasks(1)
+        return plain if plain.learn(X, y, tasks) else None
 
     def _read_batch(
         self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
@@ -219,16 +240,23 @@ class OnlineMixedNormEstimator(StreamEstimator):
             learner.add_tasks(scaled.n_tasks, sizes)
         places = np.arange(scaled.n_observations)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs)
+        done = 0
         with ProgressBar("dual averaging", self.progress) as bar:
-            for epoch, seed in enumerate(seeds.tolist()):
-                if self.shuffle:
-                    shuffle_within_tasks(places, scaled.offsets, seed)
-                before = self._best.state.pool.copy()
-                for learner in self._candidates:
-                    learner.learn(scaled.design, seen, Schedule(places[order], starts), growing=False)
-                bar.update((epoch + 1) / self.epochs)
+            try:
+                for seed in seeds.tolist():
+                    if self.shuffle:
+                        shuffle_within_tasks(places, scaled.offsets, seed)
+                    before = self._best.pooled
+                    for learner in self._candidates:
+                        learner.learn(scaled.design, seen, Schedule(places[order], starts), growing=False)
+                    done += 1
+                    bar.update(done / self.epochs)
+            except KeyboardInterrupt:
+                if done == 0:
+                    raise
+                warn_of_interruption(done, self.epochs)
         self._settle()
-        _warn_if_far_off(self._best.state.pool - before)
+        warn_if_far_off(self._best.pooled - before)
 
     def _begin(self) -> None:
         super()._begin()
@@ -369,16 +397,3 @@ class OnlineMixedNormEstimator(StreamEstimator):
         self = super().from_stored(stored)
         self._settle()
         return self
-
-
-def _warn_if_far_off(epoch: FloatArray) -> None:
-    """Warn where the last epoch, given as what it added to the pool, was predicted far worse than by constants."""
-    if epoch[PROGRESSIVE_LOSS] > FAR_WORSE * epoch[CONSTANT_LOSS]:
-        found, constant = epoch[[PROGRESSIVE_LOSS, CONSTANT_LOSS]] / epoch[POOLED_WEIGHT]
-        warnings.warn(
-            f"the predictions of the last epoch were far worse than constants (mean loss {found:.3g} against "
-            f"{constant:.3g}): gamma is too small for these features; pass a larger gamma, gamma='auto', more epochs, or "
-            "scale the features",
-            ConvergenceWarning,
-            stacklevel=4,
-        )

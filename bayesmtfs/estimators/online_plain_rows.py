@@ -12,12 +12,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.dual_averaging import DualAveraging, observations
-from bayesmtfs.solvers.dual_averaging_rounds import Observations, Schedule, round_schedule
+from bayesmtfs.solvers.dual_averaging import DualAveraging
+from bayesmtfs.solvers.dual_averaging_batches import Schedule, observations, round_schedule
 
 _CSR = (sp.csr_matrix, sp.csr_array)
 _FLOAT = np.dtype(np.float64)
 _INDEX = np.dtype(np.int32)
+_ONE = (1,)
 
 
 class PlainRows:
@@ -38,47 +39,60 @@ class PlainRows:
         self.columns = columns
         self.single = single
         self.targets = targets
-        self._n_features = learner.state.slots.size
-        self._one = Observations(
-            rows=np.zeros(1, dtype=np.int64),
-            task=np.zeros(1, dtype=np.int64),
-            y=np.zeros(1),
-            weight=np.ones(1),
-            squares=np.zeros(1),
-        )
-        self._one_round = Schedule(np.zeros(1, dtype=np.int64), np.array([0, 1]))
+        self._n_features = learner.n_features
+        self._one_row = (1, self._n_features) if learner.takes_single_rows else None
 
     def learn(self, X: Any, y: Any, tasks: Any) -> bool:
         """Learn a batch if its rows are plain; whether they were."""
         values = _plain_values(X)
-        if values is None or X.shape[1] != self._n_features or type(y) is str or type(tasks) is str:
+        if values is None or (tasks is None) != self.single:
             return False
-        n = X.shape[0]
+        shape = X.shape
         try:
-            if len(y) != n or (tasks is None) != self.single or (tasks is not None and len(tasks) != n):
+            if shape == self._one_row:
+                task = 0 if tasks is None else self.columns[_only_item(tasks)]
+                target = self._target(y)
+            elif len(shape) != 2 or shape[1] != self._n_features or len(y) != shape[0]:
                 return False
-            return self._learn_one(X, values, y, tasks) if n == 1 else self._learn_many(X, n, y, tasks)
-        except (KeyError, TypeError, IndexError):
+            else:
+                return self._learn_many(X, shape[0], y, tasks)
+        except (KeyError, TypeError):
             return False
+        if values is X:
+            return self.learner.learn_dense_row(X, target, task)
+        return self.learner.learn_sparse_row(values, X.indices, X.indptr, target, task)
 
-    def _learn_one(self, X: Any, values: FloatArray, y: Any, tasks: Any) -> bool:
-        one = self._one
-        one.task[0] = 0 if tasks is None else self.columns[tasks[0]]
-        target = float(y[0]) if self.targets is None else self.targets[y[0]]
-        flat = values.ravel()
-        squares = float(flat @ flat)
-        if not math.isfinite(squares + target):
-            return False
-        one.y[0], one.squares[0] = target, squares
-        self.learner.learn(X, one, self._one_round)
-        return True
+    def newcomer(self, X: Any, y: Any, tasks: Any) -> Any:
+        """Label of a single row's task, where that it is new is all that keeps the row from being plain; or None."""
+        values = _plain_values(X)
+        if values is None or X.shape != self._one_row or self.single:
+            return None
+        try:
+            label, target = _only_item(tasks), self._target(y)
+        except (KeyError, TypeError):
+            return None
+        alike = label not in self.columns and {type(label)} == set(map(type, self.columns)) <= {int, str}
+        return label if alike and math.isfinite(values.sum() + target) else None
+
+    def _target(self, y: Any) -> float:
+        """What the one entry of y is inside."""
+        only = _only_item(y)
+        if self.targets is not None:
+            return self.targets[only]
+        if type(only) is bool or not isinstance(only, float | int):
+            raise TypeError
+        return float(only)
 
     def _learn_many(self, X: Any, n: int, y: Any, tasks: Any) -> bool:
         task: IntArray
+        if type(y) is str or type(tasks) is str:
+            return False
         if tasks is None:
             task = np.zeros(n, dtype=np.int64)
         else:
             columns = self.columns
+            if len(tasks) != n:
+                return False
             task = np.array([columns[label] for label in _items(tasks)], dtype=np.int64)
         targets = self.targets
         if targets is not None:
@@ -102,8 +116,17 @@ def _plain_values(X: Any) -> FloatArray | None:
         values = X.data
     else:
         return None
-    plain = values.dtype is _FLOAT and values.flags.carray and X.ndim == 2
-    return values if plain else None
+    return values if values.dtype is _FLOAT and values.flags.carray else None
+
+
+def _only_item(labels: Any) -> Any:
+    """The one entry of a vector or list; `TypeError` for anything else."""
+    if type(labels) is np.ndarray:
+        if labels.shape == _ONE:
+            return labels.item()
+    elif type(labels) is list and len(labels) == 1:
+        return labels[0]
+    raise TypeError
 
 
 def _items(labels: Any) -> Any:

@@ -21,6 +21,7 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.streaming import StreamFits
 from bayesmtfs.frames import column_names, is_frame
 from bayesmtfs.inputs import Table, as_labels, match_labels, missing_entries, read_design, read_labels, read_weights
 from bayesmtfs.protocols import FloatArray, IntArray
@@ -29,7 +30,7 @@ from bayesmtfs.solvers.smoothed_rounds import LinearStream, MemoryOrder, Rounds,
 from bayesmtfs.tasks import TaskData
 
 
-class StreamEstimator(UnitRowEstimator):
+class StreamEstimator(UnitRowEstimator, StreamFits):
     """A linear learner per task that reads rounds; its children say what a round does."""
 
     groups: Any = None

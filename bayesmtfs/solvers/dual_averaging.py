@@ -26,7 +26,7 @@ What differs from the paper:
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from bayesmtfs.designs import Design
 from bayesmtfs.protocols import FloatArray, IntArray, LossScale
+from bayesmtfs.solvers.dual_averaging_batches import Observations, Schedule, SparseRows
 from bayesmtfs.solvers.dual_averaging_kernels import (
     CLOCK,
     ENTRIES,
@@ -55,17 +56,12 @@ from bayesmtfs.solvers.dual_averaging_kernels import (
     mean_scales,
 )
 from bayesmtfs.solvers.dual_averaging_rounds import (
-    Observations,
-    Schedule,
-    SparseRows,
     claim_slots,
     find_slots,
     learn_dense,
     learn_sparse,
     predict_dense,
     predict_sparse,
-    row_squares,
-    sparse_row_squares,
 )
 from bayesmtfs.solvers.dual_averaging_single import (
     DIVERGED_AT,
@@ -73,13 +69,9 @@ from bayesmtfs.solvers.dual_averaging_single import (
     flat_state,
     learn_dense_row,
     learn_sparse_row,
+    pool_with_rules,
 )
 
-WRITEABLE: tuple[Literal["C"], Literal["A"], Literal["W"]] = (
-    "C",
-    "A",
-    "W",
-)  # one memory layout for all, since each is compiled anew
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
 
 DIVERGED = (
@@ -153,6 +145,7 @@ class DualAveraging:
     Examples
     --------
     >>> import numpy as np
+    >>> from bayesmtfs.solvers.dual_averaging_batches import observations
     >>> learner = DualAveraging(Settings(strength=0.5, gamma=2.0, fit_intercept=False), n_features=2)
     >>> learner.add_tasks(2)
     >>> X, task = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])
@@ -165,24 +158,26 @@ class DualAveraging:
     def __init__(self, settings: Settings, n_features: int) -> None:
         self.settings = settings
         self.rules = settings.rules()
+        self.n_features = n_features
         self.n_tasks = 0
         self.n_rounds = 0
         self.n_used = 0
         groups = _group_arrays(settings.groups)
+        sparsity = np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
         self.state = Sums(
             slots=np.full(n_features, -1, dtype=np.int32),
             sums=np.zeros((0, 0)),
             totals=np.zeros((0, 0)),
             bounds=np.zeros(0),
             table=np.zeros((N_QUANTITIES, 0)),
-            pool=np.zeros(N_POOLED),
-            sparsity=np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64)),
+            pool=pool_with_rules(self.rules, sparsity),
+            sparsity=sparsity,
             group_of=groups[0],
             group_starts=groups[1],
             members=groups[2],
         )
         self._coefficients: Coefficients | None = None
-        self._flat = flat_state(self.rules, self.state)
+        self._flat: Any = flat_state(self.rules, self.state)
 
     # ------------------------------------------------------------------ room
 
@@ -225,7 +220,7 @@ class DualAveraging:
     def _make_room(self, used: int) -> None:
         """Have rows of the sums for so many features."""
         if used > self.state.sums.shape[0]:
-            most = self.state.slots.size
+            most = self.n_features
             n_rows = used if used == most else min(max(2 * used, FEWEST_ROWS), most)
             self._resize(n_rows, self.state.table.shape[1])
 
@@ -254,6 +249,11 @@ class DualAveraging:
         if done < rounds.starts.size - 1:
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
 
+    @property
+    def takes_single_rows(self) -> bool:
+        """Whether `learn_dense_row` and `learn_sparse_row` know its penalty."""
+        return self._flat is not None
+
     def learn_dense_row(self, X: FloatArray, y: float, task: int) -> bool:
         """Learn one row, a round of its own; False, with nothing changed, where a number is not finite.
 
@@ -263,14 +263,16 @@ class DualAveraging:
         y : its target
         task : column of its task
         """
-        if self.n_used < self.state.slots.size:
-            self._meet(np.arange(self.state.slots.size, dtype=np.int32))
-        return self._end_row(learn_dense_row(X, y, task, self.n_tasks, self.n_used, *self._flat))
+        if self.n_used < self.n_features:
+            self._meet(np.arange(self.n_features, dtype=np.int32))
+        return self._end_row(learn_dense_row(X, y, task, self.n_tasks, *self._flat))
 
-    def learn_sparse_row(self, data: FloatArray, indices: NDArray[np.int32], y: float, task: int) -> bool:
-        """Learn one row given by its entries; False also where a feature is out of range."""
-        self._make_room(min(self.n_used + indices.size, self.state.slots.size))
-        return self._end_row(learn_sparse_row(data, indices, y, task, self.n_tasks, self.n_used, *self._flat))
+    def learn_sparse_row(
+        self, data: FloatArray, indices: NDArray[np.int32], indptr: NDArray[np.int32], y: float, task: int
+    ) -> bool:
+        """Learn one row given as the arrays of a CSR matrix; False also where these do not fit together."""
+        self._make_room(min(self.n_used + indices.size, self.n_features))
+        return self._end_row(learn_sparse_row(data, indices, indptr, y, task, self.n_tasks, self.n_used, *self._flat))
 
     def _end_row(self, outcome: int) -> bool:
         if outcome == UNREADABLE:
@@ -284,6 +286,11 @@ class DualAveraging:
         return True
 
     @property
+    def pooled(self) -> FloatArray:
+        """(N_POOLED,) Numbers over all tasks, such as the losses so far."""
+        return self.state.pool[:N_POOLED].copy()
+
+    @property
     def progressive_loss(self) -> float:
         """Mean loss of the predictions, each made before its row was learned."""
         pool = self.state.pool
@@ -294,7 +301,7 @@ class DualAveraging:
     def coefficients(self) -> Coefficients:
         """Weights of all features and tasks: the last iterate, or the average over each task's rounds."""
         if self._coefficients is None:
-            W = np.zeros((self.state.slots.size, self.n_tasks))
+            W = np.zeros((self.n_features, self.n_tasks))
             features = np.flatnonzero(self.state.slots >= 0)
             W[features] = self._met_weights(features)
             self._coefficients = Coefficients(W, self.intercepts())
@@ -314,7 +321,7 @@ class DualAveraging:
         if self.settings.average:
             return table[INTERCEPT_TOTAL, : self.n_tasks] / np.maximum(table[CLOCK, : self.n_tasks], 1.0)
         found = np.empty(self.n_tasks)
-        _, scale = mean_scales(self.rules, table, self.n_tasks, self.state.slots.size)
+        _, scale = mean_scales(self.rules, table, self.n_tasks, self.n_features)
         fill_intercepts(self.rules, self.state, self.n_tasks, scale, found)
         return found
 
@@ -341,7 +348,7 @@ class DualAveraging:
             "totals": self.state.totals[:used, :m].copy(),
             "bounds": self.state.bounds[:used].copy(),
             "table": self.state.table[:, :m].copy(),
-            "pool": self.state.pool,
+            "pool": self.pooled,
         }
 
     def restore(self, stored: dict[str, Any]) -> Self:
@@ -349,41 +356,12 @@ class DualAveraging:
         self.n_rounds = stored["n_rounds"]
         self.n_tasks = stored["table"].shape[1]
         self.n_used = stored["sums"].shape[0]
-        names = ("slots", "sums", "totals", "bounds", "table", "pool")
+        names = ("slots", "sums", "totals", "bounds", "table")
+        self.state.pool[:N_POOLED] = stored["pool"]
         self.state = self.state._replace(**{name: np.array(stored[name]) for name in names})
         self._resize(self.n_used, _whole_lanes(self.n_tasks))
         self._coefficients = None
         return self
-
-
-def observations(
-    X: Design, y: FloatArray, task: IntArray, weight: FloatArray | None = None, rows: IntArray | None = None
-) -> Observations:
-    """Observations of a design, by default one per row.
-
-    Parameters
-    ----------
-    X : (n, p) design
-    y, task, weight : (N,) targets, numbers of the tasks, weights (None: 1)
-    rows : (N,) row of the design that each observation uses; None: its own
-    """
-    squares = sparse_row_squares(X.data, X.indptr) if sp.issparse(X) else row_squares(X)
-    numbers = (y, np.ones(y.size) if weight is None else weight, squares)
-    target, weights, lengths = (np.require(values, np.float64, WRITEABLE) for values in numbers)
-    places = np.arange(y.size) if rows is None else np.require(rows, np.int64, WRITEABLE)
-    return Observations(places, np.require(task, np.int64, WRITEABLE), target, weights, lengths)
-
-
-def learnable(X: Design) -> Design:
-    """Return a design as compiled code wants it: writeable float64, rows side by side; CSR indices of 32 bits."""
-    if not sp.issparse(X):
-        return np.require(X, np.float64, WRITEABLE)
-    if max(X.nnz, X.shape[1]) > np.iinfo(np.int32).max:
-        raise ValueError(f"X has {X.nnz} non-zeros in {X.shape[1]} columns, too many for one batch; pass fewer rows")
-    data = np.require(X.data, np.float64, WRITEABLE)
-    indices, indptr = (np.require(part, np.int32, WRITEABLE) for part in (X.indices, X.indptr))
-    same = data is X.data and indices is X.indices and indptr is X.indptr
-    return X if same else sp.csr_matrix((data, indices, indptr), shape=X.shape, copy=False)
 
 
 def _whole_lanes(n: int) -> int:

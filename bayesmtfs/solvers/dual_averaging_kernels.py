@@ -75,7 +75,7 @@ class Sums(NamedTuple):
     totals: FloatArray  # the same for the weights over the rounds, or (0, 0)
     bounds: FloatArray  # (rows,) at least the 2-norm of the average gradients of each row
     table: FloatArray  # (N_QUANTITIES, columns)
-    pool: FloatArray  # (N_POOLED,)
+    pool: FloatArray  # (N_POOLED + ...) and after them a copy of the rules
     sparsity: FloatArray  # (1,) or (p,) r of each feature
     group_of: IntArray  # (p,) group of each feature, or (0,)
     group_starts: IntArray  # (groups + 1,)

@@ -5,7 +5,6 @@ of a round are predicted with the weights that the rounds before it left, so tha
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,10 +12,10 @@ from numpy.typing import NDArray
 
 from bayesmtfs.priors.row_prox import WORK_ROWS
 from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.solvers.dual_averaging_batches import Observations, Schedule, SparseRows
 from bayesmtfs.solvers.dual_averaging_kernels import (
     CENTRE,
     CONSTANT_LOSS,
-    FAST,
     INTERCEPT_TOTAL,
     INVERSE,
     PROGRESSIVE_LOSS,
@@ -41,71 +40,6 @@ from bayesmtfs.solvers.dual_averaging_kernels import (
     soft,
     squared_norm,
 )
-
-
-class Observations(NamedTuple):
-    """Rows to learn from, in any order."""
-
-    rows: IntArray  # (N,) row of the design
-    task: IntArray  # (N,) column of the sums
-    y: FloatArray  # (N,)
-    weight: FloatArray  # (N,)
-    squares: FloatArray  # (n,) |x|^2 of every row of the design
-
-
-class SparseRows(NamedTuple):
-    """A CSR design, and where its entries are in the sums."""
-
-    data: FloatArray  # (nnz,)
-    indices: NDArray[np.int32]  # (nnz,) features
-    indptr: NDArray[np.int32]  # (n + 1,)
-    slots: SlotArray  # (nnz,) rows of the sums, -1 for features that were not met
-
-
-class Schedule(NamedTuple):
-    """Which observations make up which round."""
-
-    order: IntArray  # (N,) observations, round by round
-    starts: IntArray  # (rounds + 1,)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def round_schedule(task: IntArray, n_tasks: int) -> tuple[IntArray, IntArray]:
-    """Order and starts of the rounds of a batch whose rows belong to these tasks."""
-    n = task.size
-    taken = np.zeros(n_tasks, dtype=np.int64)
-    number = np.empty(n, dtype=np.int64)
-    n_rounds = 0
-    for i in range(n):
-        number[i] = taken[task[i]]
-        taken[task[i]] += 1
-        n_rounds = max(n_rounds, taken[task[i]])
-    starts = np.zeros(n_rounds + 1, dtype=np.int64)
-    for i in range(n):
-        starts[number[i] + 1] += 1
-    for r in range(n_rounds):
-        starts[r + 1] += starts[r]
-    place = starts[:-1].copy()
-    order = np.empty(n, dtype=np.int64)
-    for i in range(n):
-        order[place[number[i]]] = i
-        place[number[i]] += 1
-    return order, starts
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def shuffle_within_tasks(shuffled: IntArray, offsets: IntArray, seed: int) -> None:
-    """Shuffle the entries of every task in place (Fisher and Yates; the generator is xorshift64*)."""
-    state = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
-    for t in range(offsets.size - 1):
-        first = offsets[t]
-        for i in range(offsets[t + 1] - 1, first, -1):
-            state ^= state >> np.uint64(12)
-            state ^= state << np.uint64(25)
-            state ^= state >> np.uint64(27)
-            draw = (state * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(11)
-            j = first + np.int64(draw % np.uint64(i - first + 1))
-            shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -134,33 +68,6 @@ def find_slots(slots: SlotArray, indices: NDArray[np.int32]) -> SlotArray:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def squared_length(values: FloatArray) -> float:
-    """Sum of squares."""
-    total = 0.0
-    for value in values:
-        total += value * value
-    return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def row_squares(X: FloatArray) -> FloatArray:
-    """(n,) Squared length of every row."""
-    squares = np.empty(X.shape[0])
-    for i in range(squares.size):
-        squares[i] = squared_length(X[i])
-    return squares
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def sparse_row_squares(data: FloatArray, indptr: NDArray[np.int32]) -> FloatArray:
-    """(n,) Squared length of every CSR row."""
-    squares = np.empty(indptr.size - 1)
-    for i in range(squares.size):
-        squares[i] = squared_length(data[indptr[i] : indptr[i + 1]])
-    return squares
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _open_round(rules: Rules, state: Sums, seen: Observations, chosen: IntArray) -> None:
     """Let steps that follow the data know the rows that are about to be predicted: x is known before y."""
@@ -187,7 +94,15 @@ def _start_predictions(rules: Rules, state: Sums, task: IntArray, n_tasks: int, 
             eta[i] = intercept(state.table, task[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@njit(cache=True, nogil=True, error_model="numpy")
+def row_factor(rules: Rules, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
+    """Minus the share of a feature's proximal step that the norm of its row leaves."""
+    if rules.kind != ROWS:
+        return -1.0
+    return -kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _predict_dense_simple(
     X: FloatArray, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
 ) -> None:
@@ -197,43 +112,64 @@ def _predict_dense_simple(
         if slot < 0:
             continue
         cut = cut_of(rules, state.sparsity, j)
-        factor = -1.0
-        if rules.kind == ROWS:
-            factor = -kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
+        factor = row_factor(rules, sums, slot, inverse, n_tasks, cut)
         if factor == 0.0:
             continue
-        if cut == 0.0:
-            for i in range(rows.size):
-                k = task[i]
-                eta[i] += X[rows[i], j] * (factor * step[k] * inverse[k] * sums[slot, k])
-        else:
-            for i in range(rows.size):
-                k = task[i]
-                eta[i] += X[rows[i], j] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
+        for i in range(rows.size):
+            k = task[i]
+            eta[i] += X[rows[i], j] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@njit(cache=True, nogil=True, error_model="numpy")
+def sparse_product(
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    places: SlotArray,
+    k: int,
+    rules: Rules,
+    sums: FloatArray,
+    bounds: FloatArray,
+    inverse: FloatArray,
+    sparsity: FloatArray,
+    n_tasks: int,
+) -> float:
+    """Product of a row's entries with their proximal steps in task k, without groups and general norms."""
+    by_rows = rules.kind == ROWS
+    bounded = by_rows and not rules.summed
+    total = 0.0
+    for place in range(places.size):
+        slot = places[place]
+        if slot < 0 or (bounded and bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
+            continue  # not met, or known to be zero without a look at the other tasks
+        cut = cut_of(rules, sparsity, indices[place])
+        factor = 1.0
+        if by_rows:
+            bounds[slot] = math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut))
+            factor = kept_share(bounds[slot], rules.strength)
+        total += data[place] * factor * soft(sums[slot, k] * inverse[k], cut)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _predict_sparse_simple(
     X: SparseRows, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
 ) -> None:
-    data, places, indptr = X.data, X.slots, X.indptr
-    sums, inverse, bounds = state.sums, state.table[INVERSE], state.bounds
-    by_rows = rules.kind == ROWS
-    bounded = by_rows and not rules.summed
+    inverse, step = state.table[INVERSE], state.table[STEP]
     for i in range(rows.size):
         k = task[i]
-        total = 0.0
-        for place in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            slot = places[place]
-            if slot < 0 or (bounded and bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
-                continue  # not met, or known to be zero without a look at the other tasks
-            cut = cut_of(rules, state.sparsity, X.indices[place])
-            factor = 1.0
-            if by_rows:
-                bounds[slot] = math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut))
-                factor = kept_share(bounds[slot], rules.strength)
-            total += data[place] * factor * soft(sums[slot, k] * inverse[k], cut)
-        eta[i] -= state.table[STEP, k] * total
+        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        eta[i] -= step[k] * sparse_product(
+            X.data[row],
+            X.indices[row],
+            X.slots[row],
+            k,
+            rules,
+            state.sums,
+            state.bounds,
+            inverse,
+            state.sparsity,
+            n_tasks,
+        )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -276,25 +212,36 @@ def predict_sparse(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def learn_slope(
+    rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, eta: float, growing: bool
+) -> tuple[float, float, float]:
+    """Let task k learn its own numbers; weighted loss, loss of its constant, and derivative of the row."""
+    value, slope = loss_and_slope(rules.loss, y, eta)
+    constant, _ = loss_and_slope(rules.loss, y, table[CENTRE, k])
+    advance(rules, table, pool, k, y, weight, slope, growing)
+    return weight * value, weight * constant, weight * slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _learn_slopes(
     rules: Rules, state: Sums, seen: Observations, chosen: IntArray, eta: FloatArray, growing: bool
 ) -> bool:
     """Losses of a round; eta is overwritten by the weighted derivatives. False where a prediction has diverged."""
-    table, pool, y, weight, task = state.table, state.pool, seen.y, seen.weight, seen.task
-    total = 0.0
-    constant = 0.0
+    pool, y = state.pool, seen.y
+    losses = 0.0
+    constants = 0.0
     for i in range(chosen.size):
         if has_diverged(rules, pool, y[chosen[i]], eta[i]):
             return False
     for i in range(chosen.size):
         one = chosen[i]
-        value, slope = loss_and_slope(rules.loss, y[one], eta[i])
-        total += weight[one] * value
-        constant += weight[one] * loss_and_slope(rules.loss, y[one], table[CENTRE, task[one]])[0]
-        eta[i] = weight[one] * slope
-        advance(rules, table, pool, task[one], y[one], weight[one], slope, growing)
-    pool[PROGRESSIVE_LOSS] += total
-    pool[CONSTANT_LOSS] += constant
+        loss, constant, eta[i] = learn_slope(
+            rules, state.table, pool, seen.task[one], y[one], seen.weight[one], eta[i], growing
+        )
+        losses += loss
+        constants += constant
+    pool[PROGRESSIVE_LOSS] += losses
+    pool[CONSTANT_LOSS] += constants
     return True
 
 
@@ -309,19 +256,29 @@ def _add_dense(X: FloatArray, rows: IntArray, task: IntArray, slopes: FloatArray
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArray, state: Sums) -> None:
-    """Add the gradients of a round to the sums of the features that occur in it, and to the bounds on their norms.
+def add_sparse_row(
+    data: FloatArray, places: SlotArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
+) -> None:
+    """Add the gradient of a row to the sums of its features, and to the bounds on their norms.
 
     An average gradient shrinks as its task's clock ticks, so that the norm of a row never grows by more than this.
     """
-    data, places, indptr, sums, bounds = X.data, X.slots, X.indptr, state.sums, state.bounds
+    if slope != 0.0:
+        share = abs(slope) * inverse
+        for place in range(places.size):
+            slot = places[place]
+            sums[slot, k] += slope * data[place]
+            bounds[slot] += share * abs(data[place])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArray, state: Sums) -> None:
+    """Add the gradients of a round to the sums of the features that occur in it."""
+    inverse = state.table[INVERSE]
     for i in range(rows.size):
-        k, slope = task[i], slopes[i]
-        if slope != 0.0:
-            share = abs(slope) * state.table[INVERSE, k]
-            for place in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                sums[places[place], k] += slope * data[place]
-                bounds[places[place]] += share * abs(data[place])
+        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        k = task[i]
+        add_sparse_row(X.data[row], X.slots[row], k, slopes[i], state.sums, state.bounds, inverse[k])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

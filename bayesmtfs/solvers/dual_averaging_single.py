@@ -1,9 +1,9 @@
-"""One row at a time through the compiled rounds of dual averaging, at the least price of a call.
+"""One row at a time through dual averaging, at the least price of a call.
 
-A round of one row is the round of `bayesmtfs.solvers.dual_averaging_rounds`, to the last bit. What differs is how it is
-called: a compiled function takes an array or a number at a fraction of what a named tuple of them costs, so that the
-state comes as `flat_state` and is put together inside, where that is free. What is wrong with a row is found inside as
-well, before anything has changed.
+A row is a round of `bayesmtfs.solvers.dual_averaging_rounds` by itself, to the last bit. A compiled function takes an
+array or a number at a fraction of what a named tuple of them costs, so that the state comes as `flat_state`, and only for
+the common learners: a penalty on entries or rows, neither groups nor a general norm, no shared mean, no average. What is
+wrong with a row is found inside as well, before anything has changed.
 """
 
 import math
@@ -13,29 +13,51 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.dual_averaging_kernels import Rules, SlotArray, Sums
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.dual_averaging_batches import squared_length
+from bayesmtfs.solvers.dual_averaging_kernels import (
+    CONSTANT_LOSS,
+    INVERSE,
+    N_POOLED,
+    PROGRESSIVE_LOSS,
+    SQUARES,
+    STEP,
+    Rules,
+    SlotArray,
+    Sums,
+    cut_of,
+    has_diverged,
+    intercept,
+    is_simple,
+    set_step,
+    soft,
+)
 from bayesmtfs.solvers.dual_averaging_rounds import (
-    Observations,
-    Schedule,
-    SparseRows,
+    add_sparse_row,
     claim_slots,
-    learn_dense,
-    learn_sparse,
-    squared_length,
+    learn_slope,
+    row_factor,
+    sparse_product,
 )
 
-UNREADABLE = -1  # NaN or infinite, or a feature out of range: nothing was learned
+UNREADABLE = -1  # numbers that are not finite, features out of range: nothing was learned
 DIVERGED_AT = -2  # less the number of features met
 
 
-def flat_state(rules: Rules, state: Sums) -> tuple[Any, ...]:
-    """Rules as one array, and the arrays of the state: what follows the row in the calls below."""
-    return (np.array(rules, dtype=np.float64), *state)
+def pool_with_rules(rules: Rules, sparsity: FloatArray) -> FloatArray:
+    """Numbers over all tasks, none so far, with the rules behind them, so that both are one array."""
+    return np.concatenate([np.zeros(N_POOLED), np.array(rules, dtype=np.float64), sparsity[:1]])
+
+
+def flat_state(rules: Rules, state: Sums) -> tuple[Any, ...] | None:
+    """What follows the row in the calls below, or None for learners that they do not know."""
+    known = is_simple(rules, state) and not rules.shared_mean and not rules.average and state.sparsity.size == 1
+    return (state.slots, state.sums, state.bounds, state.table, state.pool) if known else None
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _rules(numbers: FloatArray) -> Rules:
+def _rules(pool: FloatArray) -> Rules:
+    numbers = pool[N_POOLED:]
     return Rules(
         int(numbers[0]),
         int(numbers[1]),
@@ -45,86 +67,96 @@ def _rules(numbers: FloatArray) -> Rules:
         numbers[5],
         numbers[6],
         numbers[7] != 0.0,
-        numbers[8] != 0.0,
-        numbers[9] != 0.0,
+        False,
+        False,
         numbers[10] != 0.0,
     )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _one_observation(task: int, y: float, squares: float) -> Observations:
-    return Observations(
-        np.zeros(1, dtype=np.int64), np.full(1, task), np.full(1, y), np.ones(1), np.full(1, squares)
-    )
+def _begin_row(rules: Rules, table: FloatArray, k: int, squares: float) -> float:
+    """Bring the step of task k up to the row that is about to be predicted; the task's intercept."""
+    table[SQUARES, k] += squares
+    if rules.gamma == 0.0:
+        set_step(rules, table, k, 1.0)
+    return intercept(table, k) if rules.fit_intercept else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _one_round() -> Schedule:
-    starts = np.zeros(2, dtype=np.int64)
-    starts[1] = 1
-    return Schedule(np.zeros(1, dtype=np.int64), starts)
+def _end_row(rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, eta: float) -> float:
+    """Let task k learn its own numbers from a row with this prediction; the derivative of the loss."""
+    loss, constant, slope = learn_slope(rules, table, pool, k, y, 1.0, eta, True)
+    pool[PROGRESSIVE_LOSS] += loss
+    pool[CONSTANT_LOSS] += constant
+    return slope
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def learn_dense_row(
     X: FloatArray,
     y: float,
-    task: int,
+    k: int,
     n_tasks: int,
-    used: int,
-    rules: FloatArray,
     slots: SlotArray,
     sums: FloatArray,
-    totals: FloatArray,
     bounds: FloatArray,
     table: FloatArray,
     pool: FloatArray,
-    sparsity: FloatArray,
-    group_of: IntArray,
-    group_starts: IntArray,
-    members: IntArray,
 ) -> int:
-    """Learn one dense row (1, p), whose features all have slots; the number of features met, or what went wrong."""
-    squares = squared_length(X[0])
+    """Learn one dense row (1, p), whose features all have slots; the number of features, or what went wrong."""
+    row = X[0]
+    squares = squared_length(row)
     if not math.isfinite(squares + y):
         return UNREADABLE
-    state = Sums(slots, sums, totals, bounds, table, pool, sparsity, group_of, group_starts, members)
-    bounds[:] = np.inf
-    done = learn_dense(X, _one_observation(task, y, squares), _one_round(), _rules(rules), state, n_tasks, True)
-    return used if done == 1 else DIVERGED_AT - used
+    rules, sparsity, inverse = _rules(pool), pool[-1:], table[INVERSE]
+    eta = _begin_row(rules, table, k, squares)
+    for j in range(row.size):
+        cut = cut_of(rules, sparsity, j)
+        factor = row_factor(rules, sums, slots[j], inverse, n_tasks, cut)
+        if factor != 0.0:
+            eta += row[j] * (factor * table[STEP, k] * soft(sums[slots[j], k] * inverse[k], cut))
+    if has_diverged(rules, pool, y, eta):
+        return DIVERGED_AT - row.size
+    slope = _end_row(rules, table, pool, k, y, eta)
+    for j in range(row.size):
+        sums[slots[j], k] += slope * row[j]
+        bounds[j] = np.inf
+    return row.size
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def learn_sparse_row(
     data: FloatArray,
     indices: NDArray[np.int32],
+    indptr: NDArray[np.int32],
     y: float,
-    task: int,
+    k: int,
     n_tasks: int,
     used: int,
-    rules: FloatArray,
     slots: SlotArray,
     sums: FloatArray,
-    totals: FloatArray,
     bounds: FloatArray,
     table: FloatArray,
     pool: FloatArray,
-    sparsity: FloatArray,
-    group_of: IntArray,
-    group_starts: IntArray,
-    members: IntArray,
 ) -> int:
-    """Learn one row given by its entries, with room for all of them; the number of features met, or what went wrong."""
+    """Learn the one row of a CSR matrix, with room for its features; how many were met by now, or what went wrong."""
+    first, last = indptr[0], indptr[1]
+    if first < 0 or last > min(data.size, indices.size):
+        return UNREADABLE
+    data, indices = data[first:last], indices[first:last]
     squares = squared_length(data)
-    if not math.isfinite(squares + y) or data.size != indices.size:
+    if not math.isfinite(squares + y):
         return UNREADABLE
     for j in indices:
         if j < 0 or j >= slots.size:
             return UNREADABLE
-    used, found = claim_slots(slots, indices, used)
-    pointers = np.zeros(2, dtype=np.int32)
-    pointers[1] = data.size
-    row = SparseRows(data, indices, pointers, found)
-    state = Sums(slots, sums, totals, bounds, table, pool, sparsity, group_of, group_starts, members)
-    done = learn_sparse(row, _one_observation(task, y, squares), _one_round(), _rules(rules), state, n_tasks, True)
-    return used if done == 1 else DIVERGED_AT - used
+    used, places = claim_slots(slots, indices, used)
+    rules, inverse = _rules(pool), table[INVERSE]
+    eta = _begin_row(rules, table, k, squares)
+    product = sparse_product(data, indices, places, k, rules, sums, bounds, inverse, pool[-1:], n_tasks)
+    eta -= table[STEP, k] * product
+    if has_diverged(rules, pool, y, eta):
+        return DIVERGED_AT - used
+    slope = _end_row(rules, table, pool, k, y, eta)
+    add_sparse_row(data, places, k, slope, sums, bounds, inverse[k])
+    return used

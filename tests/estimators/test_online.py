@@ -12,6 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
+from bayesmtfs.inputs import as_labels
 from bayesmtfs.protocols import ConvergenceWarning
 
 REGRESSORS = [
@@ -222,6 +223,67 @@ def test_new_tasks_take_their_place_among_the_others(sim):
     np.testing.assert_allclose(model.coef_, known.coef_[[3, 1, 2, 0]], rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(model.predict(X, tasks=names), known.predict(X, tasks=tasks), rtol=1e-10)
     assert model.result_.task_names.tolist() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("names", [[4, 2, 3, 1], ["d", "bb", "c", "a"], [2.5, 1.5, 0.5, 3.5], ["x", 1, 2, 3]])
+def test_single_rows_of_new_and_known_tasks_are_read_alike(sim, form, names, tmp_path):
+    X, y, tasks = interleaved(sim)
+    labels = as_labels([names[task] for task in tasks])
+    short, careful = OnlineMixedNormRegressor(penalty_strength=0.3), OnlineMixedNormRegressor(penalty_strength=0.3)
+    for i in range(len(y)):
+        short.partial_fit(form(X[[i]]), y[[i]], tasks=labels[[i]])
+        careful.partial_fit(form(X[[i]]), y[[i]], tasks=labels[[i]], sample_weight=np.ones(1))
+        if i == 50:
+            short.save(tmp_path / "model")
+            short = load(tmp_path / "model")
+    assert short.tasks_.tolist() == careful.tasks_.tolist() and short.n_rounds_ == len(y) == short.n_iter_
+    np.testing.assert_array_equal(short.coef_, careful.coef_)
+    np.testing.assert_array_equal(short.intercept_, careful.intercept_)
+
+
+def test_rows_of_one_task_are_a_batch_bit_for_bit(sim):
+    for options in ({}, {"sparsity": "individual", "loss": "absolute"}, {"shared_mean": True}):
+        one_go = OnlineMixedNormRegressor(penalty_strength=0.3, **options).partial_fit(sim.X, sim.y)
+        model = clone(one_go)
+        for i in range(len(sim.y)):
+            model.partial_fit(sim.X[[i]], sim.y[[i]])
+        np.testing.assert_array_equal(model.coef_, one_go.coef_)
+        assert model.progressive_loss_ == one_go.progressive_loss_
+
+
+def test_rows_that_are_refused_leave_no_trace(sim):
+    model = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(sim.X, sim.y, tasks=sim.tasks)
+    before, row = model.coef_, sim.X[:1]
+    for X, y, tasks in (
+        (np.full((1, 12), np.nan), np.ones(1), np.array([9])),
+        (row, np.array([np.inf]), np.array([9])),
+        (row, np.ones(2), np.array([0])),
+        (row, np.ones(1), np.array([0, 1])),
+        (row, np.array(["1"]), np.array([0])),
+        (row[0], np.ones(1), np.array([0])),
+        (row[:, :5], np.ones(1), np.array([9])),
+    ):
+        with pytest.raises(ValueError):
+            model.partial_fit(X, y, tasks=tasks)
+    assert model.tasks_.tolist() == [0, 1, 2, 3] and model.n_rounds_ == 40
+    np.testing.assert_array_equal(model.coef_, before)
+
+
+def test_single_rows_with_whole_numbers_and_labels(sim, labelled):
+    whole = np.round(sim.y)
+    numbers = [OnlineMixedNormRegressor(penalty_strength=0.3) for _ in range(2)]
+    text = np.where(labelled.y > 0, "yes", "no")
+    words = [OnlineMixedNormClassifier(penalty_strength=0.01) for _ in range(2)]
+    for i in range(40):
+        row, task = slice(i, i + 1), sim.tasks[i : i + 1]
+        numbers[0].partial_fit(sim.X[row], whole[row], tasks=task)
+        numbers[1].partial_fit(sim.X[row], whole[row].astype(int), tasks=task.tolist())
+        words[0].partial_fit(labelled.X[row], text[row], tasks=task, classes=["no", "yes"])
+        words[1].partial_fit(labelled.X[row], pd.Series(text[row]), tasks=task, classes=["no", "yes"])
+    for first, second in (numbers, words):
+        np.testing.assert_array_equal(first.coef_, second.coef_)
+        assert np.any(first.coef_ != 0)
 
 
 def test_predictions_before_and_after_w_is_built(sim):

@@ -9,8 +9,14 @@ from scipy.optimize import root
 from bayesmtfs import MixedNormRegressor
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import Blocks, row_penalty
-from bayesmtfs.solvers.dual_averaging import DualAveraging, Schedule, Settings, learnable, observations
-from bayesmtfs.solvers.dual_averaging_rounds import round_schedule, shuffle_within_tasks
+from bayesmtfs.solvers.dual_averaging import DualAveraging, Settings
+from bayesmtfs.solvers.dual_averaging_batches import (
+    Schedule,
+    learnable,
+    observations,
+    round_schedule,
+    shuffle_within_tasks,
+)
 
 P, M, N = 6, 4, 80
 
@@ -141,10 +147,11 @@ CASES = {
     ),
 }
 cases = pytest.mark.parametrize("settings", CASES.values(), ids=CASES.keys())
+FORMS = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
 
 
 @cases
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@FORMS
 def test_compiled_rounds_are_the_recursion(settings, form):
     X, y, task, weight = stream(loss=settings.loss)
     learner = learned(settings, form(X), y, task, weight)
@@ -167,6 +174,60 @@ def test_batches_of_one_are_row_by_row(settings):
     found = learned(settings, X, y, task, weight, batch=1)
     np.testing.assert_allclose(found.coefficients().W, wanted.weights()[0], rtol=1e-10, atol=1e-12)
     assert found.n_rounds == N
+
+
+def learned_row(learner, form, row, y, task):
+    """Whether the learner took the row through its entrance for single rows."""
+    X = learnable(form(row))
+    if sp.issparse(X):
+        return learner.learn_sparse_row(X.data, X.indices, X.indptr, y, task)
+    return learner.learn_dense_row(X, y, task)
+
+
+def same_numbers(first, second):
+    """Whether two learners are in the same state, bit for bit."""
+    stored = first.to_stored(), second.to_stored()
+    return all(np.array_equal(stored[0][name], stored[1][name]) for name in stored[0])
+
+
+@cases
+@FORMS
+def test_single_rows_are_batches_of_one_bit_for_bit(settings, form):
+    X, y, task, _ = stream(1, settings.loss)
+    wanted = learned(settings, form(X), y, task, batch=1)
+    found = DualAveraging(settings, P)
+    found.add_tasks(M)
+    common = settings.norm_q in (1.0, 2.0) and np.ndim(settings.task_sparsity) == 0
+    assert found.takes_single_rows == (common and settings.groups is None and not settings.shared_mean)
+    if not found.takes_single_rows:
+        return
+    for i in range(N):
+        assert learned_row(found, form, X[[i]], float(y[i]), int(task[i]))
+    assert same_numbers(found, wanted) and found.n_rounds == N
+    np.testing.assert_array_equal(found.coefficients().W, wanted.coefficients().W)
+
+
+@FORMS
+def test_single_rows_that_cannot_be_read_change_nothing(form):
+    X, y, task, _ = stream()
+    learner, untouched = (learned(Settings(strength=0.3), form(X), y, task) for _ in range(2))
+    for row, target in ((np.full((1, P), np.nan), 0.0), (np.full((1, P), np.inf), 0.0), (X[:1], np.nan)):
+        assert not learned_row(learner, form, row, target, 0)
+    data, indices = np.ones(2), np.array([0, 1], dtype=np.int32)
+    for places, ends in (([0, P], [0, 2]), ([-1, 0], [0, 2]), (indices, [0, 3]), (indices, [-1, 2])):
+        pointers = np.array(ends, dtype=np.int32)
+        assert not learner.learn_sparse_row(data, np.array(places, dtype=np.int32), pointers, 1.0, 0)
+    assert same_numbers(learner, untouched)
+
+
+@FORMS
+def test_divergence_of_single_rows_is_an_error_with_advice(form):
+    X, y, task, _ = stream(5)
+    learner = learned(Settings(gamma=1e-3), form(X[:0]), y[:0], task[:0])
+    with pytest.raises(ValueError, match=r"the weights have diverged in round \d+: gamma is too small"):
+        for i in range(N):
+            learned_row(learner, form, 10 * X[[i]], float(y[i]), int(task[i]))
+    assert learner.n_used == len(np.unique(learner.state.slots[learner.state.slots >= 0]))
 
 
 # ---------------------------------------------------------------------- eq. (8) to (12)
