@@ -215,8 +215,8 @@ def _figures_by_study(found: dict[str, list[Result]], printed: Printed) -> list[
     shared, place = printed.shared_study or ("", 0)
     return [
         Figure.of(
-            name,
-            f"error, {study}, %",
+            f"{study}: {name}",
+            "error by study, %",
             [result.by_study[study] for result in results],
             printed.errors[name][place] if study == shared and name in printed.errors else None,
         )

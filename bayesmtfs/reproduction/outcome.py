@@ -118,7 +118,9 @@ class Outcome:
             places = np.arange(len(figures))
             errors = [figure.standard_error or 0.0 for figure in figures]
             ax.errorbar([figure.mean for figure in figures], places, xerr=errors, fmt="o", label="ours, +- 1 s.e.")
-            printed = [(figure.paper, place) for figure, place in zip(figures, places, strict=True) if figure.paper]
+            printed = [
+                (figure.paper, place) for figure, place in zip(figures, places, strict=True) if figure.paper is not None
+            ]
             if printed:
                 ax.plot(*zip(*printed, strict=True), "D", mfc="none", color="C1", label="paper")
             ax.set_yticks(places, labels=[figure.method for figure in figures])

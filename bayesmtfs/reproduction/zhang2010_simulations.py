@@ -61,7 +61,7 @@ def learning_q(n_sets: int, methods: tuple[str, ...], seed: int, advance: Advanc
                 off[method].append(abs(float(np.log(model.norm_q_ / truth))))
                 covered[method].append(100.0 * (low <= truth <= high))
             advance((place + (number + 1) / n_sets) / len(TRUE_NORMS))
-        figures += [Figure.of(Q_METHODS[m], f"q learned, truth {truth:g}", learned[m]) for m in methods]
+        figures += [Figure.of(f"truth {truth:g}: {Q_METHODS[m]}", "q learned", learned[m]) for m in methods]
     figures += [Figure.of(Q_METHODS[method], "absolute ln(q / truth)", off[method]) for method in methods]
     figures += [Figure.of(Q_METHODS[m], "90% intervals that cover the truth, %", covered[m]) for m in methods]
     protocol = "20 tasks, 60 rows each, 27 features of which 9 matter, signal-to-noise ratio 5; q between 1 and 50."
@@ -167,6 +167,6 @@ def compressed_sensing(row_counts: tuple[int, ...], n_sets: int, seed: int, adva
             for name, route in routes.items():
                 found[name].append(100.0 * any(largest_rows_are_true(coef, truth) for coef in route(A, Y)))
             advance((place + (number + 1) / n_sets) / len(row_counts))
-        figures += [Figure.of(name, f"all {n_rows} rows found, %", found[name]) for name in routes]
+        figures += [Figure.of(f"{n_rows} rows: {name}", "all rows found, %", found[name]) for name in routes]
     protocol = "50 measurements of 200 unknowns in five signals, 30 dB; found: the k largest rows are the k true ones."
     return Table("Joint compressed sensing (section 7, simulated)", protocol, tuple(figures))

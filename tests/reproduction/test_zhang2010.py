@@ -97,8 +97,8 @@ def test_papers_figures_stand_beside_ours():
     results = {name: [cancer_studies.Result(5.0, {"NKI": 1.0, "VDX": 9.0}, 7, 2.0)] for name in ("PMTFS1", "other")}
     figures = {(f.method, f.measure): f for f in cancer_studies.figures_of(results, zhang2010.BREAST)}
     assert figures["PMTFS1", "error, mean over studies, %"].paper == pytest.approx((30.72 + 2.98 + 17.86) / 3)
-    assert figures["PMTFS1", "error, NKI, %"].paper == 2.98
-    assert figures["PMTFS1", "error, VDX, %"].paper is figures["other", "error, NKI, %"].paper is None
+    assert figures["NKI: PMTFS1", "error by study, %"].paper == 2.98
+    assert all(figures[name, "error by study, %"].paper is None for name in ("VDX: PMTFS1", "NKI: other"))
     assert figures["PMTFS1", "q learned"].paper == 2.5003 and figures["PMTFS1", "genes"].mean == 7
 
 
@@ -121,7 +121,7 @@ def test_simulations_show_what_the_remarks_say():
     printed, staged = ([mean for name, mean in units.items() if name.startswith(start)] for start in ("as", "two"))
     assert max(printed) / min(printed) > 5 and max(staged) / min(staged) < 1.001
     sensing = {figure.method: figure.mean for figure in compressed_sensing((35,), 2, 0, ignore).figures}
-    assert sensing["l1,2, best penalty"] == 0.0 and sensing["PMTFS1, W integrated out"] == 100.0
+    assert sensing["35 rows: l1,2, best penalty"] == 0.0 and sensing["35 rows: PMTFS1, W integrated out"] == 100.0
     relations = task_relations(1, 0, ignore).figures
     assert all(figure.mean > 90 for figure in relations if figure.measure.endswith("right sign, %"))
 
