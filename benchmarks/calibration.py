@@ -120,6 +120,8 @@ def gibbs_fits(
             wanted["global_scale"] = np.asarray(truth.global_scale)
         if norm_q is None:
             wanted["norm_q"] = np.asarray(truth.norm_q)
+        if prior.mean_scale > 0.0:
+            wanted["mean_coef"] = truth.mean_coef
         yield judge(wanted, named(found))
 
 
@@ -132,6 +134,7 @@ def named(draws: PosteriorDraws) -> dict[str, FloatArray]:
         "row_scale": draws.row_scales,
         "global_scale": draws.global_scale,
         "norm_q": draws.norm_q,
+        "mean_coef": draws.mean,
     }
 
 
@@ -238,6 +241,7 @@ GIBBS_CASES: dict[str, tuple[float | None, Hyperprior]] = {
     "q = 2, half-Cauchy": (2.0, Hyperprior(global_scale=0.3)),
     "q = 4, half-Cauchy": (4.0, Hyperprior(global_scale=0.3, scale_power=2.0)),
     "q learned, half-Cauchy": (None, Hyperprior(global_scale=0.3, scale_power=2.0)),
+    "q learned, shared mean": (None, Hyperprior(global_scale=0.3, mean_scale=0.5)),
     "q learned, beta prime": (None, Hyperprior(global_scale=0.3, tail_shape=1.0, spike_shape=1.0)),
     "q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.01, 3.0))),
 }

@@ -25,6 +25,7 @@ class Parameters(NamedTuple):
     row_scales: FloatArray  # (p,)
     global_scale: float
     norm_q: float
+    mean_coef: FloatArray  # (p,) zeros without a shared mean
 
 
 def draw_parameters(
@@ -44,11 +45,13 @@ def draw_parameters(
         row_scales = tau * ratio ** (1.0 / prior.power(norm_q))
     width = rng.gamma(1.0 + 1.0 / norm_q, size=(n_features, n_tasks)) ** (1.0 / norm_q)
     W = row_scales[:, np.newaxis] * width * rng.uniform(-1.0, 1.0, (n_features, n_tasks))
+    mean_coef = rng.normal(0.0, prior.mean_scale, n_features) if prior.mean_scale > 0.0 else np.zeros(n_features)
+    W += mean_coef[:, np.newaxis]
     noise = prior.noise_scale * np.abs(rng.standard_t(NOISE_DEGREES, 1 if prior.shared_noise else n_tasks))
     intercept = np.zeros(n_tasks)
     if prior.fit_intercept:
         intercept = rng.normal(prior.intercept_centre, prior.intercept_scale, n_tasks)
-    return Parameters(W, intercept, np.broadcast_to(noise, n_tasks).copy(), row_scales, tau, norm_q)
+    return Parameters(W, intercept, np.broadcast_to(noise, n_tasks).copy(), row_scales, tau, norm_q, mean_coef)
 
 
 def draw_targets(rng: np.random.Generator, data: TaskData, parameters: Parameters) -> FloatArray:

@@ -2,12 +2,13 @@ r"""The generalized normal model with proper scales: the full Bayesian version o
 
 .. math::
 
-   y_i \sim N(x_i^\top w_{t(i)} + b_{t(i)}, \sigma_{t(i)}^2), \qquad w_{jt} \sim GN(0, \rho_j, q), \qquad
+   y_i \sim N(x_i^\top w_{t(i)} + b_{t(i)}, \sigma_{t(i)}^2), \qquad w_{jt} \sim GN(\mu_j, \rho_j, q), \qquad
    \rho_j^q = \tau^q \, \mathrm{BetaPrime}(c, a)
 
-or labels with those log-odds. Zhang, Yeung and Xu 2010 maximise over the scales (their problem (5)) or give them the
-Jeffreys prior, the improper limit ``a = c = 0`` of the one here; a full posterior needs ``a, c > 0``. At q = 2 and
-``a = c = 1/2`` every row has a half-Cauchy scale, the group horseshoe without a slab. See
+or labels with those log-odds. The mean mu of a row is 0, or learned with ``shared_mean=True``, ``mu_j ~ N(0, s^2)``:
+then tasks are drawn to each other instead of to zero. Zhang, Yeung and Xu 2010 maximise over the scales (their problem
+(5)) or give them the Jeffreys prior, the improper limit ``a = c = 0`` of the one here; a full posterior needs
+``a, c > 0``. At q = 2 and ``a = c = 1/2`` every row has a half-Cauchy scale, the group horseshoe without a slab. See
 `bayesmtfs.priors.hyperpriors` for every prior.
 
 References
@@ -58,7 +59,7 @@ def generalized_normal_model(
     **settings
         Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`: ``global_scale``,
         ``learn_global_scale``, ``tail_shape``, ``spike_shape``, ``noise_scale``, ``shared_noise``,
-        ``norm_q_bounds``, ``fit_intercept``, ``scale_power``.
+        ``norm_q_bounds``, ``fit_intercept``, ``scale_power``, ``shared_mean``, ``mean_strength``.
 
     Returns
     -------
@@ -66,7 +67,8 @@ def generalized_normal_model(
         Coordinates ``feature``, ``task``, ``obs`` (``row`` where all tasks share one design, ``group`` where features
         are grouped). Variables ``coef``
         (feature, task), ``intercept`` (task), ``noise`` (task; squared loss), ``row_scale`` (feature),
-        ``global_scale``, ``norm_q`` and the observed ``y`` (obs). `set_task_data` puts new rows in.
+        ``global_scale``, ``norm_q``, ``mean_coef`` (feature; with a shared mean) and the observed
+        ``y`` (obs). `set_task_data` puts new rows in.
 
     Notes
     -----
@@ -90,6 +92,6 @@ def generalized_normal_model(
     with pm.Model(coords=coordinates(data)) as model:
         q = exponent(norm_q, prior)
         row_scale = row_scale_per_feature(prior, q, Blocks(data.n_features, data.n_tasks, data.groups, data.present))
-        coef = scaled_coefficients(data, row_scale, generalized_normal_entries(q), centred)
+        coef = scaled_coefficients(data, prior, row_scale, generalized_normal_entries(q), centred)
         add_observations(data, loss, prior, coef)
     return model

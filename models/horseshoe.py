@@ -60,7 +60,7 @@ def horseshoe_model(
     centred : bool, default False
         Whether the sampler moves the coefficients themselves, or their ratios to the row scales.
     **settings
-        Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`.
+        Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`, such as ``shared_mean``.
 
     Returns
     -------
@@ -86,7 +86,7 @@ def horseshoe_model(
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
         log_scale = log_row_scales(prior, exponent(2.0, prior), blocks)[blocks.row_of_feature]
         row_scale = pm.Deterministic("row_scale", _with_slab(log_scale, _slab(slab_scale, slab_width)), dims="feature")
-        coef = scaled_coefficients(data, row_scale, normal_entries, centred)
+        coef = scaled_coefficients(data, prior, row_scale, normal_entries, centred)
         add_observations(data, loss, prior, coef)
     return model
 

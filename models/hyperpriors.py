@@ -146,6 +146,13 @@ def noise_per_task(prior: Hyperprior) -> Tensor:
     return pm.Deterministic("noise", shared * pt.ones(pm.modelcontext(None).dim_lengths["task"]), dims="task")
 
 
+def mean_per_feature(prior: Hyperprior, n_features: int) -> Tensor:
+    """Add ``mean_coef`` (feature) to the model in context where tasks share a mean; else zeros."""
+    if prior.mean_scale == 0.0:
+        return as_float_tensor(np.zeros(n_features))
+    return pm.Normal("mean_coef", 0.0, as_float_tensor(prior.mean_scale), dims="feature")
+
+
 def intercept_per_task(prior: Hyperprior) -> Tensor:
     """Add ``intercept`` (task) to the model in context, zeros without ``fit_intercept``."""
     if prior.fit_intercept:

@@ -91,6 +91,11 @@ def matrix_variate_model(
         )
     if prior is None:
         prior = hyperprior_for(data, loss, expected_features=expected_features, **settings)
+    if prior.mean_scale > 0.0:
+        raise ValueError(
+            "shared_mean=True does not go with a matrix_variate_model, whose task relations say already how tasks go "
+            "together; use generalized_normal_model or horseshoe_model, or leave shared_mean False"
+        )
     data = readable(data, loss)
     named = coordinates(data)
     with pm.Model(coords=named | {"task_bis": named["task"]}) as model:
@@ -106,7 +111,7 @@ def matrix_variate_model(
                 )
             coef = MatrixGeneralizedNormal("coef", row_scale, root, q, dims=dims)
         else:
-            standard = generalized_normal_entries(q)("standard_coef", as_float_tensor(1.0), dims=dims)
+            standard = generalized_normal_entries(q)("standard_coef", 0.0, as_float_tensor(1.0), dims=dims)
             coef = pm.Deterministic("coef", row_scale[:, None] * (standard @ root), dims=dims)
         add_observations(data, loss, prior, coef)
     return model

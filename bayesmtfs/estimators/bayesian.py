@@ -53,6 +53,8 @@ class BayesianEstimator(PosteriorAttributes):
         row_scale_bounds: Any = "auto",
         norm_q_bounds: tuple[float, float] = (1.0, 50.0),
         shared_noise: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         penalty_strength: float | None = None,
         relation_concentration: float = 2.0,
         target_accept: float = 0.9,
@@ -82,6 +84,8 @@ class BayesianEstimator(PosteriorAttributes):
         self.row_scale_bounds = row_scale_bounds
         self.norm_q_bounds = norm_q_bounds
         self.shared_noise = shared_noise
+        self.shared_mean = shared_mean
+        self.mean_strength = mean_strength
         self.penalty_strength = penalty_strength
         self.relation_concentration = relation_concentration
         self.target_accept = target_accept
@@ -148,6 +152,13 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         Range of a learned q; its prior is uniform in 1/q.
     shared_noise : bool, default False
         One noise level for all tasks.
+    shared_mean : bool, default False
+        A row's coefficients spread around a mean that is learned, instead of around 0: tasks with little data are drawn
+        to the others. For the priors "generalized_normal", "jeffreys" and "horseshoe".
+    mean_strength : float, optional
+        How strongly that mean is drawn to 0: it is normal with the deviation ``s_y / (sd(x) sqrt(mean_strength))``, s_y
+        the deviation of y within tasks. None: 1. Columns that are redundant, such as dummies without a reference level,
+        leave their means (and inclusion probabilities) to this prior: drop a level, or raise it.
     penalty_strength : float, optional
         Of prior="mixed_norm", for a sum of losses; None: a tenth of the smallest one at which nothing is selected.
     relation_concentration : float, default 2.0
@@ -181,6 +192,8 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         ``min(P(w <= 0), P(w >= 0))``.
     coef_, coef_std_ : (n_tasks, n_features)
         Posterior means and deviations.
+    mean_coef_ : (n_features,)
+        Posterior mean of what the tasks have in common, with ``shared_mean``.
     intercept_, noise_ : (n_tasks,)
         Posterior means.
     norm_q_ : float
@@ -241,15 +254,16 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     effect_size : float, default 0.05
         Change of the log-odds per deviation of x above which a feature counts as included.
     prior, norm_q, sampler, draws, tune, chains, inclusion_threshold, expected_features, global_scale,
-    learn_global_scale, tail_shape, spike_shape, row_scale_bounds, norm_q_bounds, shared_noise, penalty_strength,
-    relation_concentration, target_accept, max_features, fit_intercept, standardize, task_column, unknown_task, groups,
-    random_state, n_jobs, progress : see `BayesianRegressor`; row scales are in log-odds per deviation of x
+    learn_global_scale, tail_shape, spike_shape, row_scale_bounds, norm_q_bounds, shared_noise, shared_mean,
+    mean_strength, penalty_strength, relation_concentration, target_accept, max_features, fit_intercept, standardize,
+    task_column, unknown_task, groups, random_state, n_jobs, progress : see `BayesianRegressor`; row scales are in
+    log-odds per deviation of x, and the deviation of a shared mean is ``2 / sqrt(mean_strength)``
 
     Attributes
     ----------
     classes_ : (n_classes,) sorted labels
-    posterior_, inclusion_probability_, local_false_sign_rate_, coef_, coef_std_, intercept_, norm_q_, diagnostics_,
-    tasks_, n_iter_, converged_, result_ : see `BayesianRegressor`; labels in ``posterior_`` are -1 and +1
+    posterior_, inclusion_probability_, local_false_sign_rate_, coef_, coef_std_, mean_coef_, intercept_, norm_q_,
+    diagnostics_, tasks_, n_iter_, converged_, result_ : see `BayesianRegressor`; labels in ``posterior_`` are -1 and +1
 
     Examples
     --------
@@ -283,6 +297,8 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         row_scale_bounds: Any = "auto",
         norm_q_bounds: tuple[float, float] = (1.0, 50.0),
         shared_noise: bool = False,
+        shared_mean: bool = False,
+        mean_strength: float | None = None,
         penalty_strength: float | None = None,
         relation_concentration: float = 2.0,
         target_accept: float = 0.9,
@@ -313,6 +329,8 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
             row_scale_bounds=row_scale_bounds,
             norm_q_bounds=norm_q_bounds,
             shared_noise=shared_noise,
+            shared_mean=shared_mean,
+            mean_strength=mean_strength,
             penalty_strength=penalty_strength,
             relation_concentration=relation_concentration,
             target_accept=target_accept,

@@ -25,6 +25,7 @@ class PosteriorAttributes(PosteriorPrediction):
         "inclusion_probability_",
         "local_false_sign_rate_",
         "coef_std_",
+        "mean_coef_",
         "noise_",
         "norm_q_",
         "norm_q_interval_",
@@ -39,6 +40,11 @@ class PosteriorAttributes(PosteriorPrediction):
         self.coef_, self.coef_std_ = np.zeros(shape), np.zeros(shape)
         self.coef_[:, found.in_tree] = coef.mean(axis=(0, 1)).T
         self.coef_std_[:, found.in_tree] = coef.std(axis=(0, 1)).T
+        for name in ("mean_coef_", "task_relations_"):  # of an earlier fit with another prior
+            self.__dict__.pop(name, None)
+        if "mean_coef" in variables:
+            self.mean_coef_ = np.zeros(data.n_features)
+            self.mean_coef_[found.in_tree] = variables["mean_coef"].mean(axis=(0, 1))
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
         self.inclusion_probability_ = np.zeros(data.n_features)

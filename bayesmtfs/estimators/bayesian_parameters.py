@@ -10,6 +10,7 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.inference.request import PosteriorRequest
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
 
@@ -28,6 +29,7 @@ def check_bayesian(params: dict[str, Any], loss: str, losses: tuple[str, ...]) -
     check_choice("unknown_task", params["unknown_task"], UNKNOWN_TASK)
     _check_norm_q(params)
     _check_prior_of_loss(params, loss)
+    _check_shared_mean(params)
     for name, least in (("draws", 4), ("tune", 0), ("chains", 1)):
         _check_whole_number(name, params[name], least)
     if params["max_features"] is not None:
@@ -59,6 +61,8 @@ def posterior_request(params: dict[str, Any], loss: str) -> PosteriorRequest:
         "bounds": params["row_scale_bounds"],
         "norm_q_bounds": params["norm_q_bounds"],
         "shared_noise": params["shared_noise"],
+        "shared_mean": params["shared_mean"],
+        "mean_strength": params["mean_strength"],
     }
     return PosteriorRequest(
         prior=params["prior"],
@@ -95,6 +99,17 @@ def _check_norm_q(params: dict[str, Any]) -> None:
         raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
     if prior == "horseshoe" and norm_q != 2:
         raise ValueError(f"norm_q is {norm_q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+
+
+def _check_shared_mean(params: dict[str, Any]) -> None:
+    strength = params["mean_strength"]
+    if strength is not None and not 0 < strength < math.inf:
+        raise ValueError(f"mean_strength is {strength}; pass a finite number above 0, or None")
+    if params["shared_mean"] and params["prior"] not in SHARED_MEAN_PRIORS:
+        raise ValueError(
+            f"shared_mean=True does not go with prior={params['prior']!r}, whose rows have no mean of their own; use "
+            "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
+        )
 
 
 def _check_prior_of_loss(params: dict[str, Any], loss: str) -> None:

@@ -3,10 +3,11 @@ r"""Predictions from draws: averages, deviations and intervals, also for a task 
 The expected linear predictor is that of the mean coefficients; probabilities are averages over draws, not those of the
 average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own,
 
-    w_new ~ GN(0, rho, q),   b_new ~ mean_t(b_t) + sd_t(b_t) sqrt(1 + 1/m) t_(m-1),   noise of a task at random,
+    w_new ~ GN(mu, rho, q),   b_new ~ mean_t(b_t) + sd_t(b_t) sqrt(1 + 1/m) t_(m-1),   noise of a task at random,
 
 with b_t the intercepts at the mean of the features: what the model believes of another task, with the uncertainty that
-comes with it. Its expected prediction is the mean of the intercepts, since nothing tells the signs of its coefficients.
+comes with it. Without a shared mean (mu = 0) its expected prediction is the mean of the intercepts, since nothing tells
+the signs of its coefficients.
 """
 
 import copy
@@ -123,11 +124,13 @@ class PosteriorPrediction(MultiTaskEstimator):
             return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)))
         centre = self._group("constant_data")["feature_centre"].values.mean(axis=1)
         at_centre = intercept + np.einsum("spm,p->sm", coef, centre)
+        mean = posterior["mean_coef"].values.reshape(coef.shape[:2]) if "mean_coef" in posterior else np.zeros(1)
         if expected:
-            return TaskDraws(np.zeros_like(coef[:, :, 0]), at_centre.mean(axis=1), noise[:, 0])
-        return self._new_task(at_centre, noise, centre)
+            mean = np.broadcast_to(mean, coef.shape[:2])
+            return TaskDraws(mean, at_centre.mean(axis=1) - mean @ centre, noise[:, 0])
+        return self._new_task(mean, at_centre, noise, centre)
 
-    def _new_task(self, at_centre: FloatArray, noise: FloatArray, centre: FloatArray) -> TaskDraws:
+    def _new_task(self, mean: FloatArray, at_centre: FloatArray, noise: FloatArray, centre: FloatArray) -> TaskDraws:
         """Draws for a task that comes from the population of tasks."""
         posterior, (total, m) = self._posterior_dataset(), at_centre.shape
         if m < 2:
@@ -138,9 +141,9 @@ class PosteriorPrediction(MultiTaskEstimator):
         rng = np.random.default_rng([0 if self.result_.seed is None else self.result_.seed, 2])
         scale = posterior["row_scale"].values.reshape(total, -1)
         if "norm_q" in posterior:
-            coef = scale * standard_entries(rng, posterior["norm_q"].values.reshape(total, 1), scale.shape)
+            coef = mean + scale * standard_entries(rng, posterior["norm_q"].values.reshape(total, 1), scale.shape)
         else:  # the horseshoe, whose row scales are deviations
-            coef = scale * rng.standard_normal(scale.shape)
+            coef = mean + scale * rng.standard_normal(scale.shape)
         deviation = at_centre.std(axis=1, ddof=1) * np.sqrt(1.0 + 1.0 / m)
         middle = at_centre.mean(axis=1) + deviation * rng.standard_t(m - 1, size=total)
         fitted = self.get_params(deep=False)["fit_intercept"]

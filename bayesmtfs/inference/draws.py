@@ -1,7 +1,8 @@
 """Draws of a posterior on their way from a sampler to the user: the same arrays from every sampler.
 
 Samplers work on data in `units.SamplingUnits` and on the features that `screening` left; `in_user_units` brings what
-they give to the user's units, where ``coef`` given ``row_scale`` and ``norm_q`` has the law that it was sampled under.
+they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the law that it was
+sampled under.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from bayesmtfs.protocols import BoolArray, FloatArray
 # Dimensions of a variable after chain and draw
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     "coef": ("feature", "task"),
+    "mean_coef": ("feature",),
     "intercept": ("task",),
     "noise": ("task",),
     "row_scale": ("feature",),
@@ -83,8 +85,9 @@ def in_user_units(draws: Draws, units: SamplingUnits, fit_intercept: bool) -> Dr
     for name, factor in (("noise", units.target_scale), ("slab_scale", units.target_scale)):
         if name in variables:
             variables[name] = variables[name] * factor
-    if "row_scale" in variables:
-        variables["row_scale"] = units.row_scales(variables["row_scale"])
+    for name in ("mean_coef", "row_scale"):
+        if name in variables:
+            variables[name] = units.rows(variables[name])
     return replace(draws, variables=variables)
 
 
@@ -93,7 +96,7 @@ def with_all_features(draws: Draws, kept: BoolArray) -> Draws:
     if kept.all():
         return draws
     variables = dict(draws.variables)
-    for name in ("coef", "row_scale"):
+    for name in ("coef", "mean_coef", "row_scale"):
         if name in variables:
             partial = variables[name]
             whole = np.zeros((*partial.shape[:2], len(kept), *partial.shape[3:]))

@@ -117,6 +117,9 @@ def start_values(
     """
     free = {variable.name for variable in model.free_RVs}
     values = {"intercept": intercept, "coef": W}
+    if "mean_coef" in free:
+        values["mean_coef"] = _row_means(data, W)
+        W = W - values["mean_coef"][:, np.newaxis]
     if noise is not None:
         values |= {"noise": noise, "shared_noise": np.asarray(noise.mean())}
     if "standard_coef" in free:
@@ -128,6 +131,12 @@ def start_values(
         values["log_row_deviation"] = np.log(scale) + _log_unit_deviation(norm_q)
     known = {name: np.asarray(value, dtype=np.float64) for name, value in values.items() if name in free}
     return _inside_bounds(known, model)
+
+
+def _row_means(data: TaskData, W: FloatArray) -> FloatArray:
+    """(p,) Means of the coefficients over the tasks that have the feature."""
+    counts = data.n_tasks if data.present is None else np.maximum(data.present.sum(axis=1), 1)
+    return np.asarray(W.sum(axis=1) / counts)
 
 
 def _start_scales(data: TaskData, W: FloatArray, norm_q: float) -> FloatArray:

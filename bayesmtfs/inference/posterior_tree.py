@@ -80,7 +80,9 @@ def _posterior(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
     }
     relations = {"task_bis": coords["task"]} if "task_relations" in variables else {}
     dataset = xr.Dataset(variables, coords | relations)
-    dataset["coef"].attrs["units"] = "of the target per unit of the feature"
+    for name in ("coef", "mean_coef"):
+        if name in dataset:
+            dataset[name].attrs["units"] = "of the target per unit of the feature"
     if "global_scale" in dataset:
         dataset["global_scale"].attrs["units"] = "sd(target) / sd(feature)"
     return dataset

@@ -104,6 +104,8 @@ def choose_sampler(data: TaskData, request: PosteriorRequest) -> str:
             f"{'learn' if request.norm_q is None else request.norm_q!r} and loss={request.loss!r}; it needs "
             "prior='generalized_normal' or 'jeffreys' and norm_q=2: use sampler='auto'"
         )
+    if request.sampler == "fast" and request.hyper.get("shared_mean"):
+        raise ValueError("sampler='fast' does not have shared_mean=True; use sampler='auto'")
     return request.sampler
 
 
@@ -199,6 +201,7 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Draw
             "norm_q": chain.norm_q,
         }
         | ({"global_scale": chain.global_scale} if prior.kind == "beta_prime" else {})
+        | ({"mean_coef": chain.mean} if prior.mean_scale > 0.0 else {})
         for chain in chains
     ]
     fixed = {

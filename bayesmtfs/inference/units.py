@@ -49,9 +49,9 @@ class SamplingUnits:
         shift = np.einsum("...pm,pm->...m", W, self.feature_centre)
         return self.target_centre + self.target_scale * intercept - shift
 
-    def row_scales(self, scales: FloatArray) -> FloatArray:
-        """Row scales (..., p) in the user's units; those of the mean deviation where tasks have their own."""
-        return scales * (self.target_scale / self.feature_scale.mean(axis=1))
+    def rows(self, numbers: FloatArray) -> FloatArray:
+        """Scales or means of rows (..., p) in the user's units; at the mean deviation where tasks have their own."""
+        return numbers * (self.target_scale / self.feature_scale.mean(axis=1))
 
     def scaled_coefficients(self, W: FloatArray) -> FloatArray:
         """Coefficients (p, m) in the user's units as those of the scaled data."""

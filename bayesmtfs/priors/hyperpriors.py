@@ -1,7 +1,7 @@
 r"""Proper priors of everything above the coefficients: row scales, global scale, noise, intercepts and the exponent q.
 
 One statement of what the posterior means, which the PyMC models and the Gibbs sampler both translate. Row i of W has
-independent ``GN(0, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rho_i / tau)^k``
+independent ``GN(mu_i, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rho_i / tau)^k``
 
     beta_prime    rho_i^k = tau^k BetaPrime(c, a):  ln p(l) = ln k + c ln u - (a + c) ln(1 + u) - ln B(c, a)
     log_uniform   l uniform on (ln lo, ln hi), no tau
@@ -9,6 +9,7 @@ independent ``GN(0, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rho_i
     noise         sigma_t ~ half-Student-t(3 degrees of freedom, noise_scale)
     intercepts    b_t ~ N(intercept_centre, intercept_scale^2)
     q             1/q ~ U(1/q_hi, 1/q_lo)
+    mean          mu_i = 0, or with a shared mean mu_i ~ N(0, mean_scale^2)
 
 a is the tail shape (how easily a row is large), c the spike shape (how easily it is near zero); at k = 2 and
 ``a = c = 1/2`` the scale is half-Cauchy(tau), and ``a, c -> 0`` is the Jeffreys prior ``p(rho) = 1/rho`` of Zhang,
@@ -22,6 +23,10 @@ active, true q 4 and 10: posterior medians 1.7 to 2.1 with the exponent q, 3.1 t
 tau_0 follows from the number of features that are expected to matter, ``p_0 / (p - p_0) sigma / (sqrt(n) s_x)``
 (Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square standard
 deviation of the features). For labels sigma is 2, the reciprocal root of the largest curvature of the logistic loss.
+
+``mean_scale`` is ``noise_scale / s_x`` by default, weakly informative: a feature whose mean coefficient is one standard
+deviation alone makes the targets vary as much as they do. With ``mean_strength`` it is ``noise_scale /
+sqrt(mean_strength)``, the prior whose negative log-density at noise ``noise_scale`` is the ridge of the penalised fits.
 
 References
 ----------
@@ -80,6 +85,8 @@ class Hyperprior:
         Whether tau is learned.
     scale_power : float or None
         Exponent k of the beta prime law; None: q itself, and 2 at q = inf.
+    mean_scale : float
+        Standard deviation of the mean that a row's coefficients have in common; 0: the mean is 0.
     """
 
     kind: Kind = "beta_prime"
@@ -95,6 +102,7 @@ class Hyperprior:
     fit_intercept: bool = True
     learn_global_scale: bool = True
     scale_power: float | None = 2.0
+    mean_scale: float = 0.0
 
     def __post_init__(self) -> None:
         if self.kind not in ("beta_prime", "log_uniform"):
@@ -103,6 +111,8 @@ class Hyperprior:
             check_positive(name, getattr(self, name))
         if self.scale_power is not None:
             check_positive("scale_power", self.scale_power)
+        if self.mean_scale != 0.0:
+            check_positive("mean_scale", self.mean_scale)
         check_bounds("bounds", self.bounds)
         check_bounds("norm_q_bounds", self.norm_q_bounds)
 
@@ -128,6 +138,8 @@ def hyperprior_for(
     norm_q_bounds: Bounds = (1.0, 50.0),
     fit_intercept: bool = True,
     scale_power: float | None = 2.0,
+    shared_mean: bool = False,
+    mean_strength: float | None = None,
 ) -> Hyperprior:
     """Hyperprior with the numbers that depend on the data filled in.
 
@@ -160,6 +172,10 @@ def hyperprior_for(
         Whether there are intercepts.
     scale_power : float or None, default 2
         Exponent k of the beta prime law: half-Cauchy scales whatever q by default; None: q itself.
+    shared_mean : bool, default False
+        Whether a row's coefficients spread around a learned mean instead of 0.
+    mean_strength : float, optional
+        Gives that mean the standard deviation ``noise_scale / sqrt(mean_strength)``; None: ``noise_scale / s_x``.
 
     Returns
     -------
@@ -202,6 +218,7 @@ def hyperprior_for(
         fit_intercept=fit_intercept,
         learn_global_scale=learn_global_scale,
         scale_power=scale_power,
+        mean_scale=_mean_scale(noise_scale, unit, mean_strength) if shared_mean else 0.0,
     )
 
 
@@ -307,6 +324,14 @@ def _expected_odds(data: TaskData, expected_features: float | None) -> float:
             f"pass a number above 0 and below {n_rows}"
         )
     return expected_features / (n_rows - expected_features)
+
+
+def _mean_scale(noise_scale: float, unit: float, mean_strength: float | None) -> float:
+    """Prior standard deviation of a shared mean."""
+    if mean_strength is None:
+        return unit
+    check_positive("mean_strength", mean_strength)
+    return noise_scale / math.sqrt(mean_strength)
 
 
 def _default_bounds(global_scale: float, unit: float) -> Bounds:

@@ -9,7 +9,8 @@ With S draws of W (p, m) and the effect ``e_it = w_it sd(x_i) / sd(y)`` in stand
 where v_i is the prior variance of a coefficient of row i given its scale: ``rho_i^2 Gamma(3/q) / Gamma(1/q)`` for the
 generalized normal, ``rho_i^2`` for the horseshoe. With orthogonal features and q = 2 a coefficient is, given the
 scales, exactly ``(1 - kappa)`` times its least-squares estimate (Carvalho, Polson and Scott 2010, Biometrika 97;
-Piironen and Vehtari 2017, EJS 11, section 2); with correlated features and other q this is a summary.
+Piironen and Vehtari 2017, EJS 11, section 2); with correlated features and other q this is a summary. Where tasks share a
+mean, coefficients are shrunk to it: the factor is then what is left of a task's deviation from the mean.
 
 **The shrinkage factor is not an inclusion probability**: an effect of zero has a factor above 0, and a small effect
 that is estimated well can have a factor near 1. A continuous prior has no inclusion probability in the sense of a

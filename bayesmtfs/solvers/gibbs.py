@@ -105,6 +105,7 @@ def sample(sums: Sums, start: Start, settings: Settings) -> Draws:
     rows = gibbs_state.single_rows(np.ones((m, p), dtype=np.bool_))
     state = gibbs_state.State(
         W=np.array(start.W.T, dtype=np.float64, order="C"),
+        mean=np.zeros(p),
         intercept=np.zeros(m),
         noise=np.array(start.noise, dtype=np.float64),
         log_scales=np.clip(np.log(np.sqrt(2.0 * np.mean(start.W**2, axis=1))), *settings.log_scale_bounds),
@@ -139,4 +140,5 @@ def _law(settings: Settings) -> gibbs_state.Law:
         inverse_low=float(settings.inverse_bounds[0]),
         inverse_high=float(settings.inverse_bounds[1]),
         learn_q=settings.learn_q,
+        mean_precision=0.0,
     )

@@ -1,11 +1,12 @@
 r"""Posterior of generalized normal multi-task regression by an interwoven Gibbs sampler, in sums of the data.
 
-    y ~ N(X w_t + b_t, sigma_t^2),   w_it ~ GN(0, rho_i, q)
+    y ~ N(X w_t + b_t, sigma_t^2),   w_it ~ GN(mu_i, rho_i, q),   mu_i = 0 or mu_i ~ N(0, s^2)
 
 with the priors of `bayesmtfs.priors.hyperpriors` on rho, tau, sigma, b and 1/q: the full posterior of Zhang, Yeung and
 Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8. A sweep (`gibbs_sweep`) draws the coefficients task by
-task, moves every scale in two or three parametrisations, walks on 1/q, and draws intercepts and noise. It needs only
-X'X, X'y and y'y of each task and costs O(m p^2); at a fixed q = 2 the coefficients of a task are drawn jointly, O(m p^3).
+task and their means, moves every scale in two or three parametrisations, walks on 1/q, and draws intercepts and noise.
+It needs only X'X, X'y and y'y of each task and costs O(m p^2); at a fixed q = 2 the coefficients of a task are drawn
+jointly, O(m p^3), and so are all means.
 
 One seeded generator per chain: the same seed gives the same draws, bit for bit. The compiled parts release the
 interpreter lock, so that chains may run in threads.
@@ -67,6 +68,7 @@ class PosteriorDraws(NamedTuple):
     """Draws of one chain; fewer than asked for where it was interrupted."""
 
     W: FloatArray  # (draws, p, m)
+    mean: FloatArray  # (draws, p) mu; zeros without a shared mean
     intercept: FloatArray  # (draws, m)
     noise: FloatArray  # (draws, m)
     row_scales: FloatArray  # (draws, p) rho of each feature's row
@@ -166,6 +168,7 @@ def _collect(kept: Kept, rows: Rows, count: int, centre: float, interrupted: boo
     inverse_q = kept.numbers[:count, INVERSE_Q]
     return PosteriorDraws(
         W=kept.W[:count],
+        mean=kept.mean[:count],
         intercept=kept.intercept[:count] + centre,
         noise=kept.noise[:count],
         row_scales=np.exp(kept.log_scales[:count])[:, rows.row_of_feature],

@@ -8,6 +8,8 @@ Plain named tuples of arrays and numbers, which compiled functions take as they 
 in which the intercept ``b_t ~ N(c, s^2)`` is integrated out: with features and targets centred within the task,
 
     Q = X'X / sigma^2 + k xbar xbar',   h = X'y / sigma^2 + k xbar (ybar - c),   k = 1 / (sigma^2 / n + s^2).
+
+With a shared mean, ``w_it = mu_i + v_it``, the state holds the deviations v, whose likelihood has ``h - Q mu`` for h.
 """
 
 import math
@@ -67,12 +69,14 @@ class Law(NamedTuple):
     inverse_low: float  # of 1/q
     inverse_high: float
     learn_q: bool
+    mean_precision: float  # of mu, one over the prior variance; 0: no shared mean
 
 
 class State(NamedTuple):
     """What changes from sweep to sweep, in place."""
 
-    W: FloatArray  # (m, p)
+    W: FloatArray  # (m, p) deviations from the mean where there is one
+    mean: FloatArray  # (p,) mu; zeros without a shared mean
     intercept: FloatArray  # (m,) less c
     noise: FloatArray  # (m,)
     log_scales: FloatArray  # (R,)
@@ -159,6 +163,7 @@ def law_of(prior: Hyperprior, learn_q: bool) -> Law:
         inverse_low=1.0 / prior.norm_q_bounds[1],
         inverse_high=1.0 / prior.norm_q_bounds[0],
         learn_q=learn_q,
+        mean_precision=prior.mean_scale**-2.0 if prior.mean_scale > 0.0 else 0.0,
     )
 
 
@@ -195,7 +200,8 @@ def first_state(sums: Sums, rows: Rows, law: Law, W: FloatArray, norm_q: float, 
     noise = np.sqrt(np.maximum(squares, 0.0) / sums.counts) + least
     if law.shared_noise:
         noise[:] = np.sqrt(np.average(noise**2, weights=sums.counts))
-    W = _without_zeros(W, rows, law, rng)
+    mean = _row_means(W, rows) if law.mean_precision > 0.0 else np.zeros(W.shape[1])
+    W = _without_zeros(np.where(rows.present, W - mean, 0.0), rows, law, rng)
     log_scales = _fitting_scales(W, rows, norm_q)
     # a standard deviation of a scale given the coefficients is 1 / sqrt(k q); at q = inf no scale is below the row
     spread = 2.0 * rng.standard_normal(len(log_scales)) / np.sqrt(np.maximum(rows.sizes, 1.0) * min(norm_q, 50.0))
@@ -207,6 +213,7 @@ def first_state(sums: Sums, rows: Rows, law: Law, W: FloatArray, norm_q: float, 
     numbers = np.array([law.log_global_scale, 1.0 / norm_q, FIRST_STEP])
     return State(
         np.ascontiguousarray(W),
+        mean,
         intercept,
         noise,
         log_scales,
@@ -214,6 +221,12 @@ def first_state(sums: Sums, rows: Rows, law: Law, W: FloatArray, norm_q: float, 
         np.ones(len(log_scales)),
         np.zeros(len(log_scales)),
     )
+
+
+def _row_means(W: FloatArray, rows: Rows) -> FloatArray:
+    """(p,) Mean of each feature's coefficients over the tasks that have it."""
+    mean: FloatArray = W.sum(axis=0) / np.maximum(rows.present.sum(axis=0), 1)
+    return mean
 
 
 def _without_zeros(W: FloatArray, rows: Rows, law: Law, rng: np.random.Generator) -> FloatArray:

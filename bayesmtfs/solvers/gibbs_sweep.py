@@ -1,4 +1,4 @@
-"""One sweep of the Gibbs sampler, and many of them: coefficients, scales, exponent, intercepts, noise.
+"""One sweep of the Gibbs sampler, and many of them: coefficients, their mean, scales, exponent, intercepts, noise.
 
 The order matters where something is integrated out: coefficients, scales and q move with the intercepts integrated out;
 then intercepts given everything, and the noise given the intercepts.
@@ -13,6 +13,7 @@ from numba import njit
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.gibbs_coefficients import draw_in_turn, draw_jointly
 from bayesmtfs.solvers.gibbs_exponent import ExponentSpace, exponent_space, step_on_exponent
+from bayesmtfs.solvers.gibbs_mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
 from bayesmtfs.solvers.gibbs_pairs import step_on_pairs
 from bayesmtfs.solvers.gibbs_scales import step_on_global_scale, step_on_row
 from bayesmtfs.solvers.gibbs_slice import softplus
@@ -25,17 +26,20 @@ class Space(NamedTuple):
     """Arrays that a sweep writes to."""
 
     Q: FloatArray  # (m, p, p)
-    h: FloatArray  # (m, p)
+    h: FloatArray  # (m, p) less Q mu with a shared mean
     residuals: FloatArray  # (m, p) h - Q w
+    w: FloatArray  # (p,) coefficients of one task
     factor: FloatArray  # (p, p)
     log_scales: FloatArray  # (p,) ln rho of each feature's row
     exponent: ExponentSpace
+    mean: MeanSpace
 
 
 class Kept(NamedTuple):
     """Draws that are kept."""
 
     W: FloatArray  # (draws, p, m)
+    mean: FloatArray  # (draws, p)
     intercept: FloatArray  # (draws, m)
     noise: FloatArray  # (draws, m)
     log_scales: FloatArray  # (draws, R)
@@ -49,9 +53,11 @@ def space_for(sums: Sums, rows: Rows) -> Space:
         np.empty((m, p, p)),
         np.empty((m, p)),
         np.empty((m, p)),
+        np.empty(p),
         np.empty((p, p)),
         np.empty(p),
         exponent_space(m, p, len(rows.sizes)),
+        mean_space(p),
     )
 
 
@@ -60,7 +66,12 @@ def kept_for(sums: Sums, rows: Rows, draws: int) -> Kept:
     m, p = sums.means.shape
     R = len(rows.sizes)
     return Kept(
-        np.empty((draws, p, m)), np.empty((draws, m)), np.empty((draws, m)), np.empty((draws, R)), np.empty((draws, 2))
+        W=np.empty((draws, p, m)),
+        mean=np.empty((draws, p)),
+        intercept=np.empty((draws, m)),
+        noise=np.empty((draws, m)),
+        log_scales=np.empty((draws, R)),
+        numbers=np.empty((draws, 2)),
     )
 
 
@@ -81,18 +92,20 @@ def run(
     for number in range(first, stop):
         sweep(rng, sums, rows, law, state, space, number + 1 if number < tune else 0)
         if number >= tune:
-            _keep(state, kept, number - tune)
+            _keep(rows, state, kept, number - tune)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _keep(state: State, kept: Kept, draw: int) -> None:
+def _keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
     """Copy the state (by loops: assignments to slices take seconds to compile)."""
     m, p = state.W.shape
     for t in range(m):
         kept.intercept[draw, t] = state.intercept[t]
         kept.noise[draw, t] = state.noise[t]
         for i in range(p):
-            kept.W[draw, i, t] = state.W[t, i]
+            kept.W[draw, i, t] = state.W[t, i] + (state.mean[i] if rows.present[t, i] else 0.0)
+    for i in range(p):
+        kept.mean[draw, i] = state.mean[i]
     for row in range(len(state.log_scales)):
         kept.log_scales[draw, row] = state.log_scales[row]
     kept.numbers[draw, LOG_TAU] = state.numbers[LOG_TAU]
@@ -103,6 +116,8 @@ def _keep(state: State, kept: Kept, draw: int) -> None:
 def sweep(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space, tuning: int) -> None:
     """Move everything once; ``tuning`` is the number of the sweep from 1 on while steps are tuned, else 0."""
     _draw_coefficients(rng, sums, rows, law, state, space)
+    if law.mean_precision > 0.0:
+        draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, space.factor, space.mean)
     step_on_pairs(rng, space.Q, space.residuals, rows, state, space.exponent.residuals)
     for row in range(len(rows.sizes)):
         step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
@@ -111,12 +126,14 @@ def sweep(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: Sta
     if law.learn_q:
         for _ in range(EXPONENT_STEPS):
             step_on_exponent(rng, space.Q, space.residuals, rows, law, state, tuning, space.exponent)
-    _draw_intercepts_and_noise(rng, sums, law, state)
+    if law.mean_precision > 0.0:
+        recentre(rng, rows, law, state)
+    _draw_intercepts_and_noise(rng, sums, rows, law, state, space.w)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space) -> None:
-    """Coefficients of every task given scales and noise, and the residuals."""
+    """Coefficients of every task given their mean, scales and noise, and the residuals."""
     m, p = state.W.shape
     for i in range(p):
         space.log_scales[i] = state.log_scales[rows.row_of_feature[i]]
@@ -125,6 +142,8 @@ def _draw_coefficients(rng: np.random.Generator, sums: Sums, rows: Rows, law: La
     for t in range(m):
         Q, h, residual, w = space.Q[t], space.h[t], space.residuals[t], state.W[t]
         condition_on_noise(sums, law, t, state.noise[t], Q, h)
+        if law.mean_precision > 0.0:
+            take_out_mean(Q, h, state.mean, rows.present[t])
         if normal:
             draw_jointly(rng, Q, h, w, space.log_scales, rows.present[t], space.factor)
         for i in range(p):
@@ -149,14 +168,17 @@ def condition_on_noise(sums: Sums, law: Law, t: int, noise: float, Q: FloatArray
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_intercepts_and_noise(rng: np.random.Generator, sums: Sums, law: Law, state: State) -> None:
+def _draw_intercepts_and_noise(
+    rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, w: FloatArray
+) -> None:
     """``b_t`` given w and sigma, then ``sigma_t`` given w and b."""
     m, p = state.W.shape
     total, total_count = 0.0, 0.0
     for t in range(m):
-        w, count, variance = state.W[t], sums.counts[t], state.noise[t] ** 2
+        count, variance = sums.counts[t], state.noise[t] ** 2
         gap, square = sums.target_means[t], sums.squares[t]
         for i in range(p):
+            w[i] = state.W[t, i] + (state.mean[i] if rows.present[t, i] else 0.0)
             gap -= sums.means[t, i] * w[i]
             square -= 2.0 * w[i] * sums.correlations[t, i]
             for j in range(i):

@@ -52,13 +52,25 @@ GENERALIZED_NORMAL = {
     "groups": (GROUPED, {"norm_q": 3}),
     "absent features": (replace(LONG, present=PRESENT), {"norm_q": 1.5}),
     "absent features in groups": (replace(GROUPED, present=PRESENT), {"norm_q": "learn"}),
+    "shared mean": (LONG, {"norm_q": 3, "shared_mean": True}),
+    "shared mean, absent features": (replace(GROUPED, present=PRESENT), {"shared_mean": True, "mean_strength": 4.0}),
     "log-uniform": (LONG, {"kind": "log_uniform", "bounds": BOUNDS, "norm_q": 2.5}),
     "log-uniform, q learned": (
         LABELS,
         {"kind": "log_uniform", "bounds": BOUNDS, "norm_q": "learn", "loss": "logistic"},
     ),
 }
-NON_CENTRED = [(case, False) for case in ("q=1.2", "q learned", "absent features in groups", "log-uniform, q learned")]
+NON_CENTRED = [
+    (case, False)
+    for case in (
+        "q=1.2",
+        "q learned",
+        "absent features in groups",
+        "log-uniform, q learned",
+        "shared mean",
+        "shared mean, absent features",
+    )
+]
 MATRIX_VARIATE = {
     "matrix, q=2": (LONG, {"norm_q": 2, "relation_concentration": 1.5}),
     "matrix, q learned": (GROUPED, {"norm_q": "learn"}),
@@ -67,6 +79,7 @@ MATRIX_VARIATE = {
 HORSESHOE = {
     "horseshoe": (LONG, {}),
     "horseshoe, fixed slab": (replace(LONG, present=PRESENT), {"slab_scale": 0.8}),
+    "horseshoe, shared mean": (LONG, {"shared_mean": True}),
     "horseshoe, logistic": (LABELS, {"loss": "logistic", "expected_features": 2}),
 }
 
@@ -121,6 +134,8 @@ def log_hyperprior(prior, log_rho, v, loss):
     if "inverse_norm_q" in v:
         low, high = prior.norm_q_bounds
         density -= np.log(1 / low - 1 / high)
+    if prior.mean_scale > 0:
+        density += norm.logpdf(v["mean_coef"], 0.0, prior.mean_scale).sum()
     return float(density)
 
 
@@ -129,6 +144,12 @@ def blocks_and_scales(data, v):
     scales = np.empty(blocks.n_rows)
     scales[blocks.row_of_feature] = v["row_scale"]
     return blocks, scales
+
+
+def deviations(data, v):
+    """Coefficients less their shared mean, where there is one; 0 where a task does not have the feature."""
+    mean = v.get("mean_coef", np.zeros(data.n_features))[:, np.newaxis]
+    return v["coef"] - (mean if data.present is None else np.where(data.present, mean, 0.0))
 
 
 def log_jacobian(data, v):
@@ -163,7 +184,7 @@ def test_generalized_normal(case, centred):
         blocks, scales = blocks_and_scales(data, v)
         entries = GeneralizedNormal(float(v["norm_q"]), scales)
         expected = log_hyperprior(prior, np.log(scales), v, loss) + log_likelihood(data, loss, v)
-        expected -= entries.negative_log_density(blocks.gather(v["coef"]), blocks.sizes)
+        expected -= entries.negative_log_density(blocks.gather(deviations(data, v)), blocks.sizes)
         expected += 0.0 if centred else log_jacobian(data, v)
         gaps.append(log_probability - expected)
         np.testing.assert_array_equal(v["coef"] != 0, True if data.present is None else data.present)
@@ -207,7 +228,7 @@ def test_horseshoe(case, centred):
         free, slab = np.exp(v["log_row_scale"]), v["slab_scale"]
         np.testing.assert_allclose(v["row_scale"], np.sqrt(free**2 * slab**2 / (slab**2 + free**2)), rtol=1e-12)
         expected = log_hyperprior(prior, v["log_row_scale"], v, loss) + log_likelihood(data, loss, v)
-        expected += norm.logpdf(v["coef"], 0.0, v["row_scale"][:, np.newaxis])[counted].sum()
+        expected += norm.logpdf(deviations(data, v), 0.0, v["row_scale"][:, np.newaxis])[counted].sum()
         if "slab_scale" not in options:
             expected += np.log(2) + t.logpdf(slab, 4, scale=prior.noise_scale / feature_deviation(data))
         expected += 0.0 if centred else log_jacobian(data, v)

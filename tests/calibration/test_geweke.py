@@ -22,6 +22,7 @@ PRIORS = {
     ),
     "log_uniform": Hyperprior(kind="log_uniform", bounds=(0.1, 3.0), shared_noise=True, intercept_scale=1.0),
     "shapes": Hyperprior(tail_shape=1.5, spike_shape=0.7, scale_power=2.0, learn_global_scale=False),
+    "shared_mean": Hyperprior(tail_shape=2.5, spike_shape=0.5, noise_scale=0.8, intercept_scale=1.5, mean_scale=0.7),
     "no_intercept": Hyperprior(tail_shape=2.0, spike_shape=1.0, fit_intercept=False, norm_q_bounds=(0.8, 20.0)),
 }
 
@@ -36,11 +37,12 @@ def statistics(one: Parameters):
     """Bounded functions: the prior of the scales has tails that a chain visits rarely."""
     scales, noise = np.tanh(0.5 * np.log(one.row_scales)), np.tanh(np.log(one.noise))
     numbers = np.concatenate([scales, noise, [np.tanh(0.5 * np.log(one.global_scale)), 1.0 / one.norm_q]])
-    W = np.arctan(one.W / one.row_scales[:, np.newaxis]).ravel()
+    W = np.arctan((one.W - one.mean_coef[:, np.newaxis]) / one.row_scales[:, np.newaxis]).ravel()
     intercept = np.tanh(0.5 * one.intercept)
     pairs = [scales[0] * noise[0], scales[0] * numbers[-2], scales[1] / one.norm_q, scales[2] * abs(intercept[0])]
-    sizes = np.arctan(np.abs(one.W)).ravel()
-    return np.concatenate([numbers, numbers**2, W, np.abs(W), sizes, intercept, intercept**2, pairs])
+    sizes, mean = np.arctan(np.abs(one.W)).ravel(), np.arctan(one.mean_coef)
+    means = np.concatenate([mean, mean**2, mean * scales, mean * one.W.mean(axis=1) / (1.0 + one.row_scales)])
+    return np.concatenate([numbers, numbers**2, W, np.abs(W), sizes, intercept, intercept**2, pairs, means])
 
 
 def from_prior(prior, data, norm_q, count, rng):
@@ -54,7 +56,8 @@ def _grouped(one: Parameters, data, rng):
         return one
     _, first, row = np.unique(data.groups, return_index=True, return_inverse=True)
     scales = one.row_scales[first][row]
-    return one._replace(row_scales=scales, W=one.W / one.row_scales[:, np.newaxis] * scales[:, np.newaxis])
+    mean = one.mean_coef[:, np.newaxis]
+    return one._replace(row_scales=scales, W=mean + (one.W - mean) * (scales / one.row_scales)[:, np.newaxis])
 
 
 def from_chain(prior, data, norm_q, count, rng):
@@ -65,7 +68,8 @@ def from_chain(prior, data, norm_q, count, rng):
     centre = prior.intercept_centre if prior.fit_intercept else 0.0
     first = np.unique(rows.row_of_feature, return_index=True)[1]
     state = gibbs_state.State(
-        W=start.W.T.copy(),
+        W=(start.W.T - start.mean_coef).copy(),
+        mean=start.mean_coef.copy(),
         intercept=start.intercept - centre,
         noise=start.noise,
         log_scales=np.log(start.row_scales[first]),
@@ -77,12 +81,13 @@ def from_chain(prior, data, norm_q, count, rng):
     found = []
     for _ in range(count):
         one = Parameters(
-            W=state.W.T.copy(),
+            W=state.W.T + state.mean[:, np.newaxis],
             intercept=state.intercept + centre,
             noise=state.noise.copy(),
             row_scales=np.exp(state.log_scales)[rows.row_of_feature],
             global_scale=np.exp(state.numbers[0]),
             norm_q=1.0 / state.numbers[1] if state.numbers[1] > 0 else np.inf,
+            mean_coef=state.mean.copy(),
         )
         found.append(statistics(one))
         sums = gibbs_state.sums_of(data.with_target(draw_targets(rng, data, one)), centre)
@@ -104,15 +109,24 @@ def largest_discrepancy(prior, norm_q, count, seed, groups=None):
 
 @pytest.mark.parametrize(
     ("name", "norm_q"),
-    [("intercepts", None), ("log_uniform", None), ("intercepts", 2.0), ("no_intercept", 4.0), ("shapes", 1.3)],
+    [
+        ("intercepts", None),
+        ("log_uniform", None),
+        ("intercepts", 2.0),
+        ("no_intercept", 4.0),
+        ("shapes", 1.3),
+        ("shared_mean", None),
+        ("shared_mean", 2.0),
+        ("shared_mean", np.inf),
+    ],
 )
 def test_sampler_keeps_the_joint_law(name, norm_q):
     assert largest_discrepancy(PRIORS[name], norm_q, 3000, seed=1) > 1e-3
 
 
-@pytest.mark.parametrize("norm_q", [None, 2.0])
-def test_groups_share_a_scale(norm_q):
-    assert largest_discrepancy(PRIORS["intercepts"], norm_q, 3000, seed=2, groups=[0, 1, 0]) > 1e-3
+@pytest.mark.parametrize(("name", "norm_q"), [("intercepts", None), ("intercepts", 2.0), ("shared_mean", 1.3)])
+def test_groups_share_a_scale(name, norm_q):
+    assert largest_discrepancy(PRIORS[name], norm_q, 3000, seed=2, groups=[0, 1, 0]) > 1e-3
 
 
 @pytest.mark.slow

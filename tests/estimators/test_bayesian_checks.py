@@ -12,7 +12,11 @@ FEW = {"draws": 50, "tune": 50, "chains": 2, "n_jobs": 1}
 
 
 @parametrize_with_checks(
-    [BayesianRegressor(sampler="gibbs", **FEW), BayesianClassifier(sampler="fast", draws=50, chains=2)]
+    [
+        BayesianRegressor(sampler="gibbs", **FEW),
+        BayesianRegressor(sampler="gibbs", shared_mean=True, **FEW),
+        BayesianClassifier(sampler="fast", draws=50, chains=2),
+    ]
 )
 @pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
 @pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")

@@ -21,6 +21,8 @@ def test_every_parameter_reaches_the_sampler():
         "row_scale_bounds": (0.1, 1.0),
         "norm_q_bounds": (2.0, 5.0),
         "shared_noise": True,
+        "shared_mean": True,
+        "mean_strength": 3.0,
         "penalty_strength": 4.0,
         "relation_concentration": 3.0,
         "target_accept": 0.95,

@@ -25,12 +25,14 @@ def test_scales_and_noise_follow_the_coefficients(small):
         "intercept": rng.normal(size=(1, 8, 4)),
         "noise": np.ones((1, 8, 4)),
         "row_scale": scale,
+        "mean_coef": scale * rng.normal(size=(1, 8, 6)),
     }
     user = in_user_units(Draws("gibbs", variables), units, True).variables
     # A coefficient over its scale is the same number in any units
     np.testing.assert_allclose(
         user["coef"] / user["row_scale"][..., np.newaxis], variables["coef"] / scale[..., np.newaxis]
     )
+    np.testing.assert_allclose(user["mean_coef"] / user["row_scale"], variables["mean_coef"] / scale)
     np.testing.assert_allclose(user["noise"], units.target_scale)
 
 

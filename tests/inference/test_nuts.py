@@ -75,6 +75,17 @@ def test_absent_features_have_no_start(lacking):
     assert start["standard_coef"].shape == (5,)
 
 
+def test_start_of_a_shared_mean(lacking):
+    data, present = lacking
+    data = replace(data, present=present)
+    model = nuts.build_model(data, "generalized_normal", "squared", 2.0, hyperprior_for(data, shared_mean=True))
+    W = np.array([[3.0, 0.0], [1.0, 2.0], [-1.0, -1.0]])  # the second task does not have the first feature
+    start = nuts.start_values(model, data, W, np.zeros(2), np.ones(2), 2.0)
+    np.testing.assert_allclose(start["mean_coef"], [3.0, 1.5, -1.0])
+    scale = np.exp(start["log_row_scale"])
+    np.testing.assert_allclose(start["standard_coef"] * scale[[0, 1, 1, 2, 2]], [0.0, -0.5, 0.5, 0.0, 0.0], atol=1e-12)
+
+
 class FakeSampler:
     def __init__(self, tree, error=None):
         self.tree, self.error, self.cancelled = tree, error, False

@@ -132,6 +132,10 @@ def test_unbounded_scales_are_refused_with_a_way_out(word):
         (lambda: matrix_variate_model(SMALL, relation_concentration=1.0), "relation_concentration is 1.0"),
         (lambda: matrix_variate_model(SMALL, norm_q=np.inf, centred=True), "centred=True with norm_q=inf"),
         (lambda: matrix_variate_model(replace(SMALL, present=np.eye(3, dtype=bool))), "tasks without some of the"),
+        (
+            lambda: matrix_variate_model(SMALL, shared_mean=True),
+            "shared_mean=True does not go with a matrix_variate_model",
+        ),
         (lambda: horseshoe_model(SMALL, slab_scale=0.0), "slab_scale is 0.0; pass"),
     ],
 )

@@ -134,6 +134,14 @@ def test_units_of_the_data_carry_over():
     assert scaled.bounds == pytest.approx((10 * plain.bounds[0], 10 * plain.bounds[1]))
 
 
+def test_scale_of_a_shared_mean():
+    spread = np.sqrt(np.mean(X.std(axis=0) ** 2))
+    plain, weak = hyperprior_for(long()), hyperprior_for(long(), shared_mean=True)
+    assert plain.mean_scale == 0.0 and weak.mean_scale == pytest.approx(plain.noise_scale / spread)
+    strong = hyperprior_for(long(), shared_mean=True, mean_strength=25.0)
+    assert strong.mean_scale == pytest.approx(plain.noise_scale / 5)
+
+
 def test_targets_without_spread_within_tasks():
     singles = TaskData.from_long(X, Y, tasks=np.arange(60))
     assert hyperprior_for(singles).noise_scale == pytest.approx(Y.std())
@@ -152,6 +160,7 @@ def test_targets_without_spread_within_tasks():
         ({"global_scale": np.inf}, "global_scale is inf; pass"),
         ({"noise_scale": 0.0}, "noise_scale is 0.0; pass"),
         ({"scale_power": 0.0}, "scale_power is 0.0; pass"),
+        ({"shared_mean": True, "mean_strength": -1.0}, "mean_strength is -1.0; pass"),
         ({"bounds": (1.0, 0.5)}, r"bounds is \(1.0, 0.5\); pass two"),
         ({"norm_q_bounds": (0.0, 5.0)}, "norm_q_bounds is .*; pass two"),
     ],
