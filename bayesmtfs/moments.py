@@ -194,7 +194,7 @@ def from_parquet(
     batch_rows : most rows in memory at a time
     progress : progress bar: always, never, or (None) for long work on a terminal
     """
-    dataset = _open(path)
+    dataset = open_files(path)
     wanted = [name for name in (target, task, weight) if name is not None]
     columns = None if features is None else [*features, *wanted]
     missing = [name for name in columns or wanted if name not in dataset.schema.names]
@@ -265,8 +265,13 @@ def _of_frame(frame: Any, target: str, task: str | None, weight: str | None) -> 
     return Moments.of(TaskData.from_long(rest.to_native(), table[target].to_numpy(), labels, weights))
 
 
-def _open(path: Any) -> Any:
-    """Open files as a pyarrow dataset, the format by their ending."""
+def open_files(path: Any) -> Any:
+    """Open files as a pyarrow dataset, the format by their ending.
+
+    Parameters
+    ----------
+    path : a file, a folder or several files: Parquet, Arrow (``.arrow``, ``.feather``) or CSV
+    """
     try:
         import pyarrow.dataset as arrow
     except ImportError as error:
