@@ -202,7 +202,7 @@ def is_finite(rounds: Rounds, stream: LinearStream) -> bool:
     total = 0.0
     for k in range(stream.intercept.size):
         total += stream.intercept[k]
-    if stream.W.size <= rounds.features.size:
+    if stream.W.shape[0] <= rounds.features.size:
         for i in range(stream.W.shape[0]):
             for k in range(stream.intercept.size):
                 total += stream.W[i, k]
