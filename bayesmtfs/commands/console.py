@@ -124,8 +124,13 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
         if path.exists():
             old = Path(tempfile.mkdtemp(prefix=".bayesmtfs-", dir=path.parent))
             os.replace(path, old / "old")
-            os.replace(work, path)
-            shutil.rmtree(old)
+            try:
+                os.replace(work, path)
+            except BaseException:
+                os.replace(old / "old", path)
+                raise
+            finally:
+                shutil.rmtree(old, ignore_errors=True)
         else:
             os.replace(work, path)
     except BaseException:

@@ -196,6 +196,11 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
     ) -> None:
         """Set the fitted attributes from a solution for (possibly scaled) data."""
         W = solution.W if scales is None else solution.W / scales
+        if not (np.isfinite(W).all() and np.isfinite(solution.intercept).all()):
+            raise ValueError(
+                "the fit gave coefficients that are not finite, since X or y holds numbers too large or too small to "
+                "compute with; rescale them, or set standardize=True"
+            )
         self.coef_: FloatArray = np.ascontiguousarray(W.T)
         self.intercept_: FloatArray = solution.intercept
         self.n_iter_ = solution.n_iter
@@ -354,6 +359,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         self.n_features_in_ = state["n_features_in"]
         if state["feature_names_in"] is not None:
             self.feature_names_in_ = state["feature_names_in"]
+        strange = state["fitted"].keys() - set(cls._saved_attributes)
+        if strange:  # they could stand in the place of methods
+            raise ValueError(f"it brings the attributes {sorted(strange)}, which save does not write")
         for name, value in state["fitted"].items():
             setattr(self, name, value)
         return self

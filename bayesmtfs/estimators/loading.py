@@ -35,10 +35,16 @@ def load(path: str | os.PathLike[str]) -> Any:
     stored = persistence.read(path)
     if stored.kind != ESTIMATOR_KIND:
         return FitResult.from_stored(stored)
-    method, known = stored.header["method"], ESTIMATORS | BASELINES
+    method, known = stored.header.get("method"), ESTIMATORS | BASELINES
     if method not in known:
         raise persistence.CorruptFileError(
             f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(known))}"
         )
     # A file names one of our own classes, it never brings code
-    return getattr(importlib.import_module(known[method]), method).from_stored(stored)
+    estimator = getattr(importlib.import_module(known[method]), method)
+    try:
+        return estimator.from_stored(stored)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise persistence.CorruptFileError(
+            f"{path} does not hold a whole {method} ({type(error).__name__}: {error}); save the fit again"
+        ) from error

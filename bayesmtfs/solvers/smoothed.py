@@ -113,20 +113,21 @@ def solve(data: TaskData, settings: Settings, progress: bool | None = None) -> S
     trace: list[float] = []
     converged = False
     with ProgressBar("smoothed tasks", enabled=progress) as bar:
-        for number in range(settings.max_iter):
-            eta = settings.concentration * np.eye(m) + (1.0 - settings.concentration) * P
-            for k in range(m):
-                found = fit(eta[k][data.task] * weights, fits[k])
-                fits[k], W[:, k], intercept[k] = found, found.w, found.intercept
-            losses = task_losses(data, loss, W, intercept)
-            fresh = attention(settings.update, settings.concentration, settings.smoothing, losses, P)
-            change, P = float(np.abs(fresh - P).max()), fresh
-            trace.append(objective(settings, losses, P, W))
-            bar.update((number + 1) / settings.max_iter, f"change {change:.1e}")
-            converged = change <= settings.tol
-            if converged or settings.concentration == 1.0:
-                converged = True
-                break
+        try:
+            while not converged and len(trace) < settings.max_iter:
+                eta = settings.concentration * np.eye(m) + (1.0 - settings.concentration) * P
+                for k in range(m):
+                    found = fit(eta[k][data.task] * weights, fits[k])
+                    fits[k], W[:, k], intercept[k] = found, found.w, found.intercept
+                losses = task_losses(data, loss, W, intercept)
+                fresh = attention(settings.update, settings.concentration, settings.smoothing, losses, P)
+                change, P = float(np.abs(fresh - P).max()), fresh
+                trace.append(objective(settings, losses, P, W))
+                bar.update(len(trace) / settings.max_iter, f"change {change:.1e}")
+                converged = change <= settings.tol or settings.concentration == 1.0
+        except KeyboardInterrupt:
+            if not trace:
+                raise
     if data.present is not None:
         W = np.where(data.present, W, 0.0)
     return Smoothed(W, intercept, P, np.array(trace), converged, len(trace))

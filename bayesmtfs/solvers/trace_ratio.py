@@ -142,11 +142,14 @@ def solve(
     # Without a penalty the unpenalised solution is the answer, and null directions of the data are not distinguished
     converged = settings.within == settings.joint == 0 and start is None
     with ProgressBar("trace ratio", progress) as bar:
-        while not converged and len(surrogates) <= settings.max_iter:
-            W = problem.update(W)
-            surrogates.append(problem.surrogate(W))
-            objectives.append(problem.objective(W))
-            converged = surrogates[-2] - surrogates[-1] <= settings.tol * abs(surrogates[-1])
-            bar.update(len(surrogates) / settings.max_iter, f"surrogate {surrogates[-1]:.6g}")
+        try:
+            while not converged and len(surrogates) <= settings.max_iter:
+                W = problem.update(W)
+                surrogates.append(problem.surrogate(W))
+                objectives.append(problem.objective(W))
+                converged = surrogates[-2] - surrogates[-1] <= settings.tol * abs(surrogates[-1])
+                bar.update(len(surrogates) / settings.max_iter, f"surrogate {surrogates[-1]:.6g}")
+        except KeyboardInterrupt:  # the rows so far are what there is
+            converged = False
     traces = np.array(surrogates), np.array(objectives)
     return TraceRatioFit(W, *traces, problem.floors, bool(converged), len(surrogates) - 1)
