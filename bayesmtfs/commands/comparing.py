@@ -50,7 +50,12 @@ def compare(
         if name not in SHORT:
             raise ValueError(f"--methods has {name!r}; known are {', '.join(SHORT)}")
     labels = looks_like_labels(rows.y) if classify is None else classify
-    more: dict[str, Any] = {"task_column": rows.task_column, "standardize": standardize, "seed": seed, "progress": False}
+    more: dict[str, Any] = {
+        "task_column": rows.task_column,
+        "standardize": standardize,
+        "seed": seed,
+        "progress": False,
+    }
     models = {name: make_estimator(labels, **SHORT[name], **more) for name in names}
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
         table = bayesmtfs.compare(models, rows.X, rows.y, cv=folds, random_state=seed, progress=speaker.progress)

@@ -34,8 +34,14 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
     norms = np.linalg.norm(path.coefs[order], axis=1)
     for rank, feature in enumerate(largest(norms.max(axis=0), most)):
         named = rank < COLOURED
-        style: dict[str, Any] = {"color": f"C{rank}", "label": shortened(path.feature_names[feature])} if named else {"color": "0.8"}
-        ax.plot(path.penalties[order], norms[:, feature], lw=1.5 if named else 0.7, zorder=2 if named else 1, **style)
+        ax.plot(
+            path.penalties[order],
+            norms[:, feature],
+            color=f"C{rank}" if named else "0.8",
+            label=shortened(path.feature_names[feature]) if named else None,
+            lw=1.5 if named else 0.7,
+            zorder=2 if named else 1,
+        )
     if chosen is not None:
         ax.axvline(chosen, color="0.3", ls="--", lw=1)
         ax.annotate(
