@@ -14,10 +14,12 @@ from bayesmtfs.estimators import distributed
 from bayesmtfs.estimators.distributed import fit_dask
 from bayesmtfs.selection import stability
 
+dask = pytest.importorskip("dask", reason="dask is not installed: there is no cluster to fit on")
 dd = pytest.importorskip("dask.dataframe", reason="dask is not installed: there is no cluster to fit on")
 cluster = pytest.importorskip("dask.distributed", reason="distributed is not installed: there is no cluster to fit on")
 
 FEATURES = [f"x{i}" for i in range(8)]
+on_a_cluster = pytest.mark.slow  # starts processes: run in a process of its own, pytest -m slow tests/test_dask.py
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,16 @@ def die_once(part, flag):
     return part
 
 
+def test_moments_of_partitions_are_those_of_the_rows(rows):
+    frame = spread(rows, ["score", "user", "importance"])
+    with dask.config.set(scheduler="threads"):
+        found = moments.from_dask(frame, "score", "user", "importance")
+    local = moments.from_batches([rows[[*FEATURES, "score", "user", "importance"]]], "score", "user", "importance")
+    assert found.n_rows.tolist() == local.n_rows.tolist()
+    np.testing.assert_allclose(found.scatters, local.scatters, rtol=1e-10, atol=1e-10)
+
+
+@on_a_cluster
 def test_moments_count_every_row_once_though_a_worker_is_killed(client, rows, tmp_path):
     frame, flag = spread(rows, ["score", "user", "importance"]), tmp_path / "died"
     found = moments.from_dask(frame.map_partitions(die_once, str(flag), meta=frame), "score", "user", "importance")
@@ -73,6 +85,7 @@ def test_moments_count_every_row_once_though_a_worker_is_killed(client, rows, tm
     np.testing.assert_allclose(coef, model.coef_, atol=1e-8)
 
 
+@on_a_cluster
 def test_logistic_fit_of_partitions(client, rows):
     model = bm.MixedNormClassifier(tol=1e-11)
     found = fit_dask(model, spread(rows, ["label", "user", "importance"]), "label", "user", "importance")
@@ -87,7 +100,7 @@ def test_logistic_fit_of_partitions(client, rows):
     )
 
 
-@pytest.mark.slow
+@on_a_cluster
 def test_a_worker_killed_between_passes_changes_nothing(client, rows, monkeypatch):
     model, frame = bm.MixedNormClassifier(tol=1e-10), spread(rows, ["label", "user"])
     sums, calls = distributed._DaskPasses.sums, []
@@ -105,7 +118,7 @@ def test_a_worker_killed_between_passes_changes_nothing(client, rows, monkeypatc
     np.testing.assert_allclose(found.coef_, model.coef_, atol=1e-6)
 
 
-@pytest.mark.slow
+@on_a_cluster
 def test_folds_run_on_the_cluster(client, rows):
     model = bm.MixedNormClassifierCV(cv=3, n_jobs=2)
     local = model.fit(rows[FEATURES], rows["label"], tasks=rows["user"]).coef_.copy()
@@ -114,6 +127,7 @@ def test_folds_run_on_the_cluster(client, rows):
     np.testing.assert_allclose(model.coef_, local, atol=1e-8)
 
 
+@on_a_cluster
 def test_halves_run_on_the_cluster(client, rows):
     model, options = bm.MixedNormClassifier(), {"n_pairs": 4, "n_features": 3, "random_state": 0}
     data = (rows[FEATURES], rows["label"], rows["user"])
@@ -136,6 +150,7 @@ def test_what_needs_the_rows_is_refused(rows, model, error, message):
         fit_dask(model, spread(rows, ["label", "user"]), "label", "user")
 
 
+@on_a_cluster
 def test_labels_are_checked(client, rows):
     with pytest.raises(ValueError, match="a distributed fit wants two"):
         fit_dask(bm.MixedNormClassifier(), spread(rows, ["label", "user"]), "user")
