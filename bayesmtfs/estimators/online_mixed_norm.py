@@ -240,13 +240,14 @@ class OnlineMixedNormEstimator(StreamEstimator):
             learner.add_tasks(scaled.n_tasks, sizes)
         places = np.arange(scaled.n_observations)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs)
-        done = 0
+        done, before = 0, self._best.pooled
         with ProgressBar("dual averaging", self.progress) as bar:
             try:
                 for seed in seeds.tolist():
                     if self.shuffle:
                         shuffle_within_tasks(places, scaled.offsets, seed)
-                    before = self._best.pooled
+                    if done == self.epochs - 1:
+                        before = self._best.pooled
                     for learner in self._candidates:
                         learner.learn(scaled.design, seen, Schedule(places[order], starts), growing=False)
                     done += 1
