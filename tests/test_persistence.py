@@ -5,6 +5,7 @@ import pickle
 import resource
 import stat
 import struct
+from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
@@ -301,13 +302,18 @@ def no_space(*_, **__):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@pytest.fixture
+@contextmanager
 def limited_disk():
-    """Let no file grow beyond 20 kB, which is what a full disk looks like to a program."""
+    """Let no file grow beyond 20 kB, which is what a full disk looks like to a program.
+
+    Only around the call that is tested: the test runner writes its own report to a file, too.
+    """
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, old[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, old)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def assert_old_file_is_whole(path: Path, before: bytes) -> None:
@@ -326,9 +332,9 @@ def test_a_failing_disk_leaves_the_old_file(saved, monkeypatch, call):
     assert_old_file_is_whole(saved, before)
 
 
-def test_a_full_disk_leaves_the_old_file(saved, limited_disk):
+def test_a_full_disk_leaves_the_old_file(saved):
     before = saved.read_bytes()
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match="File too large"), limited_disk():
         persistence.write(saved, "new", {}, {"coef": np.ones(100_000)})
     assert_old_file_is_whole(saved, before)
 
