@@ -23,7 +23,7 @@ ROUTES = {
     "JeffreysClassifier": ({"tol": 1e-14}, "EM", 3),
     "MatrixVariateRegressor": ({"tol": 1e-14}, "EM", 3),
     "MatrixVariateClassifier": ({"tol": 1e-14}, "EM", 3),
-    "BayesianRegressor": (GIBBS | {"draws": 3000, "tune": 2}, "sampling", 4),
+    "BayesianRegressor": (GIBBS | {"draws": 30_000, "tune": 2}, "sampling", 1),
     "BayesianClassifier": ({"sampler": "fast", "draws": 50, "random_state": 0}, "expectation propagation", 2),
     "SmoothedClassifier": ({}, "smoothed tasks", 1),
     "SmoothedRegressor": ({}, "smoothed tasks", 1),
@@ -41,7 +41,7 @@ WHOLE_OR_NOTHING = {
     "JeffreysClassifier": {},
     "MatrixVariateRegressor": {},
     "MatrixVariateClassifier": {},
-    "BayesianRegressor": GIBBS | {"draws": 50, "tune": 2000},
+    "BayesianRegressor": GIBBS | {"draws": 50, "tune": 200_000},
 }
 
 
