@@ -5,6 +5,7 @@ where there are groups). Equal scores, such as the zeros of sparse methods, are 
 variance that lies between classes.
 """
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,9 @@ class FeatureRanking(RankingSelector):
         self.task_column = task_column
         self.groups = groups
 
+    @abstractmethod
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         """(m, p) Scores, and how they were found."""
-        raise NotImplementedError
 
     def _rank(self, data: TaskData) -> Ranking:
         scaled = standardize(data).data if self.standardize else data

@@ -11,6 +11,7 @@ costs O(m p^3) rather than O(m^3 p^3).
 """
 
 import warnings
+from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -60,9 +61,9 @@ class RidgeEstimator(MultiTaskEstimator):
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
         check_positive("penalty_strength", self.penalty_strength)
 
+    @abstractmethod
     def _lines(self, data: TaskData, likelihood: Likelihood) -> Lines:
         """Lines for data that may be scaled."""
-        raise NotImplementedError
 
     def _fit(self, data: TaskData) -> None:
         scaled, scales = standardize(data) if self.standardize else (data, None)

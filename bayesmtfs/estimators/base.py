@@ -6,6 +6,7 @@ Inside, coefficients are W ``(p, m)``, features by tasks, as in the papers; outs
 
 import os
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -34,7 +35,7 @@ class Rows(NamedTuple):
     task: IntArray | None  # (n,) index, -1 for an unknown task that gets the average; None: every task at every row
 
 
-class MultiTaskEstimator(TransformerMixin, BaseEstimator):
+class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here."""
 
     task_column: Any
@@ -66,17 +67,17 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator):
         data = self._read_fit_data(X, y, tasks, sample_weight)
         return self._code_targets(data, from_task_data=isinstance(X, TaskData))
 
+    @abstractmethod
     def _check_parameters(self) -> None:
         """Raise where a parameter is out of its range."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Targets as the likelihood wants them: the faces of regressors and classifiers say how."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fit(self, data: TaskData) -> None:
         """Fit data that was read and set the fitted attributes."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------ reading
 

@@ -157,7 +157,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self.n_rounds_ += int(np.diff(rounds.offsets).max())
 
     def _advance(self, rounds: Rounds) -> None:
-        """Learn from rounds."""
+        """Learn from rounds; a learner that overrides `_read` has no need of it."""
         raise NotImplementedError
 
     def _check_finite(self, rounds: Rounds) -> None:

@@ -4,6 +4,7 @@ A ranking scores every feature (or group of features) in every task. It has no c
 transforms but does not predict.
 """
 
+from abc import abstractmethod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -55,9 +56,9 @@ class RankingSelector(MultiTaskEstimator):
         self.classes_ = [self._labels[codes] for codes in own]
         return data
 
+    @abstractmethod
     def _rank(self, data: TaskData) -> Ranking:
         """Score the features of data whose labels are numbers."""
-        raise NotImplementedError
 
     def rank_data(self, data: TaskData) -> Ranking:
         """Rank the features of data whose labels are numbers, and nothing else.

@@ -6,6 +6,7 @@ for bit, the final model is the one that an uninterrupted fit would have made, b
 """
 
 import os
+from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,11 +123,11 @@ class StreamFits(MultiTaskEstimator):
         if checkpoint is not None:
             self.save(checkpoint)
 
+    @abstractmethod
     def partial_fit(
         self, X: Any, y: Any = None, tasks: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
         """Learn one more batch."""
-        raise NotImplementedError
 
     def _keep(self, checkpoint: Any, position: dict[str, Any]) -> None:
         self._position = position
