@@ -27,7 +27,7 @@ from scipy import stats
 
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.tasks import TaskData
 
 RANKS = 99  # draws among which the truth is ranked

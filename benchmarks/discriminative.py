@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-from bayesmtfs.solvers import trace_ratio
-from bayesmtfs.solvers.trace_ratio_scatter import Scatter, scatter
+from bayesmtfs.solvers.discriminative import trace_ratio
+from bayesmtfs.solvers.discriminative.trace_ratio_scatter import Scatter, scatter
 
 STRENGTH = 1e-3
 N_ROWS = 100

@@ -24,9 +24,9 @@ from bayesmtfs import simulate_tasks
 from bayesmtfs.datasets import load_school
 from bayesmtfs.estimators.jeffreys import JeffreysRegressor
 from bayesmtfs.likelihoods import Gaussian
-from bayesmtfs.solvers import em_jeffreys
-from bayesmtfs.solvers.active_tasks import ActiveTasks, activate, find_units
-from bayesmtfs.solvers.jeffreys_fit import mixed_norm_start
+from bayesmtfs.solvers.em import em_jeffreys
+from bayesmtfs.solvers.em.active_tasks import ActiveTasks, activate, find_units
+from bayesmtfs.solvers.em.jeffreys_fit import mixed_norm_start
 
 FLOOR = 0.3  # of the noise, in units of sd(y)
 MOST = 300

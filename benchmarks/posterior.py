@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from bayesmtfs.datasets import load_school
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.standardization import scaled
 from bayesmtfs.tasks import TaskData
 

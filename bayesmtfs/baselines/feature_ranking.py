@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmtfs.estimators.ranking import Ranking, RankingSelector
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.results import Convergence
-from bayesmtfs.solvers.trace_ratio import row_lengths
-from bayesmtfs.solvers.trace_ratio_scatter import class_indicators
+from bayesmtfs.solvers.discriminative.trace_ratio import row_lengths
+from bayesmtfs.solvers.discriminative.trace_ratio_scatter import class_indicators
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

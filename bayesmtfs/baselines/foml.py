@@ -17,7 +17,7 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.smoothed_rounds import LinearStream, Rounds, longest_task, move_all, predict_one
+from bayesmtfs.solvers.online.smoothed_rounds import LinearStream, Rounds, longest_task, move_all, predict_one
 
 TRIGGERS = {"error": 0.0, "margin": 1.0}
 

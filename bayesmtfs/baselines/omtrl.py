@@ -21,7 +21,7 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.smoothed_rounds import Rounds, longest_task
+from bayesmtfs.solvers.online.smoothed_rounds import Rounds, longest_task
 
 RULES = ("batch", "logdet", "entropy")
 SMALLEST = 1e-10  # eigenvalues below this share of the largest are lifted to it

@@ -17,8 +17,15 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.protocols import IntArray
-from bayesmtfs.solvers.smoothed_online import LOSSES, loss_and_slope
-from bayesmtfs.solvers.smoothed_rounds import LinearStream, Rounds, longest_task, move_one, predict_one, squared_length
+from bayesmtfs.solvers.online.smoothed_online import LOSSES, loss_and_slope
+from bayesmtfs.solvers.online.smoothed_rounds import (
+    LinearStream,
+    Rounds,
+    longest_task,
+    move_one,
+    predict_one,
+    squared_length,
+)
 
 VARIANTS = ("PA", "PA-I", "PA-II")
 

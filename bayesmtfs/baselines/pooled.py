@@ -10,7 +10,7 @@ import numpy as np
 from bayesmtfs.baselines.independent import independent_lines
 from bayesmtfs.baselines.ridge import Lines, RidgeClassifier, RidgeEstimator, RidgeRegressor
 from bayesmtfs.protocols import Likelihood
-from bayesmtfs.solvers.smoothed_ridge import Settings, fit_smooth
+from bayesmtfs.solvers.online.smoothed_ridge import Settings, fit_smooth
 from bayesmtfs.tasks import TaskData
 
 

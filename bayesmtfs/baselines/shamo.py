@@ -14,8 +14,8 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.baselines.ridge import Lines, RidgeClassifier
 from bayesmtfs.protocols import FloatArray, IntArray, Likelihood
-from bayesmtfs.solvers.smoothed import task_losses
-from bayesmtfs.solvers.smoothed_ridge import RidgeFit, Settings, fit_smooth
+from bayesmtfs.solvers.online.smoothed import task_losses
+from bayesmtfs.solvers.online.smoothed_ridge import RidgeFit, Settings, fit_smooth
 from bayesmtfs.tasks import TaskData
 
 

@@ -19,8 +19,15 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.smoothed_online import HINGE, loss_and_slope
-from bayesmtfs.solvers.smoothed_rounds import LinearStream, Rounds, longest_task, move_one, predict_one, squared_length
+from bayesmtfs.solvers.online.smoothed_online import HINGE, loss_and_slope
+from bayesmtfs.solvers.online.smoothed_rounds import (
+    LinearStream,
+    Rounds,
+    longest_task,
+    move_one,
+    predict_one,
+    squared_length,
+)
 
 NORMS = (1.0, 2.0, np.inf)
 UPDATES = ("implicit", "finite_horizon")

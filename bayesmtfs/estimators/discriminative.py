@@ -5,8 +5,8 @@
 
 (Han et al. 2013, eq. 1; E_l within-class and B_l total scatter of task l, w_l^i the row of feature i in W_l, w^i its row
 in [W_1, ..., W_t]). Features are ranked by the length of w^i. What Algorithm 1 really descends on, and what differs
-from the paper, is in `bayesmtfs.solvers.trace_ratio`. A trace ratio is no likelihood: there is no model of which this
-is the MAP.
+from the paper, is in `bayesmtfs.solvers.discriminative.trace_ratio`. A trace ratio is no likelihood: there is no model
+of which this is the MAP.
 """
 
 import numbers
@@ -22,8 +22,8 @@ from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, che
 from bayesmtfs.estimators.ranking_size import choose_size
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray
 from bayesmtfs.results import Convergence
-from bayesmtfs.solvers import trace_ratio
-from bayesmtfs.solvers.trace_ratio_scatter import Scatter, scatter
+from bayesmtfs.solvers.discriminative import trace_ratio
+from bayesmtfs.solvers.discriminative.trace_ratio_scatter import Scatter, scatter
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

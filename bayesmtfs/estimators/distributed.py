@@ -1,6 +1,6 @@
 """Penalised logistic fits of dask DataFrames: every pass over the rows is made where the rows are.
 
-A partition is read once, stays with its worker and answers with sums over its rows (`solvers.summed_passes`); they are
+A partition is read once, stays with its worker and answers with sums over its rows (`summed_passes`); they are
 added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
 pure functions of partitions and coefficients, so that nothing is counted twice.
 
@@ -24,7 +24,7 @@ from bayesmtfs.likelihoods import Logistic
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.protocols import FloatArray, IntArray, Solution
 from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.solvers.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
+from bayesmtfs.solvers.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
 from bayesmtfs.tasks import TaskData
 
 FAN_IN = 8  # sums that are added in one step of the tree

@@ -14,9 +14,9 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
 from bayesmtfs.likelihoods import named
 from bayesmtfs.protocols import DataWarning, FloatArray, Solution
-from bayesmtfs.solvers import em_jeffreys, em_shared_mean_routes, evidence, evidence_shared_mean, jeffreys_fit
-from bayesmtfs.solvers.active_tasks import Units, find_units
-from bayesmtfs.solvers.em_shared_mean import MeanProblem
+from bayesmtfs.solvers.em import em_jeffreys, em_shared_mean_routes, evidence, evidence_shared_mean, jeffreys_fit
+from bayesmtfs.solvers.em.active_tasks import Units, find_units
+from bayesmtfs.solvers.em.em_shared_mean import MeanProblem
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

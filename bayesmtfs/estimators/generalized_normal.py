@@ -4,7 +4,7 @@
 
 with L the sum of the losses: generalized normal rows with the best scale for each of them (type II MAP). The logarithm
 comes closer to counting features than a mixed norm does and shrinks the large ones less; it is not convex, and
-`bayesmtfs.solvers.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
+`bayesmtfs.solvers.em.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
 """
 
 from typing import Any, ClassVar
@@ -19,10 +19,10 @@ from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.protocols import FloatArray, Solution
-from bayesmtfs.solvers import em_shared_mean_routes, jeffreys_fit, mm
-from bayesmtfs.solvers.active_tasks import find_units
-from bayesmtfs.solvers.em_shared_mean import as_sums
-from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.em import em_shared_mean_routes, jeffreys_fit, mm
+from bayesmtfs.solvers.em.active_tasks import find_units
+from bayesmtfs.solvers.em.em_shared_mean import as_sums
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

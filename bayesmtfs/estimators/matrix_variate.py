@@ -1,9 +1,9 @@
 """Matrix-variate estimators (PMTFS2): rows with task relations, fitted by EM or with the coefficients integrated out.
 
 A row of W is ``rho_i z' R^(1/2)`` with generalized normal z, R a correlation matrix of the tasks that is learned along
-(Zhang, Yeung and Xu 2010, section 4.3). ``coefficients="mode"`` minimises over W (`solvers.em_matrix_variate`, any q);
+(Zhang, Yeung and Xu 2010, section 4.3). ``coefficients="mode"`` minimises over W (`em_matrix_variate`, any q);
 ``"integrated"`` takes the posterior mean of W at the row variances, noise and R of largest evidence
-(`solvers.evidence`, q = 2). Only the second makes predictions better by the relations.
+(`evidence`, q = 2). Only the second makes predictions better by the relations.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.matrix_variate import MatrixVariate
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers import em_jeffreys, em_shared_mean_routes, evidence, jeffreys_fit, matrix_variate_fit
+from bayesmtfs.solvers.em import em_jeffreys, em_shared_mean_routes, evidence, jeffreys_fit, matrix_variate_fit
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

@@ -14,9 +14,9 @@ from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, LossScale, Solution
-from bayesmtfs.solvers import automatic, kinked_zero, shared_mean
-from bayesmtfs.solvers.problem import Problem
-from bayesmtfs.solvers.refit import refit_selected
+from bayesmtfs.solvers.convex import automatic, kinked_zero, shared_mean
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.convex.refit import refit_selected
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

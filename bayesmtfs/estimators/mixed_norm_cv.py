@@ -28,8 +28,8 @@ from bayesmtfs.estimators.path import (
     warn_if_not_converged,
 )
 from bayesmtfs.protocols import FloatArray, LossScale, Solution
-from bayesmtfs.solvers import shared_mean
-from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.convex import shared_mean
+from bayesmtfs.solvers.convex.problem import Problem
 from bayesmtfs.tasks import TaskData
 
 MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried

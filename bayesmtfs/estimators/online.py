@@ -4,7 +4,7 @@ After every round the weights minimise ``<average gradient, W> + penalty(W) + ga
 and Lyu 2010, eq. 8), with the penalties of the batch estimators: ``sparsity="individual"`` is DA-iMTFS, ``"features"``
 DA-aMTFS and, with another ``norm_q``, any l1,q norm, ``"features_and_tasks"`` DA-MTFTS. In the limit of many epochs the
 weights are those of `MixedNormRegressor` and `MixedNormClassifier` at the same strength, and so the MAP of the same
-models (the hinge has a pseudo-likelihood only). `bayesmtfs.solvers.dual_averaging` says what differs from the paper:
+models (the hinge has a pseudo-likelihood only). `bayesmtfs.solvers.online.dual_averaging` says what differs from the paper:
 missing tasks, step size, intercepts, a shared mean.
 """
 

@@ -19,15 +19,15 @@ from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import FloatArray, IntArray, LossScale
-from bayesmtfs.solvers.dual_averaging import DualAveraging, Settings
-from bayesmtfs.solvers.dual_averaging_batches import (
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.online.dual_averaging import DualAveraging, Settings
+from bayesmtfs.solvers.online.dual_averaging_batches import (
     Schedule,
     learnable,
     observations,
     round_schedule,
     shuffle_within_tasks,
 )
-from bayesmtfs.solvers.problem import Problem
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

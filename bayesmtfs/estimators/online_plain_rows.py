@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.dual_averaging import DualAveraging
-from bayesmtfs.solvers.dual_averaging_batches import Schedule, observations, round_schedule
+from bayesmtfs.solvers.online.dual_averaging import DualAveraging
+from bayesmtfs.solvers.online.dual_averaging_batches import Schedule, observations, round_schedule
 
 _CSR = (sp.csr_matrix, sp.csr_array)
 _FLOAT = np.dtype(np.float64)

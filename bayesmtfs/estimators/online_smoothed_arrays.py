@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bayesmtfs.designs import Design
 from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.smoothed_rounds import Rounds, entries_of, unit_rows
+from bayesmtfs.solvers.online.smoothed_rounds import Rounds, entries_of, unit_rows
 
 
 def plain_design(X: Any, n_features: int) -> Design | None:

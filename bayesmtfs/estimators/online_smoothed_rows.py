@@ -7,7 +7,7 @@ import numpy as np
 
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.smoothed_rounds import unit_rows
+from bayesmtfs.solvers.online.smoothed_rounds import unit_rows
 from bayesmtfs.tasks import TaskData
 
 

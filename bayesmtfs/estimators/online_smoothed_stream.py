@@ -1,6 +1,6 @@
 """What learners of streams share: reading batches, meeting new tasks, keeping state, building results when asked.
 
-A learner reads rounds (see `bayesmtfs.solvers.smoothed_rounds`). ``fit`` begins anew and reads the rows ``epochs``
+A learner reads rounds (see `bayesmtfs.solvers.online.smoothed_rounds`). ``fit`` begins anew and reads the rows ``epochs``
 times, shuffled within tasks; ``partial_fit`` goes on from where the learner is and keeps the order of its rows. Learners
 are columns of W in the order in which their tasks came; ``coef_``, ``result_`` and every other task axis follow
 ``tasks_``, and are built only when they are asked for.
@@ -26,7 +26,15 @@ from bayesmtfs.frames import column_names, is_frame
 from bayesmtfs.inputs import Table, as_labels, match_labels, missing_entries, read_design, read_labels, read_weights
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.solvers.smoothed_rounds import LinearStream, MemoryOrder, Rounds, grow, is_finite, iterates, rounds_of
+from bayesmtfs.solvers.online.smoothed_rounds import (
+    LinearStream,
+    MemoryOrder,
+    Rounds,
+    grow,
+    is_finite,
+    iterates,
+    rounds_of,
+)
 from bayesmtfs.tasks import TaskData
 
 

@@ -3,7 +3,7 @@
     minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_k * sum_i ||w^i||_q      for k = 1, 2, ...
 
 The objective is that of `bayesmtfs.estimators.penalised`; the warm starts, the grid and its early stop are those of
-`bayesmtfs.solvers.path` (Friedman, Hastie and Tibshirani 2010, section 2.5).
+`bayesmtfs.solvers.convex.path` (Friedman, Hastie and Tibshirani 2010, section 2.5).
 """
 
 import warnings
@@ -18,10 +18,10 @@ from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegress
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
-from bayesmtfs.solvers import shared_mean as shared_mean_solver
-from bayesmtfs.solvers.path import Settings, largest_penalty, penalty_grid, solve_path
-from bayesmtfs.solvers.problem import Problem
-from bayesmtfs.solvers.refit import refit_selected
+from bayesmtfs.solvers.convex import shared_mean as shared_mean_solver
+from bayesmtfs.solvers.convex.path import Settings, largest_penalty, penalty_grid, solve_path
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.convex.refit import refit_selected
 from bayesmtfs.standardization import standardize as standardized
 from bayesmtfs.tasks import TaskData
 

@@ -34,7 +34,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     loss_scale : "mean" or "sum"
         Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
-        See `bayesmtfs.solvers.automatic`.
+        See `bayesmtfs.solvers.convex.automatic`.
     refit : bool
         Fit the selected coefficients once more without their penalty, against shrinkage.
     fit_intercept : bool
@@ -42,7 +42,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     standardize : bool
         Scale features to unit deviation within each task before the fit; ``coef_`` is in the user's units all the same.
     shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.shared_mean`.
+        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.convex.shared_mean`.
     mean_strength : float or None
         Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
     task_column : column of X that holds the task
@@ -111,7 +111,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     loss_scale : "mean" or "sum"
         Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
-        See `bayesmtfs.solvers.automatic`.
+        See `bayesmtfs.solvers.convex.automatic`.
     refit : bool
         Fit the selected coefficients once more without their penalty, against shrinkage.
     fit_intercept : bool
@@ -119,7 +119,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     standardize : bool
         Scale features to unit deviation within each task before the fit; ``coef_`` is in the user's units all the same.
     shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.shared_mean`.
+        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.convex.shared_mean`.
     mean_strength : float or None
         Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
     task_column : column of X that holds the task

@@ -11,7 +11,7 @@ from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
-from bayesmtfs.solvers.em_shared_mean import MeanProblem, default_strength
+from bayesmtfs.solvers.em.em_shared_mean import MeanProblem, default_strength
 from bayesmtfs.tasks import TaskData
 
 

@@ -3,8 +3,8 @@
     minimise  sum_k { sum_j eta_kj L_j(w_k, b_k) + s/2 ||w_k||^2 - lambda H(p_k) },    eta = alpha I + (1 - alpha) P
 
 over weights, intercepts and the row-stochastic P (Murugesan, Liu, Carbonell and Yang 2016, eq. 4). L_j is the mean loss
-of task j. Steps, and what differs from the paper, are in `bayesmtfs.solvers.smoothed`. The relations are no part of a
-prior, so that no PyMC model stands beside this fit; at fixed relations it is a ridge fit, the MAP under normal weights.
+of task j. Steps, and what differs from the paper, are in `bayesmtfs.solvers.online.smoothed`. The relations are no part of
+a prior, so that no PyMC model stands beside this fit; at fixed relations it is a ridge fit, the MAP under normal weights.
 """
 
 import warnings
@@ -17,7 +17,7 @@ from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator, check_positive
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.protocols import ConvergenceWarning, Solution
-from bayesmtfs.solvers import smoothed
+from bayesmtfs.solvers.online import smoothed
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

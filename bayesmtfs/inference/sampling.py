@@ -2,7 +2,7 @@
 
 Which sampler ``"auto"`` takes:
 
-- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs_posterior`) for normal targets under generalized normal or
+- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs.gibbs_posterior`) for normal targets under generalized normal or
   Jeffreys rows, where a task has on average more rows than features: it beats NUTS there;
 - NUTS (`nuts`) for everything else;
 - ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
@@ -27,8 +27,9 @@ from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.protocols import BoolArray, FloatArray, SelectionWarning, Solution
-from bayesmtfs.solvers import automatic, gibbs_posterior
-from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.convex import automatic
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.gibbs import gibbs_posterior
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 

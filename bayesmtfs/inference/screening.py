@@ -21,8 +21,8 @@ from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
-from bayesmtfs.solvers import automatic
-from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.convex import automatic
+from bayesmtfs.solvers.convex.problem import Problem
 from bayesmtfs.tasks import TaskData
 
 SHARE = 0.05

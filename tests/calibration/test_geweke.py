@@ -10,7 +10,7 @@ from prior_draws import Parameters, draw_parameters, draw_targets
 from scipy import stats
 
 from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.solvers import gibbs_state, gibbs_sweep
+from bayesmtfs.solvers.gibbs import gibbs_state, gibbs_sweep
 from bayesmtfs.tasks import TaskData
 
 BATCHES = 40

@@ -6,7 +6,7 @@ from arviz_stats.base import array_stats
 
 from bayesmtfs.priors.hyperpriors import hyperprior_for
 from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs_posterior import ChainSettings, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from bayesmtfs.estimators import cross_validation
 from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
 from bayesmtfs.protocols import ConvergenceWarning
-from bayesmtfs.solvers.shared_mean import MEAN_SHARE
+from bayesmtfs.solvers.convex.shared_mean import MEAN_SHARE
 
 SMALL = {"n_penalties": 3, "penalty_ratio": 0.1, "cv": 2}
 PENALTIES = np.array([0.1, 1.0, 0.3])

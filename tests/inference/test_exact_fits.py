@@ -4,7 +4,7 @@ import pytest
 from bayesmtfs import TaskData
 from bayesmtfs.inference.exact_fits import NOISE_FLOOR, fits_exactly, with_noise_floor
 from bayesmtfs.priors.hyperpriors import hyperprior_for
-from bayesmtfs.solvers.gibbs_posterior import ChainSettings, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from scipy.special import expit
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.inference import fast
 from bayesmtfs.priors.hyperpriors import hyperprior_for
-from bayesmtfs.solvers.gibbs_posterior import ChainSettings, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
 
 
 def standard_problem(design, seed=1):

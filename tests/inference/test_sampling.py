@@ -12,8 +12,8 @@ from bayesmtfs.inference.sampling import choose_sampler, hyperprior_of, sample_p
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.protocols import SelectionWarning, Solution
-from bayesmtfs.solvers import gibbs_posterior
-from bayesmtfs.solvers.problem import Problem
+from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.solvers.gibbs import gibbs_posterior
 
 FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
 

@@ -1,0 +1,310 @@
+"""Least squares with a row penalty on the columns in use, by coordinate descent and Newton steps.
+
+    minimise over W (k, m):   1/2 ||Y - Z W||^2 + sum_i penalty_i(w^i),      columns of Z of length 1
+
+Coordinate descent goes through blocks of rows: one matrix product per block, exact updates inside it. A few epochs
+find most of the support; on well-conditioned columns they are all that is needed. Proximal steps by semismooth Newton
+take over after as much work in epochs as the first Newton steps will cost. Both stop at a duality gap.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from bayesmtfs.priors.mixed_norm import MixedNorm, row_norms
+from bayesmtfs.priors.row_prox import scratch
+from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.solvers.convex.semismooth_newton import n_factors, proximal_point
+from bayesmtfs.solvers.convex.shared_design_columns import Columns
+from bayesmtfs.solvers.convex.shared_design_kernels import sweep_euclidean, sweep_general
+
+BLOCK = 48  # rows per block of coordinate descent
+ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is most of the work
+FIRST_EPOCHS = 3
+CHECK_EVERY = 10  # epochs between two looks at the gap
+NEWTON_STEPS = 8  # whose cost is spent on epochs first
+MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
+STEP_OVERHEAD = 1e7  # of a Newton step, in operations
+EPOCH_OVERHEAD = 1e5  # of an epoch, counted once there were many
+MANY_EPOCHS = 30
+MAX_PROXIMAL_STEPS = 30
+FIRST_SIGMA = 1e3  # length of the first proximal step; the diagonal of Z'Z is 1
+LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in W
+
+
+class StoredGram:
+    """Z'Z, written out."""
+
+    CHECK_SMALL_EVERY = 1
+
+    def __init__(self, Q: FloatArray) -> None:
+        self.Q = Q
+
+    def times(self, V: FloatArray) -> FloatArray:
+        """Z'Z V."""
+        rows = np.flatnonzero(V.any(axis=1))
+        return self.Q[rows].T @ V[rows]
+
+    def block(self, rows: IntArray) -> FloatArray:
+        """Z'Z of some rows."""
+        return self.Q[np.ix_(rows, rows)]
+
+    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
+        """Begin coordinate descent on W, in place."""
+        return GramDescent(problem, W, self.Q)
+
+    def epoch_cost(self, W: FloatArray) -> float:
+        """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
+        return 2.0 * np.count_nonzero(W.any(axis=1)) * W.size
+
+
+class ColumnGram:
+    """Z'Z, never written out: for more columns than it would pay for."""
+
+    CHECK_SMALL_EVERY = 4
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+
+    def times(self, V: FloatArray) -> FloatArray:
+        """Z'Z V."""
+        rows = np.flatnonzero(V.any(axis=1))
+        result: FloatArray = self.columns.correlations(self.columns.take(rows).predict(V[rows]))
+        return result
+
+    def block(self, rows: IntArray) -> FloatArray:
+        """Z'Z of some rows."""
+        part = self.columns.take(rows)
+        result: FloatArray = part.gram(part)
+        return result
+
+    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
+        """Begin coordinate descent on W, in place."""
+        return ColumnDescent(problem, W, self.columns)
+
+    def epoch_cost(self, W: FloatArray) -> float:
+        """Operations of an epoch of coordinate descent."""
+        return 4.0 * self.columns.n_rows * W.size
+
+
+class RowProblem(NamedTuple):
+    """Least squares on the columns in use, with one strength per row."""
+
+    gram: StoredGram | ColumnGram
+    Y: FloatArray  # (m, n)
+    target: FloatArray  # (k, m) Z'Y
+    penalty: MixedNorm | SparseGroup  # of strength 1, the strengths of the rows as weights
+    null_objective: float  # 1/2 ||Y||^2
+
+    def correlation(self, W: FloatArray) -> FloatArray:
+        """(k, m) Z'(Y - Z W)."""
+        return self.target - self.gram.times(W)
+
+    def objective_and_gap(self, W: FloatArray, correlation: FloatArray) -> tuple[float, float]:
+        """Objective and duality gap at W."""
+        cross = 2 * self.null_objective - float(np.vdot(W, self.target))  # <R, Y>
+        square = cross - float(np.vdot(W, correlation))  # <R, R>
+        objective = square / 2 + self.penalty.value(W)
+        largest = float(self.penalty.dual_norm(correlation).max(initial=0.0))
+        return objective, objective - best_dual(cross, square, largest)
+
+    def newton_cost(self, W: FloatArray) -> float:
+        """Operations of a Newton step at the support of W; infinite where its factors would take too much memory."""
+        n_active = float(np.count_nonzero(W.any(axis=1)))
+        n_parts = n_factors(self.penalty, W.shape[1])
+        return 2.0 * n_parts * n_active**3 if n_parts * n_active**2 <= MAX_FACTORS else np.inf
+
+
+def best_dual(cross: float, square: float, largest: float) -> float:
+    """Largest dual value along the residual R, whose largest dual norm is ``largest`` times what is feasible.
+
+    The dual objective at s R is ``s <R, Y> - s^2 / 2 <R, R>``.
+    """
+    top = cross / square if square > 0 else 1.0
+    scale = max(min(top, 1.0 / largest if largest > 0 else np.inf), 0.0)
+    return scale * cross - scale**2 / 2 * square
+
+
+class Goal(NamedTuple):
+    """When to stop."""
+
+    gap: float
+    rough_gap: float  # enough once the work is used up
+    work: float  # operations
+    max_iter: int  # epochs and Newton steps together
+
+    def reached(self, gap: float, work: float) -> bool:
+        """Whether a gap is small enough after so much work."""
+        return gap <= self.gap or (gap <= self.rough_gap and work >= self.work)
+
+
+class Progress:
+    """Iterations and operations spent so far."""
+
+    def __init__(self) -> None:
+        self.n_iter = 0
+        self.work = 0.0
+
+    def add(self, n_iter: int, work: float) -> None:
+        """Count some iterations of so many operations each."""
+        self.n_iter += n_iter
+        self.work += n_iter * work
+
+
+def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray, int]:
+    """Minimise from W until the goal is reached, or rounding ends all progress.
+
+    Parameters
+    ----------
+    problem : least squares and row penalty
+    W : (k, m) start
+    goal : when to stop
+
+    Returns
+    -------
+    W : (k, m) the new point
+    n_iter : number of epochs and Newton steps
+    """
+    W, spent, sigma, last = W.copy(), Progress(), FIRST_SIGMA, np.inf
+    while True:
+        descend(problem, W, goal, spent)
+        correlation = problem.correlation(W)
+        objective, gap = problem.objective_and_gap(W, correlation)
+        if goal.reached(gap, spent.work) or gap > 0.9 * last or spent.n_iter >= goal.max_iter:
+            return W, spent.n_iter
+        last = gap
+        for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(W) < np.inf else 0):
+            trial, n_steps = proximal_point(problem.gram, problem.penalty, W, correlation, sigma, 1e-9 * goal.gap)
+            spent.add(n_steps, problem.newton_cost(trial) + STEP_OVERHEAD)
+            trial_correlation = problem.correlation(trial)
+            trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
+            if not trial_objective <= objective:  # the step failed: descend again, then try a shorter one
+                sigma = max(sigma / 100, 1.0)
+                break
+            W, correlation, objective, gap = trial, trial_correlation, trial_objective, trial_gap
+            if goal.reached(gap, spent.work) or spent.n_iter >= goal.max_iter:
+                return W, spent.n_iter
+            sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
+
+
+def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> None:
+    """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
+    descent = problem.gram.descent(problem, W)
+    n_epochs, work = 0, 0.0
+    while spent.n_iter < goal.max_iter:
+        decrease = descent.epoch()
+        cost = problem.gram.epoch_cost(W) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
+        spent.add(1, cost)
+        n_epochs, work = n_epochs + 1, work + cost
+        small = decrease <= 0.1 * goal.gap and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
+        if small or n_epochs % CHECK_EVERY == 0:
+            gap = problem.objective_and_gap(W, descent.correlation())[1]
+            if goal.reached(gap, spent.work) or decrease == 0.0:
+                return
+        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(W):
+            return
+
+
+class Descent(ABC):
+    """Block coordinate descent on W, in place."""
+
+    def __init__(self, problem: RowProblem, W: FloatArray) -> None:
+        self.problem, self.W, self.n_epochs = problem, W, 0
+        penalty = problem.penalty
+        self.thresholds = np.ascontiguousarray(penalty.strengths(len(W)))
+        sparsity = penalty.task_sparsity if isinstance(penalty, SparseGroup) else 0.0
+        self.entry_thresholds = self.thresholds * sparsity
+        self.norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
+        self.norms = row_norms(W, self.norm_q)
+        self.scratch = scratch(self.norm_q, W.shape[1])
+        self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
+        self.blocks: list[FloatArray] = []  # Z'Z of each part
+
+    def epoch(self) -> float:
+        """Go through the rows; at least by how much the objective fell."""
+        self.n_epochs += 1
+        return sum(self.update(number, part) for number, part in enumerate(self.parts) if self.is_due(part))
+
+    def update(self, number: int, part: slice) -> float:
+        """Go through the rows of one block."""
+        rows = self.W[part]
+        before = rows.copy()
+        correlation = self.block_correlation(part)
+        gram, thresholds = self.blocks[number], self.thresholds[part]
+        if self.norm_q == 2.0:
+            moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
+        else:
+            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q, self.scratch)
+        if moved > 0:
+            self.move(part, rows - before)
+        return float(moved) / 2
+
+    def is_due(self, part: slice) -> bool:
+        """Whether a block is gone through in this epoch."""
+        return True
+
+    @abstractmethod
+    def block_correlation(self, part: slice) -> FloatArray:
+        """Correlations of the rows of a block with the residuals, a new array."""
+
+    @abstractmethod
+    def move(self, part: slice, change: FloatArray) -> None:
+        """Account for a change of a block of W."""
+
+    @abstractmethod
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+
+
+class GramDescent(Descent):
+    """Descent that keeps the correlations of all rows up to date."""
+
+    def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
+        super().__init__(problem, W)
+        self.Q = Q
+        self.blocks = [np.ascontiguousarray(Q[part, part]) for part in self.parts]
+        self.state = problem.correlation(W)
+
+    def block_correlation(self, part: slice) -> FloatArray:
+        """Correlations of the rows of a block with the residuals, a new array."""
+        return self.state[part].copy()
+
+    def move(self, part: slice, change: FloatArray) -> None:
+        """Account for a change of a block of W."""
+        rows = np.flatnonzero(change.any(axis=1))
+        self.state -= self.Q[part][rows].T @ change[rows]
+
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+        return self.state
+
+
+class ColumnDescent(Descent):
+    """Descent that keeps the residuals up to date."""
+
+    def __init__(self, problem: RowProblem, W: FloatArray, columns: Columns) -> None:
+        super().__init__(problem, W)
+        self.parts_of_columns = {part.start: columns.take(part) for part in self.parts}
+        self.columns = columns
+        self.blocks = [part.gram(part) for part in self.parts_of_columns.values()]
+        rows = np.flatnonzero(W.any(axis=1))
+        self.residual = problem.Y - columns.take(rows).predict(W[rows])
+
+    def is_due(self, part: slice) -> bool:
+        """Blocks of zeros are gone through now and then."""
+        return self.n_epochs % ZEROS_EVERY == 1 or bool(self.W[part].any())
+
+    def block_correlation(self, part: slice) -> FloatArray:
+        """Correlations of the rows of a block with the residuals, a new array."""
+        return np.ascontiguousarray(self.parts_of_columns[part.start].correlations(self.residual))
+
+    def move(self, part: slice, change: FloatArray) -> None:
+        """Account for a change of a block of W."""
+        self.residual -= self.parts_of_columns[part.start].predict(change)
+
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+        result: FloatArray = self.columns.correlations(self.residual)
+        return result

@@ -1,0 +1,1 @@
+"""Trace-ratio feature selection over several classification tasks."""

@@ -1,0 +1,209 @@
+"""One sweep of the Gibbs sampler, and many of them: coefficients, their mean, scales, exponent, intercepts, noise.
+
+The order matters where something is integrated out: coefficients, scales and q move with the intercepts integrated out;
+then intercepts given everything, and the noise given the intercepts.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_coefficients import draw_in_turn, draw_jointly
+from bayesmtfs.solvers.gibbs.gibbs_exponent import ExponentSpace, exponent_space, step_on_exponent
+from bayesmtfs.solvers.gibbs.gibbs_mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
+from bayesmtfs.solvers.gibbs.gibbs_pairs import step_on_pairs
+from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale, step_on_row
+from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
+from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, Law, Rows, State, Sums
+
+EXPONENT_STEPS = 2  # on 1/q in a sweep
+
+
+class Space(NamedTuple):
+    """Arrays that a sweep writes to."""
+
+    Q: FloatArray  # (m, p, p)
+    h: FloatArray  # (m, p) less Q mu with a shared mean
+    residuals: FloatArray  # (m, p) h - Q w
+    w: FloatArray  # (p,) coefficients of one task
+    factor: FloatArray  # (p, p)
+    log_scales: FloatArray  # (p,) ln rho of each feature's row
+    exponent: ExponentSpace
+    mean: MeanSpace
+
+
+class Kept(NamedTuple):
+    """Draws that are kept."""
+
+    W: FloatArray  # (draws, p, m)
+    mean: FloatArray  # (draws, p)
+    intercept: FloatArray  # (draws, m)
+    noise: FloatArray  # (draws, m)
+    log_scales: FloatArray  # (draws, R)
+    numbers: FloatArray  # (draws, 2) ln tau, 1/q
+
+
+def space_for(sums: Sums, rows: Rows) -> Space:
+    """Allocate."""
+    m, p = sums.means.shape
+    return Space(
+        np.empty((m, p, p)),
+        np.empty((m, p)),
+        np.empty((m, p)),
+        np.empty(p),
+        np.empty((p, p)),
+        np.empty(p),
+        exponent_space(m, p, len(rows.sizes)),
+        mean_space(p),
+    )
+
+
+def kept_for(sums: Sums, rows: Rows, draws: int) -> Kept:
+    """Allocate."""
+    m, p = sums.means.shape
+    R = len(rows.sizes)
+    return Kept(
+        W=np.empty((draws, p, m)),
+        mean=np.empty((draws, p)),
+        intercept=np.empty((draws, m)),
+        noise=np.empty((draws, m)),
+        log_scales=np.empty((draws, R)),
+        numbers=np.empty((draws, 2)),
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def run(
+    rng: np.random.Generator,
+    sums: Sums,
+    rows: Rows,
+    law: Law,
+    state: State,
+    space: Space,
+    kept: Kept,
+    first: int,
+    stop: int,
+    tune: int,
+) -> None:
+    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept."""
+    for number in range(first, stop):
+        sweep(rng, sums, rows, law, state, space, number + 1 if number < tune else 0)
+        if number >= tune:
+            _keep(rows, state, kept, number - tune)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
+    """Copy the state (by loops: assignments to slices take seconds to compile)."""
+    m, p = state.W.shape
+    for t in range(m):
+        kept.intercept[draw, t] = state.intercept[t]
+        kept.noise[draw, t] = state.noise[t]
+        for i in range(p):
+            kept.W[draw, i, t] = state.W[t, i] + (state.mean[i] if rows.present[t, i] else 0.0)
+    for i in range(p):
+        kept.mean[draw, i] = state.mean[i]
+    for row in range(len(state.log_scales)):
+        kept.log_scales[draw, row] = state.log_scales[row]
+    kept.numbers[draw, LOG_TAU] = state.numbers[LOG_TAU]
+    kept.numbers[draw, INVERSE_Q] = state.numbers[INVERSE_Q]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sweep(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space, tuning: int) -> None:
+    """Move everything once; ``tuning`` is the number of the sweep from 1 on while steps are tuned, else 0."""
+    _draw_coefficients(rng, sums, rows, law, state, space)
+    if law.mean_precision > 0.0:
+        draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, space.factor, space.mean)
+    step_on_pairs(rng, space.Q, space.residuals, rows, state, space.exponent.residuals)
+    for row in range(len(rows.sizes)):
+        step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
+    if law.learn_global_scale:
+        step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
+    if law.learn_q:
+        for _ in range(EXPONENT_STEPS):
+            step_on_exponent(rng, space.Q, space.residuals, rows, law, state, tuning, space.exponent)
+    if law.mean_precision > 0.0:
+        recentre(rng, rows, law, state)
+    _draw_intercepts_and_noise(rng, sums, rows, law, state, space.w)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_coefficients(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space) -> None:
+    """Coefficients of every task given their mean, scales and noise, and the residuals."""
+    m, p = state.W.shape
+    for i in range(p):
+        space.log_scales[i] = state.log_scales[rows.row_of_feature[i]]
+    inverse_q = state.numbers[INVERSE_Q]
+    normal = inverse_q == 0.5 and not law.learn_q
+    for t in range(m):
+        Q, h, residual, w = space.Q[t], space.h[t], space.residuals[t], state.W[t]
+        condition_on_noise(sums, law, t, state.noise[t], Q, h)
+        if law.mean_precision > 0.0:
+            take_out_mean(Q, h, state.mean, rows.present[t])
+        if normal:
+            draw_jointly(rng, Q, h, w, space.log_scales, rows.present[t], space.factor)
+        for i in range(p):
+            residual[i] = h[i]
+        for i in range(p):
+            for j in range(p):
+                residual[j] -= Q[i, j] * w[i]
+        if not normal:
+            draw_in_turn(rng, Q, residual, w, space.log_scales, rows.present[t], inverse_q)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def condition_on_noise(sums: Sums, law: Law, t: int, noise: float, Q: FloatArray, h: FloatArray) -> None:
+    """Q and h of a task."""
+    precision = 1.0 / (noise * noise)
+    along_mean = 1.0 / (noise * noise / sums.counts[t] + law.intercept_variance)
+    for i in range(len(h)):
+        pull = along_mean * sums.means[t, i]
+        h[i] = precision * sums.correlations[t, i] + pull * sums.target_means[t]
+        for j in range(len(h)):
+            Q[i, j] = precision * sums.grams[t, i, j] + pull * sums.means[t, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_intercepts_and_noise(
+    rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, w: FloatArray
+) -> None:
+    """``b_t`` given w and sigma, then ``sigma_t`` given w and b."""
+    m, p = state.W.shape
+    total, total_count = 0.0, 0.0
+    for t in range(m):
+        count, variance = sums.counts[t], state.noise[t] ** 2
+        gap, square = sums.target_means[t], sums.squares[t]
+        for i in range(p):
+            w[i] = state.W[t, i] + (state.mean[i] if rows.present[t, i] else 0.0)
+            gap -= sums.means[t, i] * w[i]
+            square -= 2.0 * w[i] * sums.correlations[t, i]
+            for j in range(i):
+                square += 2.0 * w[i] * sums.grams[t, i, j] * w[j]
+            square += w[i] * sums.grams[t, i, i] * w[i]
+        if law.intercept_variance > 0.0:
+            precision = count / variance + 1.0 / law.intercept_variance
+            state.intercept[t] = count * gap / variance / precision + rng.standard_normal() / math.sqrt(precision)
+        square = max(square, 0.0) + count * (gap - state.intercept[t]) ** 2
+        if law.shared_noise:
+            total += square
+            total_count += count
+        elif law.learn_noise:
+            state.noise[t] = _draw_noise(rng, law, state.noise[t], square, count)
+    if law.shared_noise and law.learn_noise:
+        noise = _draw_noise(rng, law, state.noise[0], total, total_count)
+        for t in range(m):
+            state.noise[t] = noise
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_noise(rng: np.random.Generator, law: Law, noise: float, square: float, count: float) -> float:
+    """``sigma`` by a Metropolis step whose proposals have the law under a flat prior of ``ln sigma``."""
+    proposal = math.sqrt(0.5 * max(square, 1e-300) / rng.standard_gamma(0.5 * count))
+    first, second = law.noise_shapes
+    y, y_new = 2.0 * (math.log(noise) - law.noise_anchor), 2.0 * (math.log(proposal) - law.noise_anchor)
+    change = first * (y_new - y) - (first + second) * (softplus(y_new) - softplus(y))
+    return proposal if -rng.standard_exponential() < change else noise
