@@ -51,18 +51,6 @@ class CentredTask:
 class FeatureRanking(RankingSelector):
     """Score the features of every task; subclasses say how."""
 
-    def __init__(
-        self,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.standardize = standardize
-        self.task_column = task_column
-        self.groups = groups
-
     @abstractmethod
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         """(m, p) Scores, and how they were found."""

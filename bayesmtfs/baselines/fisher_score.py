@@ -8,6 +8,9 @@ What is averaged over tasks is F / (1 + F), the share of variance between classe
 the same order and is finite where the variance within classes is 0.
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, closed_form
@@ -15,6 +18,7 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.results import Convergence
 
 
+@dataclass(repr=False, eq=False)
 class FisherScoreSelector(FeatureRanking):
     """Rank features by their Fisher scores.
 
@@ -38,6 +42,8 @@ class FisherScoreSelector(FeatureRanking):
     >>> FisherScoreSelector(1).fit(X, [0, 0, 1, 1]).get_support()
     array([ True, False])
     """
+
+    n_features_to_select: Any = 0.5
 
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         return np.stack([task.between_share() for task in tasks]), closed_form()

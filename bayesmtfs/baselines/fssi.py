@@ -11,10 +11,10 @@ the paper the loss is a mean over rows, the intercept is taken off by centring, 
 """
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, iterated
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray
@@ -110,6 +110,7 @@ def _objective(parts: list[_LeastSquares], cuts: Any, W: FloatArray, within: flo
     return loss + within * rows + joint * float(np.linalg.svd(W, compute_uv=False).sum())
 
 
+@dataclass(repr=False, eq=False)
 class SharedStructureSelector(FeatureRanking):
     """Rank features by the rows of FSSI.
 
@@ -139,22 +140,10 @@ class SharedStructureSelector(FeatureRanking):
     array([5])
     """
 
-    def __init__(
-        self,
-        within_strength: float = 1e-2,
-        joint_strength: float = 1e-2,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 2000,
-    ) -> None:
-        super().__init__(n_features_to_select, standardize, task_column, groups)
-        self.within_strength = within_strength
-        self.joint_strength = joint_strength
-        self.tol = tol
-        self.max_iter = max_iter
+    within_strength: float = 1e-2
+    joint_strength: float = 1e-2
+    tol: float = 1e-4
+    max_iter: int = 2000
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.baselines.foml import TRIGGERS, read_round
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
 from bayesmtfs.protocols import FloatArray

@@ -1,9 +1,9 @@
 """Features in random order: what any selector has to beat."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, closed_form
@@ -11,6 +11,7 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.results import Convergence
 
 
+@dataclass(repr=False, eq=False)
 class RandomSelector(FeatureRanking):
     """Rank features at random.
 
@@ -31,16 +32,8 @@ class RandomSelector(FeatureRanking):
     3
     """
 
-    def __init__(
-        self,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(n_features_to_select, standardize, task_column, groups)
-        self.random_state = random_state
+    n_features_to_select: Any = 0.5
+    random_state: Any = None
 
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         drawn = check_random_state(self.random_state).uniform(size=tasks[0].X.shape[1])

@@ -11,11 +11,11 @@ Differently from the paper, an intercept is taken off by centring.
 """
 
 import warnings
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import ArrayLike
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, iterated
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray
@@ -58,6 +58,7 @@ def solve(X: FloatArray, Y: FloatArray, weight: FloatArray, strength: float, tol
     return RobustFit(W, np.array(trace), bool(converged))
 
 
+@dataclass(repr=False, eq=False)
 class RobustRegressionSelector(FeatureRanking):
     """Rank features by the rows of LSR-21, one fit per task.
 
@@ -87,20 +88,9 @@ class RobustRegressionSelector(FeatureRanking):
     array([5])
     """
 
-    def __init__(
-        self,
-        penalty_strength: float = 1.0,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-    ) -> None:
-        super().__init__(n_features_to_select, standardize, task_column, groups)
-        self.penalty_strength = penalty_strength
-        self.tol = tol
-        self.max_iter = max_iter
+    penalty_strength: float = 1.0
+    tol: float = 1e-6
+    max_iter: int = 1000
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

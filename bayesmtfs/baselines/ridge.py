@@ -19,8 +19,8 @@ import scipy.sparse as sp
 
 from bayesmtfs import likelihoods
 from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
-from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Likelihood, Solution

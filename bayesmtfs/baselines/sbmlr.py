@@ -13,10 +13,10 @@ weight. Differently from the paper the l1 problem is solved by proximal gradient
 """
 
 import warnings
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking, iterated
@@ -123,6 +123,7 @@ def _objective(problem: Multinomial, W: FloatArray, b: FloatArray) -> float:
     return problem.loss(W, b) + (np.count_nonzero(W) * np.log(size) if size > 0 else -np.inf)
 
 
+@dataclass(repr=False, eq=False)
 class SparseMultinomialSelector(FeatureRanking):
     """Rank features by the rows of SBMLR, one fit per task.
 
@@ -151,18 +152,8 @@ class SparseMultinomialSelector(FeatureRanking):
     array([5])
     """
 
-    def __init__(
-        self,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 100,
-    ) -> None:
-        super().__init__(n_features_to_select, standardize, task_column, groups)
-        self.tol = tol
-        self.max_iter = max_iter
+    tol: float = 1e-5
+    max_iter: int = 100
 
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         fits = [solve(_multinomial(task), self.tol, self.max_iter) for task in tasks]

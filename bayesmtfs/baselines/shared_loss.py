@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
 from bayesmtfs.protocols import FloatArray

@@ -8,10 +8,9 @@ For each task, one hinge loss per class against the rest, y_ic in {-1, +1}:
 keeps the problem that `bayesmtfs.MixedNormClassifier` with ``loss="hinge"`` solves to a certified gap).
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bayesmtfs.baselines.feature_ranking import CentredTask, FeatureRanking
 from bayesmtfs.estimators.penalised import MixedNormClassifier
@@ -19,6 +18,7 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.results import Convergence
 
 
+@dataclass(repr=False, eq=False)
 class HingeSelector(FeatureRanking):
     """Rank features by the rows of an l2,1 support vector machine, one fit per task.
 
@@ -48,20 +48,9 @@ class HingeSelector(FeatureRanking):
     array([5])
     """
 
-    def __init__(
-        self,
-        penalty_strength: float | None = None,
-        n_features_to_select: Any = 0.5,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        tol: float = 1e-4,
-        max_iter: int = 10_000,
-    ) -> None:
-        super().__init__(n_features_to_select, standardize, task_column, groups)
-        self.penalty_strength = penalty_strength
-        self.tol = tol
-        self.max_iter = max_iter
+    penalty_strength: float | None = None
+    tol: float = 1e-4
+    max_iter: int = 10_000
 
     def _score_tasks(self, tasks: list[CentredTask]) -> tuple[FloatArray, Convergence]:
         model = MixedNormClassifier(

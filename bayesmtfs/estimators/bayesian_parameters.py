@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.inference.request import PosteriorRequest
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")

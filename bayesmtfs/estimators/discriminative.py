@@ -11,13 +11,13 @@ of which this is the MAP.
 
 import numbers
 import warnings
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size
 from bayesmtfs.estimators.ranking_size import choose_size
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray
@@ -28,6 +28,7 @@ from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
 
+@dataclass(repr=False, eq=False)
 class DiscriminativeSelector(RankingSelector):
     """Select the features that tell the classes of several tasks apart.
 
@@ -125,41 +126,18 @@ class DiscriminativeSelector(RankingSelector):
         "gamma_",
     )
 
-    def __init__(
-        self,
-        within_strength: float = 1e-4,
-        joint_strength: float = 1e-4,
-        n_features_to_select: Any = 0.5,
-        shrinkage: float = 0.1,
-        directions: str = "between",
-        row_floor: float = 1e-3,
-        n_init: int = 0,
-        cv: Any = 5,
-        classifier: Any = None,
-        standardize: bool = False,
-        task_column: Any = None,
-        groups: ArrayLike | None = None,
-        tol: float = 1e-5,
-        max_iter: int = 500,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.within_strength = within_strength
-        self.joint_strength = joint_strength
-        self.n_features_to_select = n_features_to_select
-        self.shrinkage = shrinkage
-        self.directions = directions
-        self.row_floor = row_floor
-        self.n_init = n_init
-        self.cv = cv
-        self.classifier = classifier
-        self.standardize = standardize
-        self.task_column = task_column
-        self.groups = groups
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.progress = progress
+    within_strength: float = 1e-4
+    joint_strength: float = 1e-4
+    shrinkage: float = 0.1
+    directions: str = "between"
+    row_floor: float = 1e-3
+    n_init: int = 0
+    cv: Any = 5
+    classifier: Any = None
+    tol: float = 1e-5
+    max_iter: int = 500
+    random_state: Any = None
+    progress: bool | None = None
 
     def _check_parameters(self) -> None:
         for name in ("within_strength", "joint_strength", "shrinkage"):

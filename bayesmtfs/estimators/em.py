@@ -4,13 +4,14 @@ What they minimise is in the docstring of `bayesmtfs.estimators.jeffreys`.
 """
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
 from bayesmtfs.likelihoods import named
 from bayesmtfs.protocols import DataWarning, FloatArray, Solution
@@ -23,6 +24,7 @@ from bayesmtfs.tasks import TaskData
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
 
 
+@dataclass(repr=False, eq=False)
 class JeffreysEstimator(GeneralizedNormalRows):
     """The body of both estimators."""
 
@@ -37,53 +39,15 @@ class JeffreysEstimator(GeneralizedNormalRows):
         "mean_strength_",
     )
 
-    def __init__(
-        self,
-        norm_q: float | str = 2,
-        q_learning: str = "two_stage",
-        coefficients: str = "mode",
-        init: str | ArrayLike = "mixed_norm",
-        start_strength: float = 0.01,
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        hyper_shape: float = 0.0,
-        hyper_rate: float = 0.0,
-        noise_floor: float | None = None,
-        shared_noise: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.norm_q = norm_q
-        self.q_learning = q_learning
-        self.coefficients = coefficients
-        self.init = init
-        self.start_strength = start_strength
-        self.norm_q_bounds = norm_q_bounds
-        self.hyper_shape = hyper_shape
-        self.hyper_rate = hyper_rate
-        self.noise_floor = noise_floor
-        self.shared_noise = shared_noise
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.groups = groups
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.progress = progress
+    norm_q: float | str = 2
+    q_learning: str = "two_stage"
+    coefficients: str = "mode"
+    init: str | ArrayLike = "mixed_norm"
+    norm_q_bounds: tuple[float, float] = (1.0, 50.0)
+    hyper_shape: float = 0.0
+    hyper_rate: float = 0.0
+    shared_noise: bool = False
+    random_state: Any = None
 
     # ------------------------------------------------------------------ parameters
 
@@ -155,7 +119,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         start = self._start(data, scales)
         if self.shared_mean:
             return self._fit_mode_around_mean(data, settings, start)
-        self.mean_strength_ = None
+        self.mean_strength_: float | None = None
         return jeffreys_fit.fit(
             data,
             named(self.loss),

@@ -7,13 +7,13 @@ comes closer to counting features than a mixed norm does and shrinks the large o
 `bayesmtfs.solvers.em.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
 """
 
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
-from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import named
@@ -29,6 +29,7 @@ from bayesmtfs.tasks import TaskData
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 
 
+@dataclass(repr=False, eq=False)
 class GeneralizedNormalEstimator(GeneralizedNormalRows):
     """The body of both estimators."""
 
@@ -41,43 +42,11 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         "mean_strength_",
     )
 
-    def __init__(
-        self,
-        norm_q: float = 2,
-        offset: float | None = 1e-3,
-        noise: float | str = "learn",
-        graduated: bool = True,
-        start_strength: float = 0.01,
-        noise_floor: float | None = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        warm_start: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        self.norm_q = norm_q
-        self.offset = offset
-        self.noise = noise
-        self.graduated = graduated
-        self.start_strength = start_strength
-        self.noise_floor = noise_floor
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.groups = groups
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.progress = progress
+    norm_q: float = 2
+    offset: float | None = 1e-3
+    noise: float | str = "learn"
+    graduated: bool = True
+    max_iter: int = field(default=100, kw_only=True)
 
     # ------------------------------------------------------------------ parameters
 
@@ -123,7 +92,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         self._store_rows(data, solution, scales, settings.norm_q, mean, offset=settings.offset)
 
     def _fit_rows(self, data: TaskData, settings: mm.Settings, start: Solution) -> Solution:
-        self.mean_strength_ = None
+        self.mean_strength_: float | None = None
         problem = Problem(data, named(self.loss), MixedNorm(1.0, settings.norm_q), data.weight, self.fit_intercept)
         return mm.solve(problem, start, settings, progress=self.progress)
 
@@ -206,6 +175,7 @@ class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator)
     _losses = ("squared",)
 
 
+@dataclass(repr=False, eq=False)
 class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimator):
     """Multi-task classification with generalized normal rows (type II MAP, problem 5).
 
@@ -236,44 +206,5 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     _losses = ("logistic", "squared")
     _saved_attributes = (*GeneralizedNormalEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        norm_q: float = 2,
-        offset: float | None = 1e-3,
-        noise: float | str = 1.0,
-        graduated: bool = True,
-        start_strength: float = 0.01,
-        noise_floor: float | None = None,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        warm_start: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            offset=offset,
-            noise=noise,
-            graduated=graduated,
-            start_strength=start_strength,
-            noise_floor=noise_floor,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            progress=progress,
-        )
-        self.loss = loss
+    loss: str = "logistic"
+    noise: float | str = 1.0

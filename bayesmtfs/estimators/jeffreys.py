@@ -7,9 +7,7 @@ says what differs from it). No row scale, penalty strength or unit has to be cho
 objective unbounded at W = 0, so that what EM gives is a local minimum near its start, the mixed-norm fit.
 """
 
-from typing import Any
-
-from numpy.typing import ArrayLike
+from dataclasses import dataclass
 
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
@@ -102,6 +100,7 @@ class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
     _losses = ("squared",)
 
 
+@dataclass(repr=False, eq=False)
 class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     """Multi-task classification under the Jeffreys prior on row scales (PMTFS1).
 
@@ -132,54 +131,4 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     _losses = ("logistic", "squared")
     _saved_attributes = (*JeffreysEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        norm_q: float | str = 2,
-        q_learning: str = "two_stage",
-        coefficients: str = "mode",
-        init: str | ArrayLike = "mixed_norm",
-        start_strength: float = 0.01,
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        hyper_shape: float = 0.0,
-        hyper_rate: float = 0.0,
-        noise_floor: float | None = None,
-        shared_noise: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            q_learning=q_learning,
-            coefficients=coefficients,
-            init=init,
-            start_strength=start_strength,
-            norm_q_bounds=norm_q_bounds,
-            hyper_shape=hyper_shape,
-            hyper_rate=hyper_rate,
-            noise_floor=noise_floor,
-            shared_noise=shared_noise,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-            progress=progress,
-        )
-        self.loss = loss
+    loss: str = "logistic"

@@ -6,11 +6,10 @@ A row of W is ``rho_i z' R^(1/2)`` with generalized normal z, R a correlation ma
 (`evidence`, q = 2). Only the second makes predictions better by the relations.
 """
 
-from dataclasses import replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
@@ -25,12 +24,9 @@ from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
 
+@dataclass(repr=False, eq=False)
 class MatrixVariateEstimator(JeffreysEstimator):
     """The body of both estimators."""
-
-    task_relations_: FloatArray
-    relation_shrinkage_: float
-    row_variances_: FloatArray | None
 
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         *JeffreysEstimator._saved_attributes,
@@ -39,57 +35,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
         "row_variances_",
     )
 
-    def __init__(
-        self,
-        norm_q: float | str = 2,
-        q_learning: str = "two_stage",
-        coefficients: str = "mode",
-        relation_shrinkage: float | None = None,
-        init: str | ArrayLike = "mixed_norm",
-        start_strength: float = 0.01,
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        hyper_shape: float = 0.0,
-        hyper_rate: float = 0.0,
-        noise_floor: float | None = None,
-        shared_noise: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            q_learning=q_learning,
-            coefficients=coefficients,
-            init=init,
-            start_strength=start_strength,
-            norm_q_bounds=norm_q_bounds,
-            hyper_shape=hyper_shape,
-            hyper_rate=hyper_rate,
-            noise_floor=noise_floor,
-            shared_noise=shared_noise,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-            progress=progress,
-        )
-        self.relation_shrinkage = relation_shrinkage
+    relation_shrinkage: float | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -136,7 +82,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
                 progress=self.progress,
             )
         self.task_relations_, self.relation_shrinkage_ = related.task_relations, related.shrinkage
-        self.row_variances_ = None
+        self.row_variances_: FloatArray | None = None
         return unrelated._replace(solution=related.solution, mean=mean)
 
     def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
@@ -232,6 +178,7 @@ class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
     _losses = ("squared",)
 
 
+@dataclass(repr=False, eq=False)
 class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     """Multi-task classification with task relations (PMTFS2).
 
@@ -264,56 +211,4 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     _losses = ("logistic", "squared")
     _saved_attributes = (*MatrixVariateEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        norm_q: float | str = 2,
-        q_learning: str = "two_stage",
-        coefficients: str = "mode",
-        relation_shrinkage: float | None = None,
-        init: str | ArrayLike = "mixed_norm",
-        start_strength: float = 0.01,
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        hyper_shape: float = 0.0,
-        hyper_rate: float = 0.0,
-        noise_floor: float | None = None,
-        shared_noise: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        warm_start: bool = False,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            q_learning=q_learning,
-            coefficients=coefficients,
-            relation_shrinkage=relation_shrinkage,
-            init=init,
-            start_strength=start_strength,
-            norm_q_bounds=norm_q_bounds,
-            hyper_shape=hyper_shape,
-            hyper_rate=hyper_rate,
-            noise_floor=noise_floor,
-            shared_noise=shared_noise,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-            progress=progress,
-        )
-        self.loss = loss
+    loss: str = "logistic"

@@ -5,12 +5,12 @@ What they minimise is in the docstring of `bayesmtfs.estimators.penalised`.
 
 import numbers
 import warnings
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.batch import BatchEstimator, check_choice
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.protocols import ConvergenceWarning, FloatArray, LossScale, Solution
@@ -23,10 +23,10 @@ from bayesmtfs.tasks import TaskData
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 
 
-class MixedNormEstimator(MultiTaskEstimator):
+@dataclass(repr=False, eq=False)
+class MixedNormEstimator(BatchEstimator):
     """An l1,q penalised fit of any loss."""
 
-    _losses: ClassVar[tuple[str, ...]]
     _numbers: ClassVar[tuple[str, ...]] = ("norm_q", "penalty_strength", "tol", "max_iter", "mean_strength")
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         "penalty_strength_",
@@ -36,45 +36,14 @@ class MixedNormEstimator(MultiTaskEstimator):
         "mean_coef_",
     )
 
-    def __init__(
-        self,
-        norm_q: float = 2,
-        penalty_strength: float | None = None,
-        task_sparsity: float = 0.0,
-        loss: str = "squared",
-        loss_scale: LossScale = "mean",
-        solver: str = "auto",
-        refit: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        warm_start: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        self.norm_q = norm_q
-        self.penalty_strength = penalty_strength
-        self.task_sparsity = task_sparsity
-        self.loss = loss
-        self.loss_scale = loss_scale
-        self.solver = solver
-        self.refit = refit
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.groups = groups
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.progress = progress
+    norm_q: float = 2
+    penalty_strength: float | None = None
+    task_sparsity: float = 0.0
+    loss: str = "squared"
+    loss_scale: LossScale = "mean"
+    solver: str = "auto"
+    refit: bool = False
+    max_iter: int = field(default=10_000, kw_only=True)
 
     # ------------------------------------------------------------------ parameters
 
@@ -86,16 +55,9 @@ class MixedNormEstimator(MultiTaskEstimator):
                 raise ValueError(f"{name} is {value!r}; pass a number{hint}")
         if self.penalty_strength is not None and not self.penalty_strength >= 0:
             raise ValueError(f"penalty_strength is {self.penalty_strength}; pass a number of at least 0, or None")
-        check_choice("loss", self.loss, self._losses)
+        self._check_common()
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
-        check_choice("unknown_task", self.unknown_task, ("error", "mean"))
-        if not self.tol > 0:
-            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
-        if self.mean_strength is not None and not self.mean_strength > 0:
-            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
         if self.shared_mean:
             self._check_shared_mean()
 
@@ -136,7 +98,7 @@ class MixedNormEstimator(MultiTaskEstimator):
             return automatic.solve(problem, start, solver=self.solver, **stop)
         strength = self.mean_strength or shared_mean.default_mean_strength(problem)
         found = shared_mean.solve(problem, strength, **stop)
-        self.mean_strength_ = strength
+        self.mean_strength_: float | None = strength
         self.mean_coef_ = found.mean
         return found.solution
 
@@ -147,13 +109,6 @@ class MixedNormEstimator(MultiTaskEstimator):
             return None
         W = last.T if scales is None else last.T * scales
         return Solution(W, self.intercept_, np.nan, np.nan, np.nan, False, 0, np.empty(0))
-
-
-def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the choices."""
-    if value not in choices:
-        wanted = ", ".join(repr(choice) for choice in choices)
-        raise ValueError(f"{argument} is {value!r}; choose one of {wanted}")
 
 
 def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> None:

@@ -7,6 +7,7 @@ estimator at the chosen values.
 
 import copy
 import os
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,10 +15,11 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import persistence
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.criteria import LOSSES, information_criterion
 from bayesmtfs.estimators.cross_validation import Candidate, choose, cross_validate, standard_error
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds
-from bayesmtfs.estimators.mixed_norm import MixedNormEstimator, check_choice
+from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.path import (
     Grid,
     MixedNormPath,
@@ -27,7 +29,7 @@ from bayesmtfs.estimators.path import (
     read_penalties,
     warn_if_not_converged,
 )
-from bayesmtfs.protocols import FloatArray, LossScale, Solution
+from bayesmtfs.protocols import FloatArray, Solution
 from bayesmtfs.solvers.convex import shared_mean
 from bayesmtfs.solvers.convex.problem import Problem
 from bayesmtfs.tasks import TaskData
@@ -42,12 +44,9 @@ class Choice(NamedTuple):
     penalty: float
 
 
+@dataclass(repr=False, eq=False)
 class MixedNormCV(MixedNormEstimator):
     """An l1,q penalised fit whose penalty, and norm where several are given, come from the data."""
-
-    norm_q: Any  # one or several
-    mean_strength_: Any  # None without a shared mean
-    penalty_strength = None  # chosen, not given
 
     _saved_attributes = (
         *MixedNormEstimator._saved_attributes,
@@ -59,61 +58,17 @@ class MixedNormCV(MixedNormEstimator):
 
     _numbers = ("tol", "max_iter", "mean_strength")  # norm_q may be a list
 
-    def __init__(
-        self,
-        norm_q: float | ArrayLike = 2,
-        n_penalties: int = 100,
-        penalty_ratio: float = 1e-3,
-        penalties: ArrayLike | None = None,
-        cv: Any = None,
-        rule: str = "min",
-        criterion: str = "cv",
-        ebic_gamma: float = 0.5,
-        task_sparsity: float = 0.0,
-        loss: str = "squared",
-        loss_scale: LossScale = "mean",
-        solver: str = "auto",
-        refit: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        warm_start: bool = False,
-        random_state: int | None = None,
-        n_jobs: int | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.norm_q = norm_q
-        self.n_penalties = n_penalties
-        self.penalty_ratio = penalty_ratio
-        self.penalties = penalties
-        self.cv = cv
-        self.rule = rule
-        self.criterion = criterion
-        self.ebic_gamma = ebic_gamma
-        self.task_sparsity = task_sparsity
-        self.loss = loss
-        self.loss_scale = loss_scale
-        self.solver = solver
-        self.refit = refit
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.groups = groups
-        self.tol = tol
-        self.max_iter = max_iter
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.progress = progress
+    norm_q: Any = 2  # one or several
+    penalty_strength: None = field(init=False, default=None)  # chosen, not given
+    n_penalties: int = 100
+    penalty_ratio: float = 1e-3
+    penalties: ArrayLike | None = None
+    cv: Any = None
+    rule: str = "min"
+    criterion: str = "cv"
+    ebic_gamma: float = 0.5
+    random_state: int | None = None
+    n_jobs: int | None = None
 
     # ------------------------------------------------------------------ parameters
 

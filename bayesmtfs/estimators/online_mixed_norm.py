@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE, check_choice
+from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
 from bayesmtfs.estimators.online_plain_rows import PlainRows
 from bayesmtfs.estimators.online_smoothed_stream import StreamEstimator
 from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.solvers.online import smoothed_neighbours, smoothed_online

@@ -16,8 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from bayesmtfs.classes import as_signs, match_classes, one_versus_rest, read_classes
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
-from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor

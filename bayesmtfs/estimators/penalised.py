@@ -8,15 +8,12 @@ King and Lyu 2010, eq. 4), ``norm_q=inf`` MTFS_1,inf, ``loss="hinge"`` the joint
 `bayesmtfs.models.mixed_norm_model`; the hinge has a pseudo-likelihood only.
 """
 
-from typing import Any
-
-from numpy.typing import ArrayLike
+from dataclasses import dataclass
 
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
-from bayesmtfs.protocols import LossScale
 
 
 class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
@@ -93,6 +90,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     _losses = REGRESSION_LOSSES
 
 
+@dataclass(repr=False, eq=False)
 class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     """Multi-task classification with an l1,q penalty on the rows of W.
 
@@ -101,58 +99,15 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
 
     Parameters
     ----------
-    norm_q : float in [1, inf], default 2
-        How the tasks share a feature: 1 = each task selects for itself, inf = only the largest coefficient counts.
-    penalty_strength : float or None
-        Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero.
-    task_sparsity : float, default 0
-        r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
     loss : "logistic" or "hinge"
-    loss_scale : "mean" or "sum"
-        Each task's loss divided by its number of rows (or total weight), or not.
-    solver : "auto" or the name of a solver
-        See `bayesmtfs.solvers.convex.automatic`.
-    refit : bool
-        Fit the selected coefficients once more without their penalty, against shrinkage.
-    fit_intercept : bool
-        One unpenalised intercept per task.
-    standardize : bool
-        Scale features to unit deviation within each task before the fit; ``coef_`` is in the user's units all the same.
-    shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.convex.shared_mean`.
-    mean_strength : float or None
-        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
-    task_column : column of X that holds the task
-        A name for data frames, a number for arrays.
-    unknown_task : "error" or "mean"
-        What to do at ``predict`` with a task that was not there in ``fit``.
-    groups : (n_columns,) labels
-        Columns with the same label enter or leave together, as the levels of a categorical column do.
-    tol : float
-        Duality gap to reach, relative to the objective at W = 0.
-    max_iter : int
-        Most iterations of the solver.
-    warm_start : bool
-        Begin from the coefficients of the last fit.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
+    norm_q, penalty_strength, task_sparsity, loss_scale, solver, refit, fit_intercept, standardize, shared_mean,
+    mean_strength, task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `MixedNormRegressor`
 
     Attributes
     ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    tasks_ : (n_tasks,) labels
     classes_ : (n_classes,) sorted labels
-    penalty_strength_ : float
-        Strength that was used.
-    objective_, dual_gap_ : float
-        Objective at the solution, and a bound on how far it can be above the minimum.
-    converged_ : bool
-        Whether ``dual_gap_ <= tol *`` objective at W = 0.
-    mean_coef_, mean_strength_ : with ``shared_mean``
-        The mean w_0 (in standardised units with ``standardize``) and its ridge.
-    n_iter_ : int
-    result_ : FitResult
+    coef_, intercept_, tasks_, penalty_strength_, objective_, dual_gap_, converged_, mean_coef_, mean_strength_, n_iter_,
+    result_ : see `MixedNormRegressor`
 
     Examples
     --------
@@ -171,44 +126,4 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     _losses = CLASSIFICATION_LOSSES
     _saved_attributes = (*MixedNormEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        norm_q: float = 2,
-        penalty_strength: float | None = None,
-        task_sparsity: float = 0.0,
-        loss: str = "logistic",
-        loss_scale: LossScale = "mean",
-        solver: str = "auto",
-        refit: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        warm_start: bool = False,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            penalty_strength=penalty_strength,
-            task_sparsity=task_sparsity,
-            loss=loss,
-            loss_scale=loss_scale,
-            solver=solver,
-            refit=refit,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            progress=progress,
-        )
+    loss: str = "logistic"

@@ -8,13 +8,10 @@ of the smallest BIC or EBIC (Chen and Chen 2008). What the error of a fold is, i
 `bayesmtfs.estimators.cross_validation`; what the criteria are, in `bayesmtfs.estimators.criteria`.
 """
 
-from typing import Any
-
-from numpy.typing import ArrayLike
+from dataclasses import dataclass
 
 from bayesmtfs.estimators.mixed_norm_cv import MixedNormCV
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
-from bayesmtfs.protocols import LossScale
 
 
 class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
@@ -94,6 +91,7 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     _fits_moments = False
 
 
+@dataclass(repr=False, eq=False)
 class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     """Multi-task classification with an l1,q penalty whose strength is chosen from the data.
 
@@ -101,59 +99,18 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
 
     Parameters
     ----------
-    norm_q : float in [1, inf], or a list of them
-        How the tasks share a feature; of several the best is chosen.
-    n_penalties, penalty_ratio : int, float
-        Size of the automatic grid of penalties, and its smallest as a share of its largest, which is the smallest
-        strength at which all coefficients are zero. The grid ends early where the model is saturated.
-    penalties : (k,) strengths, or None for the automatic grid
-        The same strengths are used on all data and in every fold, also with ``loss_scale="sum"``.
-    cv : int, splitter, iterable, mapping, "leave_one_task_out" or None
-        Number of folds, stratified by task and class (None: 5); a scikit-learn splitter, which gets the task labels as
-        ``groups`` (so that ``GroupKFold`` leaves out tasks); an iterable of (train, test) row numbers; a mapping from
-        task to group, whose groups of tasks are left out in turn; or one task left out at a time. In the wide form the
-        cells of a row stay together, unless tasks are left out. A task without training rows is predicted with the
-        average of the others.
-    rule : "min" or "one_se"
-        The smallest mean error over the folds, or the largest penalty within one standard error of it.
-    criterion : "cv", "bic" or "ebic"
-        Folds, or an information criterion on all data (then ``cv`` and ``rule`` are not used).
-    ebic_gamma : float in [0, 1]
-        Weight of the number of candidate features in EBIC.
-    task_sparsity : float, default 0
-        r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
     loss : "logistic" or "hinge"
-    loss_scale, solver, fit_intercept, standardize, task_column, unknown_task, groups, max_iter, warm_start
-        As in `MixedNormClassifier`.
-    refit : bool
-        Fit the selected coefficients once more without their penalty, in the folds too.
-    shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v.
-    mean_strength : float or None
-        Ridge on w_0; None chooses among a tenth, one and ten times the default of `MixedNormClassifier`.
-    tol : float
-        Duality gap of the path and of the final fit; fits in the folds are solved to 1e-5 where that is larger.
-    random_state : int or None
-        Seed that shuffles rows before they are dealt out to folds; None keeps their order.
-    n_jobs : int or None
-        Threads over folds and candidates; the result does not depend on it.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
+    cv : int, splitter, iterable, mapping, "leave_one_task_out" or None
+        As in `MixedNormRegressorCV`; folds are stratified by task and class.
+    norm_q, n_penalties, penalty_ratio, penalties, rule, criterion, ebic_gamma, task_sparsity, loss_scale, solver, refit,
+    fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol, max_iter, warm_start,
+    random_state, n_jobs, progress : see `MixedNormRegressorCV`
 
     Attributes
     ----------
-    penalty_strength_, norm_q_ : float
-        What was chosen.
-    mean_strength_ : float or None
-        Ridge that was chosen with a shared mean.
-    path_ : MixedNormPath
-        Fits on all data at every penalty, for the chosen norm.
-    cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q``, and with a shared mean each ridge), NaN after the end of its grid:
-        ``norm_q`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
-        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
-    coef_, intercept_, tasks_, classes_, objective_, dual_gap_, converged_, n_iter_, result_
-        As in `MixedNormClassifier`, of the final fit on all data.
+    classes_ : (n_classes,) sorted labels
+    penalty_strength_, norm_q_, mean_strength_, path_, cv_results_, coef_, intercept_, tasks_, objective_, dual_gap_,
+    converged_, n_iter_, result_ : see `MixedNormRegressorCV`
 
     Examples
     --------
@@ -172,60 +129,4 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
 
     _saved_attributes = (*MixedNormCV._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        norm_q: float | ArrayLike = 2,
-        n_penalties: int = 100,
-        penalty_ratio: float = 1e-3,
-        penalties: ArrayLike | None = None,
-        cv: Any = None,
-        rule: str = "min",
-        criterion: str = "cv",
-        ebic_gamma: float = 0.5,
-        task_sparsity: float = 0.0,
-        loss: str = "logistic",
-        loss_scale: LossScale = "mean",
-        solver: str = "auto",
-        refit: bool = False,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 10_000,
-        warm_start: bool = False,
-        random_state: int | None = None,
-        n_jobs: int | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            norm_q=norm_q,
-            n_penalties=n_penalties,
-            penalty_ratio=penalty_ratio,
-            penalties=penalties,
-            cv=cv,
-            rule=rule,
-            criterion=criterion,
-            ebic_gamma=ebic_gamma,
-            task_sparsity=task_sparsity,
-            loss=loss,
-            loss_scale=loss_scale,
-            solver=solver,
-            refit=refit,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            tol=tol,
-            max_iter=max_iter,
-            warm_start=warm_start,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            progress=progress,
-        )
+    loss: str = "logistic"

@@ -1,12 +1,11 @@
 """What the estimators with generalized normal rows share: checks, starts, row scales."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import BatchEstimator
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
@@ -15,36 +14,19 @@ from bayesmtfs.solvers.em.em_shared_mean import MeanProblem, default_strength
 from bayesmtfs.tasks import TaskData
 
 
-class GeneralizedNormalRows(MultiTaskEstimator):
+@dataclass(kw_only=True, repr=False, eq=False)
+class GeneralizedNormalRows(BatchEstimator):
     """Base of the estimators that give ``row_scales_``, ``noise_`` and ``objective_trace_``."""
 
-    mean_coef_: FloatArray | None
-    mean_strength_: float | None
-
-    loss: str = "squared"
-    _losses: tuple[str, ...]
-    start_strength: float
-    noise_floor: float | None
-    fit_intercept: bool
-    shared_mean: bool
-    mean_strength: float | None
-    tol: float
-    max_iter: int
-    warm_start: bool
+    start_strength: float = 0.01
+    noise_floor: float | None = None
 
     def _check_common(self) -> None:
-        check_choice("loss", self.loss, self._losses)
-        check_choice("unknown_task", self.unknown_task, ("error", "mean"))
+        super()._check_common()
         if not 0 < self.start_strength <= 1:
             raise ValueError(f"start_strength is {self.start_strength}; pass a share above 0, at most 1, such as 0.01")
         if self.noise_floor is not None and not self.noise_floor > 0:
             raise ValueError(f"noise_floor is {self.noise_floor}; pass a share of sd(y) above 0, such as 0.3, or None")
-        if self.mean_strength is not None and not self.mean_strength > 0:
-            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
-        if not self.tol > 0:
-            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
 
     def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
         """The last fit as a start, where that is wanted and fits the data."""

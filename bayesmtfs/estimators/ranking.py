@@ -5,10 +5,11 @@ transforms but does not predict.
 """
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import persistence
@@ -28,10 +29,14 @@ class Ranking(NamedTuple):
     convergence: Convergence
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class RankingSelector(MultiTaskEstimator):
     """Rank features for several tasks with class labels; subclasses say how."""
 
-    n_features_to_select: Any
+    n_features_to_select: Any = 0.5
+    standardize: bool = False
+    task_column: Any = None
+    groups: ArrayLike | None = None
 
     # ------------------------------------------------------------------ the fit
 

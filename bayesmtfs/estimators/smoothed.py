@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
-from bayesmtfs.estimators.mixed_norm import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator, check_positive
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.protocols import ConvergenceWarning, Solution
