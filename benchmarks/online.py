@@ -49,7 +49,7 @@ def main() -> None:
             print(f"\n{stream.name}, batches of {size}: rows per second")
             found = rows_per_second(stream, size, repeats, clock)
             for name, rate in sorted(found.items(), key=lambda item: -item[1]):
-                print(f"  {name:22s} {rate:12,.0f}")
+                print(f"  {name:26s} {rate:12,.0f}")
     n = max(20_000 // share, 5000)
     by_features = {f"p = {p:,}": text_like(n, p) for p in (10_000, 100_000, 1_000_000)}
     same_words = {f"p = {p:,}": text_like(n, p, n_words=10_000) for p in (10_000, 100_000, 1_000_000)}
@@ -62,7 +62,7 @@ def main() -> None:
     for title, streams in tables:
         print(f"\nmicroseconds of an update in {title}")
         for name, value in growth(streams, repeats, clock).items():
-            print(f"  {name:22s} {value:8.2f}")
+            print(f"  {name:26s} {value:8.2f}")
 
 
 if __name__ == "__main__":

@@ -8,20 +8,21 @@ On an error (or a margin below 1) in task j every learner k takes the step
 large b one perceptron for all. A sample weight multiplies the step. Rows of a round are read one after the other.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
+from bayesmtfs.estimators.stream_estimator import StreamClassifier
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.online.smoothed_rounds import LinearStream, Rounds, longest_task, move_all, predict_one
 
 TRIGGERS = {"error": 0.0, "margin": 1.0}
 
 
+@dataclass(repr=False, eq=False)
 class FixedRelationsClassifier(StreamClassifier):
     """Multitask perceptron with fixed relations (FOML).
 
@@ -55,33 +56,9 @@ class FixedRelationsClassifier(StreamClassifier):
     Cavallanti, Cesa-Bianchi, Gentile (2010), Linear algorithms for online multitask classification.
     """
 
-    def __init__(
-        self,
-        interaction: float = 1.0,
-        step: float = 1.0,
-        trigger: str = "error",
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.interaction = interaction
-        self.step = step
-        self.trigger = trigger
+    interaction: float = 1.0
+    step: float = 1.0
+    trigger: str = "error"
 
     def _check_parameters(self) -> None:
         self._check_stream()

@@ -12,6 +12,7 @@ each scaled to trace K, so that the steps keep their length; without that the se
 differs: r multiplies ``G / tr G``, which makes it free of the units of X.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from bayesmtfs.baselines.foml import TRIGGERS, read_round
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
+from bayesmtfs.estimators.stream_estimator import StreamClassifier
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.online.smoothed_rounds import Rounds, longest_task
 
@@ -27,6 +28,7 @@ RULES = ("batch", "logdet", "entropy")
 SMALLEST = 1e-10  # eigenvalues below this share of the largest are lifted to it
 
 
+@dataclass(repr=False, eq=False)
 class LearnedRelationsClassifier(StreamClassifier):
     """Perceptrons with a learned interaction matrix (OMTRL).
 
@@ -64,37 +66,11 @@ class LearnedRelationsClassifier(StreamClassifier):
     Saha, Rai, Venkatasubramanian, Daume (2011), Online learning of multiple tasks and their relationships.
     """
 
-    def __init__(
-        self,
-        rule: str = "batch",
-        rate: float = 0.1,
-        warm_up: float = 0.5,
-        step: float = 1.0,
-        trigger: str = "error",
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.rule = rule
-        self.rate = rate
-        self.warm_up = warm_up
-        self.step = step
-        self.trigger = trigger
+    rule: str = "batch"
+    rate: float = 0.1
+    warm_up: float = 0.5
+    step: float = 1.0
+    trigger: str = "error"
 
     def _check_parameters(self) -> None:
         self._check_stream()

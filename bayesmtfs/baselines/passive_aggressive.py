@@ -8,14 +8,14 @@ On a row with loss l > 0 a learner takes the step ``w <- w + tau s x`` with s th
 learner per task (PA-ITL), ``pooled=True`` one for all tasks (PA-ONE). A sample weight multiplies C, and the loss of PA.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier, StreamEstimator, StreamRegressor
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.protocols import IntArray
 from bayesmtfs.solvers.online.smoothed_online import LOSSES, loss_and_slope
 from bayesmtfs.solvers.online.smoothed_rounds import (
@@ -30,39 +30,15 @@ from bayesmtfs.solvers.online.smoothed_rounds import (
 VARIANTS = ("PA", "PA-I", "PA-II")
 
 
+@dataclass(repr=False, eq=False)
 class PassiveAggressiveEstimator(StreamEstimator):
     """The body of both learners."""
 
-    loss: str
-    epsilon: float
+    epsilon = 0.0
 
-    def __init__(
-        self,
-        variant: str = "PA-I",
-        step: float = 1.0,
-        pooled: bool = False,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.variant = variant
-        self.step = step
-        self.pooled = pooled
+    variant: str = "PA-I"
+    step: float = 1.0
+    pooled: bool = False
 
     def _check_parameters(self) -> None:
         self._check_stream()
@@ -79,6 +55,7 @@ class PassiveAggressiveEstimator(StreamEstimator):
         _read(rounds, self._stream, variant, float(self.step), loss, self.epsilon, self.fit_intercept, self.average)
 
 
+@dataclass(repr=False, eq=False)
 class PassiveAggressiveClassifier(StreamClassifier, PassiveAggressiveEstimator):
     """Passive-aggressive classification: one learner per task (PA-ITL) or for all (PA-ONE).
 
@@ -109,6 +86,7 @@ class PassiveAggressiveClassifier(StreamClassifier, PassiveAggressiveEstimator):
     epsilon = 0.0
 
 
+@dataclass(repr=False, eq=False)
 class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
     """Passive-aggressive regression with the loss ``(|r| - epsilon)_+``.
 
@@ -131,35 +109,7 @@ class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
 
     loss = "epsilon_insensitive"
 
-    def __init__(
-        self,
-        epsilon: float = 0.1,
-        variant: str = "PA-I",
-        step: float = 1.0,
-        pooled: bool = False,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            variant=variant,
-            step=step,
-            pooled=pooled,
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.epsilon = epsilon
+    epsilon: float = 0.1
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

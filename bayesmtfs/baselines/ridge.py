@@ -12,6 +12,7 @@ costs O(m p^3) rather than O(m^3 p^3).
 
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -37,25 +38,18 @@ class Lines(NamedTuple):
     n_iter: int
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class RidgeEstimator(MultiTaskEstimator):
     """The body of the batch baselines; a child says how its lines are found."""
 
-    groups: Any = None
-    loss: str
+    groups = None
+    loss = "squared"
 
-    def __init__(
-        self,
-        penalty_strength: float = 0.1,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-    ) -> None:
-        self.penalty_strength = penalty_strength
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.task_column = task_column
-        self.unknown_task = unknown_task
+    penalty_strength: float = 0.1
+    fit_intercept: bool = True
+    standardize: bool = False
+    task_column: Any = None
+    unknown_task: str = "error"
 
     def _check_parameters(self) -> None:
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
@@ -97,26 +91,11 @@ class RidgeClassifier(MultiTaskClassifier, RidgeEstimator):
     _saved_attributes: ClassVar[tuple[str, ...]] = ("classes_",)
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class SharedMeanEstimator(RidgeEstimator):
     """The body of both shared-mean fits."""
 
-    def __init__(
-        self,
-        penalty_strength: float = 0.1,
-        mean_strength: float = 0.001,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-    ) -> None:
-        super().__init__(
-            penalty_strength=penalty_strength,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            task_column=task_column,
-            unknown_task=unknown_task,
-        )
-        self.mean_strength = mean_strength
+    mean_strength: float = 0.001
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -126,6 +105,7 @@ class SharedMeanEstimator(RidgeEstimator):
         return shared_mean_lines(data, likelihood, self.penalty_strength, self.mean_strength, self.fit_intercept)
 
 
+@dataclass(repr=False, eq=False)
 class SharedMeanRegressor(MultiTaskRegressor, SharedMeanEstimator):
     """Ridge regression around a mean that all tasks share.
 
@@ -157,6 +137,7 @@ class SharedMeanRegressor(MultiTaskRegressor, SharedMeanEstimator):
     loss = "squared"
 
 
+@dataclass(repr=False, eq=False)
 class SharedMeanClassifier(MultiTaskClassifier, SharedMeanEstimator):
     """Logistic ridge regression around a mean that all tasks share.
 

@@ -7,6 +7,7 @@ the tasks alternate, from several random partitions, and the best end is kept; t
 differs: the ridge, and an intercept per line.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from bayesmtfs.solvers.online.smoothed_ridge import RidgeFit, Settings, fit_smoo
 from bayesmtfs.tasks import TaskData
 
 
+@dataclass(repr=False, eq=False)
 class SharedHypothesesClassifier(RidgeClassifier):
     """Few logistic lines that tasks choose from (SHAMO).
 
@@ -56,29 +58,10 @@ class SharedHypothesesClassifier(RidgeClassifier):
 
     _saved_attributes: ClassVar[tuple[str, ...]] = ("classes_", "hypothesis_")
 
-    def __init__(
-        self,
-        n_hypotheses: int = 2,
-        penalty_strength: float = 0.1,
-        n_init: int = 5,
-        max_iter: int = 50,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            penalty_strength=penalty_strength,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            task_column=task_column,
-            unknown_task=unknown_task,
-        )
-        self.n_hypotheses = n_hypotheses
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.random_state = random_state
+    n_hypotheses: int = 2
+    n_init: int = 5
+    max_iter: int = 50
+    random_state: Any = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

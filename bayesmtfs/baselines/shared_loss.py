@@ -10,14 +10,14 @@ independent (each is PA-I), norm 2 moves all of them in proportion to their loss
 those that suffer most. Sample weights multiply the losses.
 """
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier
+from bayesmtfs.estimators.stream_estimator import StreamClassifier
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.online.smoothed_online import HINGE, loss_and_slope
 from bayesmtfs.solvers.online.smoothed_rounds import (
@@ -33,6 +33,7 @@ NORMS = (1.0, 2.0, np.inf)
 UPDATES = ("implicit", "finite_horizon")
 
 
+@dataclass(repr=False, eq=False)
 class SharedLossClassifier(StreamClassifier):
     """Online classification with a shared loss (OSGL).
 
@@ -60,33 +61,9 @@ class SharedLossClassifier(StreamClassifier):
     Dekel, Long, Singer (2007), Online learning of multiple tasks with a shared loss.
     """
 
-    def __init__(
-        self,
-        loss_norm: float = 2.0,
-        update: str = "implicit",
-        step: float = 1.0,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.loss_norm = loss_norm
-        self.update = update
-        self.step = step
+    loss_norm: float = 2.0
+    update: str = "implicit"
+    step: float = 1.0
 
     def _check_parameters(self) -> None:
         self._check_stream()

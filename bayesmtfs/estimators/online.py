@@ -8,18 +8,17 @@ models (the hinge has a pseudo-likelihood only). `bayesmtfs.solvers.online.dual_
 missing tasks, step size, intercepts, a shared mean.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from numpy.typing import ArrayLike
 from sklearn.utils import Tags
 
 from bayesmtfs.estimators.online_mixed_norm import OnlineMixedNormEstimator
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier, StreamRegressor
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamRegressor
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
-from bayesmtfs.protocols import LossScale
 
 
+@dataclass(repr=False, eq=False)
 class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     """Multi-task regression on a stream, with an l1,q penalty on the rows of W.
 
@@ -103,6 +102,7 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
         return tags
 
 
+@dataclass(repr=False, eq=False)
 class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     """Multi-task classification on a stream, with an l1,q penalty on the rows of W.
 
@@ -142,49 +142,7 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     _losses = CLASSIFICATION_LOSSES
     _saved_attributes = (*OnlineMixedNormEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        sparsity: str = "features",
-        penalty_strength: float | None = None,
-        task_sparsity: float | ArrayLike = 0.01,
-        norm_q: float | str | Sequence[float] = 2,
-        gamma: float | str = "auto",
-        loss: str = "logistic",
-        loss_scale: LossScale = "mean",
-        epochs: int = 1,
-        average: bool = False,
-        shuffle: bool = True,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            sparsity=sparsity,
-            penalty_strength=penalty_strength,
-            task_sparsity=task_sparsity,
-            norm_q=norm_q,
-            gamma=gamma,
-            loss=loss,
-            loss_scale=loss_scale,
-            epochs=epochs,
-            average=average,
-            shuffle=shuffle,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            random_state=random_state,
-            progress=progress,
-        )
+    loss: str = "logistic"
 
     def _targets(self) -> dict[Any, float] | None:
         return dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True))

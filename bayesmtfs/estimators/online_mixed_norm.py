@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
 from bayesmtfs.estimators.online_plain_rows import PlainRows
-from bayesmtfs.estimators.online_smoothed_stream import StreamEstimator
 from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption
+from bayesmtfs.estimators.stream_estimator import StreamEstimator
 from bayesmtfs.inputs import as_labels, match_labels, read_groups, read_labels
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
@@ -36,61 +36,26 @@ SPARSITIES = ("individual", "features", "features_and_tasks")
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
 
 
+@dataclass(repr=False, eq=False)
 class OnlineMixedNormEstimator(StreamEstimator):
     """Dual averaging of one or several candidates for the norm within a row."""
 
-    normalize_rows = False
-    loss: str
-    _losses: tuple[str, ...]
-    _candidates: list[DualAveraging]
-    _scales: FloatArray | None  # (p, m) with ``standardize``
-    _plain: PlainRows | None  # the short way, where rows can take it
-    _given_names: Any  # names of the features, None where they have none
+    _losses: ClassVar[tuple[str, ...]]
     _saved_attributes: ClassVar[tuple[str, ...]] = ("_numbers", "_learners", "n_rounds_")
 
-    def __init__(
-        self,
-        sparsity: str = "features",
-        penalty_strength: float | None = None,
-        task_sparsity: float | ArrayLike = 0.01,
-        norm_q: float | str | Sequence[float] = 2,
-        gamma: float | str = "auto",
-        loss: str = "squared",
-        loss_scale: LossScale = "mean",
-        epochs: int = 1,
-        average: bool = False,
-        shuffle: bool = True,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        random_state: Any = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.sparsity = sparsity
-        self.penalty_strength = penalty_strength
-        self.task_sparsity = task_sparsity
-        self.norm_q = norm_q
-        self.gamma = gamma
-        self.loss = loss
-        self.loss_scale = loss_scale
-        self.standardize = standardize
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.groups = groups
-        self.progress = progress
+    normalize_rows: bool = field(init=False, default=False)
+    sparsity: str = "features"
+    penalty_strength: float | None = None
+    task_sparsity: float | ArrayLike = 0.01
+    norm_q: float | str | Sequence[float] = 2
+    gamma: float | str = "auto"
+    loss: str = "squared"
+    loss_scale: LossScale = "mean"
+    standardize: bool = False
+    shared_mean: bool = False
+    mean_strength: float | None = None
+    groups: ArrayLike | None = field(default=None, kw_only=True)
+    progress: bool | None = None
 
     # ------------------------------------------------------------------ parameters
 
@@ -212,9 +177,10 @@ class OnlineMixedNormEstimator(StreamEstimator):
         if not first or isinstance(X, TaskData):
             return super()._read_batch(X, y, tasks, classes, sample_weight, first)
         data, names = self._read_table(X, y, tasks, classes, sample_weight, first)
-        self._encoding, self._given_names = data.encoding, data.names
-        coded = self._code_batch(data)
-        return coded, (coded.task_names if self._form == "classes" else names)
+        self._encoding = data.encoding
+        self._given_names: Any = data.names  # None where features have none
+        data = self._code_batch(data)
+        return data, (data.task_names if self._form == "classes" else names)
 
     @property
     def _feature_names(self) -> NDArray[np.str_]:
@@ -262,9 +228,9 @@ class OnlineMixedNormEstimator(StreamEstimator):
 
     def _begin(self) -> None:
         super()._begin()
-        self._candidates = []
+        self._candidates: list[DualAveraging] = []
         self._scales = None
-        self._plain = None
+        self._plain: PlainRows | None = None
 
     def _meet(self, names: NDArray[Any], n_features: int) -> None:
         """Give every new task the next column; ``tasks_`` stays sorted, as far as its labels have an order."""

@@ -1,8 +1,8 @@
 """Batches that need no reading: plain rows of known tasks, learned at the price of their arithmetic.
 
-Rows that are plain (float64 or CSR, known tasks, finite numbers or known labels, no weights) go straight to the learner;
-for a single row that is a few dictionary lookups and one compiled call. Anything else is left to the general reader,
-which does the same and knows what to say about what it cannot read.
+Rows that are plain (float64 or canonical CSR, known tasks, finite numbers or known labels, no weights) go straight to
+the learner; for a single row that is a few dictionary lookups and one compiled call. Anything else is left to the
+general reader, which does the same and knows what to say about what it cannot read.
 """
 
 import math
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.online.dual_averaging import DualAveraging
@@ -19,6 +20,7 @@ _CSR = (sp.csr_matrix, sp.csr_array)
 _FLOAT = np.dtype(np.float64)
 _INDEX = np.dtype(np.int32)
 _ONE = (1,)
+_MANY = 64  # rows from which a table of labels pays
 
 
 class PlainRows:
@@ -85,7 +87,7 @@ class PlainRows:
 
     def _learn_many(self, X: Any, n: int, y: Any, tasks: Any) -> bool:
         task: IntArray
-        if type(y) is str or type(tasks) is str:
+        if type(y) is str or type(tasks) is str or not (type(X) is np.ndarray or X.has_canonical_format):
             return False
         if tasks is None:
             task = np.zeros(n, dtype=np.int64)
@@ -93,10 +95,10 @@ class PlainRows:
             columns = self.columns
             if len(tasks) != n:
                 return False
-            task = np.array([columns[label] for label in _items(tasks)], dtype=np.int64)
+            task = _looked_up(tasks, columns, np.int64)
         targets = self.targets
         if targets is not None:
-            target = np.array([targets[label] for label in _items(y)])
+            target = _looked_up(y, targets, np.float64)
         elif type(y) is np.ndarray and y.dtype is _FLOAT and y.ndim == 1:
             target = np.require(y, requirements=["C", "A", "W"])
         else:
@@ -129,5 +131,18 @@ def _only_item(labels: Any) -> Any:
     raise TypeError
 
 
-def _items(labels: Any) -> Any:
-    return labels.tolist() if type(labels) is np.ndarray else labels
+def _looked_up(labels: Any, numbers: dict[Any, Any], dtype: Any) -> NDArray[Any]:
+    """Number of every label; `KeyError` for one that has none."""
+    if type(labels) is not np.ndarray:
+        return np.array([numbers[label] for label in labels], dtype=dtype)
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.size < _MANY:
+        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
+    # Few labels for many rows: one dictionary lookup per label between the smallest and the largest
+    smallest, largest = int(labels.min()), int(labels.max())
+    if largest - smallest >= labels.size:
+        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
+    table = np.array([numbers.get(label, np.nan) for label in range(smallest, largest + 1)], dtype=np.float64)
+    found = table[labels - smallest]
+    if np.isnan(found).any():
+        raise KeyError
+    return found.astype(dtype, copy=False)

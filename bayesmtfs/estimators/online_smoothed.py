@@ -5,61 +5,34 @@ row of P towards the tasks on whose rows it does well (Murugesan, Liu, Carbonell
 formulas, and what differs from the paper, are in `bayesmtfs.solvers.online.smoothed_online`.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.online_smoothed_stream import StreamClassifier, StreamEstimator, StreamRegressor
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.solvers.online import smoothed_neighbours, smoothed_online
 from bayesmtfs.solvers.online.smoothed_rounds import MemoryOrder, Rounds
 
 
+@dataclass(repr=False, eq=False)
 class OnlineSmoothedEstimator(StreamEstimator):
     """The body of both learners."""
 
-    loss: str
-    epsilon: float
+    epsilon = 0.0
 
     _losses: ClassVar[tuple[str, ...]]
     _triggers: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self,
-        update: str = "exponential",
-        concentration: float | str = 0.5,
-        smoothing: float = 1.0,
-        step: float | str = 1.0,
-        trigger: str = "error",
-        horizon: int | None = None,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        neighbours: int | None = None,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.update = update
-        self.concentration = concentration
-        self.smoothing = smoothing
-        self.step = step
-        self.trigger = trigger
-        self.horizon = horizon
-        self.neighbours = neighbours
+    update: str = "exponential"
+    concentration: float | str = 0.5
+    smoothing: float = 1.0
+    step: float | str = 1.0
+    trigger: str = "error"
+    horizon: int | None = None
+    neighbours: int | None = None
 
     def _check_parameters(self) -> None:
         check_choice("loss", self.loss, self._losses)
@@ -131,6 +104,7 @@ class OnlineSmoothedEstimator(StreamEstimator):
         return smoothed_neighbours.relations(circle, alpha)[self._learners][:, self._learners]
 
 
+@dataclass(repr=False, eq=False)
 class OnlineSmoothedClassifier(StreamClassifier, OnlineSmoothedEstimator):
     """Online multi-task classification with learned task relations (OSMTL-e, OSMTL-t); hinge loss.
 
@@ -200,6 +174,7 @@ class OnlineSmoothedClassifier(StreamClassifier, OnlineSmoothedEstimator):
     _triggers = smoothed_online.TRIGGERS
 
 
+@dataclass(repr=False, eq=False)
 class OnlineSmoothedRegressor(StreamRegressor, OnlineSmoothedEstimator):
     """Online multi-task regression with learned task relations.
 
@@ -232,42 +207,7 @@ class OnlineSmoothedRegressor(StreamRegressor, OnlineSmoothedEstimator):
     _losses = ("squared", "epsilon_insensitive")
     _triggers = ("margin", "active")
 
-    def __init__(
-        self,
-        loss: str = "squared",
-        epsilon: float = 0.0,
-        update: str = "exponential",
-        concentration: float | str = 0.5,
-        smoothing: float = 1.0,
-        step: float | str = 0.1,
-        trigger: str = "margin",
-        horizon: int | None = None,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        neighbours: int | None = None,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            update=update,
-            concentration=concentration,
-            smoothing=smoothing,
-            step=step,
-            trigger=trigger,
-            horizon=horizon,
-            average=average,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            neighbours=neighbours,
-            epochs=epochs,
-            shuffle=shuffle,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            random_state=random_state,
-        )
-        self.loss = loss
-        self.epsilon = epsilon
+    loss: str = "squared"
+    epsilon: float = 0.0
+    step: float | str = 0.1
+    trigger: str = "margin"

@@ -8,6 +8,7 @@ a prior, so that no PyMC model stands beside this fit; at fixed relations it is 
 """
 
 import warnings
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,43 +23,28 @@ from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
 
 
+@dataclass(repr=False, eq=False)
 class SmoothedEstimator(UnitRowEstimator):
     """The body of both estimators."""
 
-    groups: Any = None
-    loss: str
-    epsilon: float
+    groups = None
+    epsilon = 0.0
 
     _losses: ClassVar[tuple[str, ...]]
     _saved_attributes: ClassVar[tuple[str, ...]] = ("task_relations_", "objective_trace_")
 
-    def __init__(
-        self,
-        update: str = "exponential",
-        concentration: float = 0.5,
-        smoothing: float = 1.0,
-        penalty_strength: float = 0.1,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        progress: bool | None = None,
-    ) -> None:
-        self.update = update
-        self.concentration = concentration
-        self.smoothing = smoothing
-        self.penalty_strength = penalty_strength
-        self.fit_intercept = fit_intercept
-        self.normalize_rows = normalize_rows
-        self.standardize = standardize
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.tol = tol
-        self.max_iter = max_iter
-        self.progress = progress
+    update: str = "exponential"
+    concentration: float = 0.5
+    smoothing: float = 1.0
+    penalty_strength: float = 0.1
+    fit_intercept: bool = True
+    normalize_rows: bool = False
+    standardize: bool = False
+    task_column: Any = None
+    unknown_task: str = "error"
+    tol: float = 1e-6
+    max_iter: int = 100
+    progress: bool | None = None
 
     def _check_parameters(self) -> None:
         check_choice("loss", self.loss, self._losses)
@@ -109,6 +95,7 @@ class SmoothedEstimator(UnitRowEstimator):
         self._store(data, solution, scales, self.tol)
 
 
+@dataclass(repr=False, eq=False)
 class SmoothedClassifier(MultiTaskClassifier, SmoothedEstimator):
     """Multi-task classification with learned task relations (SMTL-e, SMTL-t).
 
@@ -167,39 +154,10 @@ class SmoothedClassifier(MultiTaskClassifier, SmoothedEstimator):
     _losses = ("logistic", "hinge")
     _saved_attributes = (*SmoothedEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        update: str = "exponential",
-        concentration: float = 0.5,
-        smoothing: float = 1.0,
-        penalty_strength: float = 0.1,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            update=update,
-            concentration=concentration,
-            smoothing=smoothing,
-            penalty_strength=penalty_strength,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            standardize=standardize,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            tol=tol,
-            max_iter=max_iter,
-            progress=progress,
-        )
-        self.loss = loss
+    loss: str = "logistic"
 
 
+@dataclass(repr=False, eq=False)
 class SmoothedRegressor(MultiTaskRegressor, SmoothedEstimator):
     """Multi-task regression with learned task relations.
 
@@ -228,36 +186,5 @@ class SmoothedRegressor(MultiTaskRegressor, SmoothedEstimator):
 
     _losses = ("squared", "epsilon_insensitive")
 
-    def __init__(
-        self,
-        loss: str = "squared",
-        epsilon: float = 0.0,
-        update: str = "exponential",
-        concentration: float = 0.5,
-        smoothing: float = 1.0,
-        penalty_strength: float = 0.1,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        tol: float = 1e-6,
-        max_iter: int = 100,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            update=update,
-            concentration=concentration,
-            smoothing=smoothing,
-            penalty_strength=penalty_strength,
-            fit_intercept=fit_intercept,
-            normalize_rows=normalize_rows,
-            standardize=standardize,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            tol=tol,
-            max_iter=max_iter,
-            progress=progress,
-        )
-        self.loss = loss
-        self.epsilon = epsilon
+    loss: str = "squared"
+    epsilon: float = 0.0

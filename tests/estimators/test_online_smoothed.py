@@ -58,7 +58,7 @@ def pieces_of(sim, cuts=(0, 7, 20, 50)):
         OnlineSmoothedClassifier(average=True, step="auto", concentration="auto", trigger="active"),
         OnlineSmoothedClassifier(neighbours=2, average=True),
         OnlineSmoothedRegressor(smoothing=10.0),
-        OnlineSmoothedRegressor("epsilon_insensitive", 0.1, neighbours=3),
+        OnlineSmoothedRegressor(loss="epsilon_insensitive", epsilon=0.1, neighbours=3),
     ],
     ids=["plain", "threshold", "auto", "neighbours", "squared", "epsilon"],
 )
@@ -229,7 +229,7 @@ def test_parameters_are_checked(sim, options, message):
 
 def test_weights_that_overflow_are_refused():
     X = np.array([[1e200], [-1e200]])
-    model = OnlineSmoothedRegressor("epsilon_insensitive", step=1e200)
+    model = OnlineSmoothedRegressor(loss="epsilon_insensitive", step=1e200)
     with pytest.raises(ValueError, match="the weights are no longer finite: rows of X are too long for the step"):
         model.partial_fit(X, [1.0, 2.0], tasks=[0, 1])
 

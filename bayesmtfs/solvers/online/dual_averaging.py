@@ -56,8 +56,6 @@ from bayesmtfs.solvers.online.dual_averaging_kernels import (
     mean_scales,
 )
 from bayesmtfs.solvers.online.dual_averaging_rounds import (
-    claim_slots,
-    find_slots,
     learn_dense,
     learn_sparse,
     predict_dense,
@@ -71,7 +69,9 @@ from bayesmtfs.solvers.online.dual_averaging_single import (
     learn_sparse_row,
     pool_with_rules,
 )
+from bayesmtfs.solvers.online.dual_averaging_sparse import claim_slots, find_slots
 
+ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
 
 DIVERGED = (
@@ -328,12 +328,15 @@ class DualAveraging:
     def predict(self, X: Design, task: IntArray) -> FloatArray:
         """(n,) Linear predictors of rows of these tasks, computed from the sums of their own features only."""
         eta = np.empty(X.shape[0])
-        rows = np.arange(X.shape[0])
         if sp.issparse(X):
+            rows = np.arange(X.shape[0])
             entries = SparseRows(X.data, X.indices, X.indptr, find_slots(self.state.slots, X.indices))
-            predict_sparse(entries, rows, task, self.rules, self.state, self.n_tasks, eta)
+            predict_sparse(entries, rows, task, self.rules, self.state, self.n_tasks, False, eta)
         else:
-            predict_dense(X, rows, task, self.rules, self.state, self.n_tasks, eta)
+            for start in range(0, X.shape[0], ROWS_AT_ONCE):
+                part = slice(start, start + ROWS_AT_ONCE)
+                columns = np.ascontiguousarray(X[part].T)
+                predict_dense(columns, task[part], self.rules, self.state, self.n_tasks, eta[part])
         return eta
 
     # ------------------------------------------------------------------ files

@@ -8,7 +8,6 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from bayesmtfs.priors.row_prox import WORK_ROWS
 from bayesmtfs.protocols import FloatArray, IntArray
@@ -23,7 +22,6 @@ from bayesmtfs.solvers.online.dual_averaging_kernels import (
     SQUARES,
     STEP,
     Rules,
-    SlotArray,
     Sums,
     advance,
     buffer_length,
@@ -40,32 +38,7 @@ from bayesmtfs.solvers.online.dual_averaging_kernels import (
     soft,
     squared_norm,
 )
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tuple[int, SlotArray]:
-    """Give every feature that is met for the first time the next row of the sums.
-
-    Returns the new number of rows, and the row of every entry.
-    """
-    found = np.empty(indices.size, dtype=np.int32)
-    for place in range(indices.size):
-        slot = slots[indices[place]]
-        if slot < 0:
-            slot = np.int32(used)
-            slots[indices[place]] = slot
-            used += 1
-        found[place] = slot
-    return used, found
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def find_slots(slots: SlotArray, indices: NDArray[np.int32]) -> SlotArray:
-    """Row of every entry in the sums, -1 where its feature was not met."""
-    found = np.empty(indices.size, dtype=np.int32)
-    for place in range(indices.size):
-        found[place] = slots[indices[place]]
-    return found
+from bayesmtfs.solvers.online.dual_averaging_sparse import add_sparse_row, learned_product, predicted_product
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -103,11 +76,20 @@ def row_factor(rules: Rules, sums: FloatArray, slot: int, inverse: FloatArray, n
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _are_all_in_order(task: IntArray) -> bool:
+    for i in range(task.size):
+        if task[i] != i:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _predict_dense_simple(
-    X: FloatArray, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
+    columns: FloatArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
 ) -> None:
     sums, inverse, step = state.sums, state.table[INVERSE], state.table[STEP]
-    for j in range(X.shape[1]):
+    in_order = _are_all_in_order(task)
+    for j in range(columns.shape[0]):
         slot = state.slots[j]
         if slot < 0:
             continue
@@ -115,92 +97,77 @@ def _predict_dense_simple(
         factor = row_factor(rules, sums, slot, inverse, n_tasks, cut)
         if factor == 0.0:
             continue
-        for i in range(rows.size):
-            k = task[i]
-            eta[i] += X[rows[i], j] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def sparse_product(
-    data: FloatArray,
-    indices: NDArray[np.int32],
-    places: SlotArray,
-    k: int,
-    rules: Rules,
-    sums: FloatArray,
-    bounds: FloatArray,
-    inverse: FloatArray,
-    sparsity: FloatArray,
-    n_tasks: int,
-) -> float:
-    """Product of a row's entries with their proximal steps in task k, without groups and general norms."""
-    by_rows = rules.kind == ROWS
-    bounded = by_rows and not rules.summed
-    total = 0.0
-    for place in range(places.size):
-        slot = places[place]
-        if slot < 0 or (bounded and bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
-            continue  # not met, or known to be zero without a look at the other tasks
-        cut = cut_of(rules, sparsity, indices[place])
-        factor = 1.0
-        if by_rows:
-            bounds[slot] = math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut))
-            factor = kept_share(bounds[slot], rules.strength)
-        total += data[place] * factor * soft(sums[slot, k] * inverse[k], cut)
-    return total
+        if in_order and cut == 0.0:  # the same without jumps
+            for i in range(task.size):
+                eta[i] += columns[j, i] * (factor * step[i] * (sums[slot, i] * inverse[i]))
+        else:
+            for i in range(task.size):
+                k = task[i]
+                eta[i] += columns[j, i] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _predict_sparse_simple(
-    X: SparseRows, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    rules: Rules,
+    state: Sums,
+    n_tasks: int,
+    learning: bool,
+    eta: FloatArray,
 ) -> None:
-    inverse, step = state.table[INVERSE], state.table[STEP]
+    numbers = (rules, state.sums, state.bounds, state.table[INVERSE], state.sparsity, n_tasks)
     for i in range(rows.size):
         k = task[i]
         row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
-        eta[i] -= step[k] * sparse_product(
-            X.data[row],
-            X.indices[row],
-            X.slots[row],
-            k,
-            rules,
-            state.sums,
-            state.bounds,
-            inverse,
-            state.sparsity,
-            n_tasks,
-        )
+        data, indices, slots = X.data[row], X.indices[row], X.slots[row]
+        if learning:
+            product = learned_product(data, indices, slots.view(np.uint32), k, *numbers)
+        else:
+            product = predicted_product(data, indices, slots, k, *numbers)
+        eta[i] -= state.table[STEP, k] * product
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def predict_dense(
-    X: FloatArray, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
+    columns: FloatArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
 ) -> None:
-    """Predictions of rows of a dense design; every feature is prepared once for all rows."""
-    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, X.shape[1])
+    """Predictions of rows of a dense design, given as columns (p, n); every feature is prepared once for all rows."""
+    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, columns.shape[0])
     _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
     if is_simple(rules, state) and not rules.shared_mean:
-        _predict_dense_simple(X, rows, task, rules, state, n_tasks, eta)
+        _predict_dense_simple(columns, task, rules, state, n_tasks, eta)
         return
     width = buffer_length(state, n_tasks)
     buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
-    for j in range(X.shape[1]):
+    for j in range(columns.shape[0]):
         if state.slots[j] >= 0:
             fill_row(rules, state, j, n_tasks, scale, buffer, work, weights)
-            for i in range(rows.size):
-                eta[i] += X[rows[i], j] * weights[task[i]]
+            for i in range(task.size):
+                eta[i] += columns[j, i] * weights[task[i]]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def predict_sparse(
-    X: SparseRows, rows: IntArray, task: IntArray, rules: Rules, state: Sums, n_tasks: int, eta: FloatArray
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    rules: Rules,
+    state: Sums,
+    n_tasks: int,
+    learning: bool,
+    eta: FloatArray,
 ) -> None:
-    """Predictions of rows of a CSR design; only their features are looked at."""
+    """Predictions of rows of a CSR design; only their features are looked at.
+
+    Rows that are learned next (``learning``) leave the norms of their features noted in the bounds.
+    """
     data, indices, indptr = X.data, X.indices, X.indptr
     scale, intercept_scale = mean_scales(rules, state.table, n_tasks, state.slots.size)
     _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
     if is_simple(rules, state) and not rules.shared_mean:
-        _predict_sparse_simple(X, rows, task, rules, state, n_tasks, eta)
+        _predict_sparse_simple(X, rows, task, rules, state, n_tasks, learning, eta)
         return
     width = buffer_length(state, n_tasks)
     buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
@@ -246,29 +213,26 @@ def _learn_slopes(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_dense(X: FloatArray, rows: IntArray, task: IntArray, slopes: FloatArray, state: Sums) -> None:
-    """Add the gradients of a round to the sums."""
-    slots, sums = state.slots, state.sums
-    for j in range(X.shape[1]):
-        slot = slots[j]
-        for i in range(rows.size):
-            sums[slot, task[i]] += slopes[i] * X[rows[i], j]
+def _fill_columns(X: FloatArray, rows: IntArray, columns: FloatArray) -> None:
+    """Rows of a round side by side, as the loops over its tasks read them."""
+    for i in range(rows.size):
+        for j in range(X.shape[1]):
+            columns[j, i] = X[rows[i], j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def add_sparse_row(
-    data: FloatArray, places: SlotArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
-) -> None:
-    """Add the gradient of a row to the sums of its features, and to the bounds on their norms.
-
-    An average gradient shrinks as its task's clock ticks, so that the norm of a row never grows by more than this.
-    """
-    if slope != 0.0:
-        share = abs(slope) * inverse
-        for place in range(places.size):
-            slot = places[place]
-            sums[slot, k] += slope * data[place]
-            bounds[slot] += share * abs(data[place])
+def _add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, state: Sums) -> None:
+    """Add the gradients of a round to the sums."""
+    slots, sums = state.slots, state.sums
+    in_order = _are_all_in_order(task)
+    for j in range(columns.shape[0]):
+        slot = slots[j]
+        if in_order:
+            for i in range(task.size):
+                sums[slot, i] += slopes[i] * columns[j, i]
+        else:
+            for i in range(task.size):
+                sums[slot, task[i]] += slopes[i] * columns[j, i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -278,7 +242,8 @@ def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArra
     for i in range(rows.size):
         row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
         k = task[i]
-        add_sparse_row(X.data[row], X.slots[row], k, slopes[i], state.sums, state.bounds, inverse[k])
+        places = X.slots[row].view(np.uint32)
+        add_sparse_row(X.data[row], places, k, slopes[i], state.sums, state.bounds, inverse[k])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -304,15 +269,16 @@ def learn_dense(
 ) -> int:
     """Learn a batch of dense rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta = np.empty(n_tasks)
+    eta, columns = np.empty(n_tasks), np.empty((X.shape[1], n_tasks))
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = seen.rows[chosen], seen.task[chosen]
         _open_round(rules, state, seen, chosen)
-        predict_dense(X, rows, task, rules, state, n_tasks, eta)
+        _fill_columns(X, rows, columns)
+        predict_dense(columns, task, rules, state, n_tasks, eta)
         if not _learn_slopes(rules, state, seen, chosen, eta, growing):
             return r
-        _add_dense(X, rows, task, eta, state)
+        _add_dense(columns, task, eta, state)
         if rules.average:
             _add_to_averages(rules, state, task, n_tasks)
     return n_rounds
@@ -329,8 +295,9 @@ def learn_sparse(
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = seen.rows[chosen], seen.task[chosen]
         _open_round(rules, state, seen, chosen)
-        predict_sparse(X, rows, task, rules, state, n_tasks, eta)
+        predict_sparse(X, rows, task, rules, state, n_tasks, True, eta)
         if not _learn_slopes(rules, state, seen, chosen, eta, growing):
+            _add_sparse(X, rows, task, np.zeros(rows.size), state)  # the norms are bounds again
             return r
         _add_sparse(X, rows, task, eta, state)
         if rules.average:

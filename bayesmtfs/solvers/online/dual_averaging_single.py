@@ -32,13 +32,8 @@ from bayesmtfs.solvers.online.dual_averaging_kernels import (
     set_step,
     soft,
 )
-from bayesmtfs.solvers.online.dual_averaging_rounds import (
-    add_sparse_row,
-    claim_slots,
-    learn_slope,
-    row_factor,
-    sparse_product,
-)
+from bayesmtfs.solvers.online.dual_averaging_rounds import learn_slope, row_factor
+from bayesmtfs.solvers.online.dual_averaging_sparse import add_sparse_row, claim_slots, learned_product
 
 UNREADABLE = -1  # numbers that are not finite, features out of range: nothing was learned
 DIVERGED_AT = -2  # less the number of features met
@@ -147,15 +142,19 @@ def learn_sparse_row(
     squares = squared_length(data)
     if not math.isfinite(squares + y):
         return UNREADABLE
-    for j in indices:
-        if j < 0 or j >= slots.size:
+    before = -1
+    for j in indices:  # in order, each once: a feature that is stored twice is the sum of both
+        if j <= before or j >= slots.size:
             return UNREADABLE
-    used, places = claim_slots(slots, indices, used)
+        before = j
+    used, found = claim_slots(slots, indices, used)
+    places = found.view(np.uint32)
     rules, inverse = _rules(pool), table[INVERSE]
     eta = _begin_row(rules, table, k, squares)
-    product = sparse_product(data, indices, places, k, rules, sums, bounds, inverse, pool[-1:], n_tasks)
+    product = learned_product(data, indices, places, k, rules, sums, bounds, inverse, pool[-1:], n_tasks)
     eta -= table[STEP, k] * product
     if has_diverged(rules, pool, y, eta):
+        add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again
         return DIVERGED_AT - used
     slope = _end_row(rules, table, pool, k, y, eta)
     add_sparse_row(data, places, k, slope, sums, bounds, inverse[k])

@@ -7,6 +7,7 @@ are columns of W in the order in which their tasks came; ``coef_``, ``result_`` 
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -21,9 +22,10 @@ from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.stream_batches import check_form, check_not_swapped, wide_batch
 from bayesmtfs.estimators.streaming import StreamFits
 from bayesmtfs.frames import column_names, is_frame
-from bayesmtfs.inputs import Table, as_labels, match_labels, missing_entries, read_design, read_labels, read_weights
+from bayesmtfs.inputs import Table, as_labels, match_labels, read_design, read_labels
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.results import Convergence, FitResult, current_versions
 from bayesmtfs.solvers.online.smoothed_rounds import (
@@ -38,34 +40,25 @@ from bayesmtfs.solvers.online.smoothed_rounds import (
 from bayesmtfs.tasks import TaskData
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class StreamEstimator(UnitRowEstimator, StreamFits):
     """A linear learner per task that reads rounds; its children say what a round does."""
 
-    groups: Any = None
+    groups: Any = field(init=False, default=None)
     standardize = False
 
-    _places: Mapping[Any, int] = MappingProxyType({})  # of the tasks in tasks_, noted when first needed
+    # Where tasks_ has its tasks, noted when first needed
+    _places: Mapping[Any, int] = field(init=False, default=MappingProxyType({}))
     _saved_attributes: ClassVar[tuple[str, ...]] = ("_arrays", "_learners", "_relations", "_seed", "n_rounds_")
 
-    def __init__(
-        self,
-        average: bool = False,
-        fit_intercept: bool = True,
-        normalize_rows: bool = False,
-        epochs: int = 1,
-        shuffle: bool = True,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        random_state: Any = None,
-    ) -> None:
-        self.average = average
-        self.fit_intercept = fit_intercept
-        self.normalize_rows = normalize_rows
-        self.epochs = epochs
-        self.shuffle = shuffle
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.random_state = random_state
+    average: bool = False
+    fit_intercept: bool = True
+    normalize_rows: bool = False
+    epochs: int = 1
+    shuffle: bool = True
+    task_column: Any = None
+    unknown_task: str = "error"
+    random_state: Any = None
 
     def _check_stream(self) -> None:
         """Refuse common parameters that are out of range."""
@@ -248,8 +241,10 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         wide = target.ndim == 2 and tasks is None
         if first:
             self._form = "wide" if wide else "single" if tasks is None else "long"
+        else:
+            check_form(self._form, wide, tasks, table.X.shape[0], self.tasks_)
         if wide:
-            return _wide_batch(table, target, sample_weight, column_names(y) if is_frame(y) else None)
+            return wide_batch(table, target, sample_weight, column_names(y) if is_frame(y) else None)
         data = TaskData.from_table(table, target, tasks, sample_weight)
         return data, data.task_names
 
@@ -359,6 +354,8 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
                 )
         elif classes is not None and not np.array_equal(read_classes(classes, len(classes))[1], self.classes_):
             raise ValueError(f"classes is not the same as in the first batch, which was {self.classes_.tolist()}")
+        if not first:
+            check_not_swapped(y, self.classes_, self.tasks_)
         codes = match_classes(y, n_rows, self.classes_)
         if (codes < 0).any():
             strange = np.unique(np.asarray(y, dtype=object)[codes < 0].astype(str)).tolist()
@@ -379,18 +376,3 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
             return as_signs(data)
         self._form = "classes"
         return one_versus_rest(data, self.classes_)
-
-
-def _wide_batch(
-    table: Table, target: NDArray[Any], sample_weight: Any, names: list[str] | None
-) -> tuple[TaskData, NDArray[Any]]:
-    """A batch of the wide form, in which whole columns may be unobserved."""
-    labels = as_labels(list(range(target.shape[1])) if names is None else names)
-    weight = read_weights(sample_weight, target.shape)
-    if weight is not None:
-        target = np.where(weight > 0, target, np.nan)
-    seen = ~missing_entries(target).all(axis=0)
-    if not seen.any():
-        raise ValueError("y has no observed cell with a positive weight; pass a batch with at least one")
-    chosen = None if weight is None else weight[:, seen]
-    return TaskData.from_wide_table(table, target[:, seen], chosen, None, labels[seen].tolist()), labels
