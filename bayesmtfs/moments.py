@@ -17,6 +17,7 @@ smallest such data: the pairs ``mu +- r_k``, with ``r_k`` the scaled eigenvector
 """
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.inputs import read_labels
+from bayesmtfs.interrupts import InterruptWatch
+from bayesmtfs.memory import check_memory
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.protocols import DataWarning, FloatArray, IntArray
 from bayesmtfs.tasks import TaskData
 
 __all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
@@ -160,16 +163,30 @@ def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = N
 def from_batches(batches: Iterable[Any], target: str, task: str | None = None, weight: str | None = None) -> Moments:
     """Moments of data frames that come one after the other, of which one at a time is in memory.
 
+    Ctrl-C gives the moments of the batches so far, with a `DataWarning`: ``n_rows`` says how many rows they hold.
+
     Parameters
     ----------
     batches : data frames (pandas, polars or pyarrow) with the same columns; all beside the named ones are features
     target, task, weight : names of columns; rows with a missing target are left out
     """
     merged: Moments | None = None
-    for batch in batches:
-        part = _of_frame(batch, target, task, weight)
-        if part is not None:
-            merged = part if merged is None else _accumulated(merged, part)
+    # held, since sums are updated in place: half an update would be wrong, and not be seen
+    with InterruptWatch(hold=True) as watch:
+        try:
+            for batch in batches:
+                part = _of_frame(batch, target, task, weight)
+                if part is not None:
+                    merged = part if merged is None else _accumulated(merged, part)
+                watch.check()
+        except KeyboardInterrupt:
+            if merged is None:
+                raise
+            warnings.warn(
+                f"interrupted after {int(merged.n_rows.sum())} rows; the moments are those of these rows, add the others",
+                DataWarning,
+                stacklevel=2,
+            )
     if merged is None:
         raise ValueError("batches holds no row with a target; pass at least one")
     return merged
@@ -185,6 +202,8 @@ def from_parquet(
     progress: bool | None = None,
 ) -> Moments:
     """Moments of a file, a folder or several files, read batch by batch in bounded memory (needs pyarrow).
+
+    Ctrl-C gives the moments of the rows so far, as in `from_batches`.
 
     Parameters
     ----------
@@ -349,10 +368,8 @@ def _equivalent_rows(total: float, mean: FloatArray, scatter: FloatArray) -> Flo
 
 
 def _check_memory(n_tasks: int, n_features: int) -> None:
-    needed = 8 * n_tasks * (n_features + 1) ** 2
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else needed
-    if needed > available:
-        raise MemoryError(
-            f"moments of {n_tasks} tasks with {n_features} features take {needed / 2**30:.1f} GiB, more than this machine "
-            "has; name fewer features, fit groups of tasks apart, or use an online estimator"
-        )
+    check_memory(
+        8 * n_tasks * (n_features + 1) ** 2,
+        f"moments of {n_tasks} tasks with {n_features} features",
+        "name fewer features, fit groups of tasks apart, or use an online estimator",
+    )

@@ -96,11 +96,22 @@ def write(
     except RecursionError as error:
         raise ValueError("header is nested too deeply or contains itself; flatten it") from error
     with replacing(path) as stream:
-        write_entries(stream, entries, HEADER_SIZE)
+        try:
+            write_entries(stream, entries, HEADER_SIZE)
+        except SystemError as error:
+            raise _error_of_the_disk(error) from error
         length = stream.seek(0, os.SEEK_END) - HEADER_SIZE
         digest = _digest(stream, FORMAT_VERSION, length)
         stream.seek(0)
         stream.write(_pack_header(FORMAT_VERSION, length, digest))
+
+
+def _error_of_the_disk(error: BaseException) -> BaseException:
+    """The OSError behind an error of h5py, whose callbacks meet it twice: Python 3.13 calls that a SystemError."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, OSError):
+        found = found.__cause__ or found.__context__
+    return error if found is None else OSError(found.errno, found.strerror)
 
 
 def read(path: str | os.PathLike[str]) -> StoredFile:

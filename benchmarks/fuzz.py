@@ -4,8 +4,8 @@
 
 What counts as a fault: any error but ValueError, TypeError or OSError, a fit or prediction that is not finite, more
 CPU time than `CPU_SECONDS`, or a process that dies. A refusal with a message is a good answer. The strategies are the
-ones of ``tests/fuzz``; every fault is printed with the example that makes it, shrunk by hypothesis. With atheris
-installed (``uv pip install atheris``), ``--coverage-guided`` drives the readers of files by coverage instead.
+ones of ``tests/fuzz``; every fault is printed with the example that makes it, shrunk by hypothesis.
+``fuzz_guided.py`` drives the same trials by coverage.
 """
 
 import argparse
@@ -366,30 +366,13 @@ def run_for(minutes: float, start: int, only: str | None = None, batch: int = 10
     return outcomes
 
 
-def guided_by_coverage() -> None:
-    """Let atheris drive the reader of files."""
-    import atheris
-
-    path = Path(tempfile.mkdtemp()) / "file"
-
-    def one_input(data: bytes) -> None:
-        path.write_bytes(sign(data))
-        try_load(path)
-
-    atheris.Setup(sys.argv[:1], one_input)
-    atheris.Fuzz()
-
-
 def main() -> None:
     """Read the options, run, and print a table of outcomes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", help="fits, files, forged, tables or commands")
-    parser.add_argument("--coverage-guided", action="store_true")
     options = parser.parse_args()
-    if options.coverage_guided:
-        return guided_by_coverage()
     outcomes = run_for(options.minutes, options.seed, options.only)
     for name, counts in outcomes.items():
         print(f"{name:10s}", ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items())))

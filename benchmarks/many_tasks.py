@@ -1,6 +1,6 @@
 """How streams grow in tasks, features and rows: time of a row, memory of the learner, and the exponents of both.
 
-    python benchmarks/many_tasks.py [--quick] [--picture FILE]
+    python benchmarks/many_tasks.py [--quick] [--learner NAME] [--axis AXIS] [--picture FILE]
 
 Every row has 20 non-zero features. Four learners: a penalty on whole features and one on single coefficients
 (`OnlineMixedNormClassifier`), learned relations to five other tasks (`OnlineSmoothedClassifier(neighbours=5)`, no m x m
@@ -141,12 +141,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="leave out the largest size of every axis")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds of a step after which an axis ends")
+    parser.add_argument("--learner", choices=list(learners()), default=None, help="measure this one only")
+    parser.add_argument("--axis", choices=list(AXES), default=None, help="measure this one only")
     parser.add_argument("--picture", type=Path, default=None)
     options = parser.parse_args()
     found: dict[str, dict[str, list[Cost]]] = {}
     for axis, sizes in AXES.items():
+        if options.axis not in (None, axis):
+            continue
         print(f"\n{axis:>12} {'learner':>14} {'us per row':>12} {'MB of state':>12} {'seconds':>9}")
         for name, make in learners().items():
+            if options.learner not in (None, name):
+                continue
             measure(name, make, axis, (10, 1000, 2000))  # compiles
             costs: list[Cost] = []
             for shape in sizes[:-1] if options.quick else sizes:

@@ -12,6 +12,8 @@ import bayesmtfs as bm
 from bayesmtfs import moments
 from bayesmtfs.estimators import distributed
 from bayesmtfs.estimators.distributed import fit_dask
+from bayesmtfs.progress import ProgressBar
+from bayesmtfs.protocols import ConvergenceWarning
 from bayesmtfs.selection import stability
 
 dask = pytest.importorskip("dask", reason="dask is not installed: there is no cluster to fit on")
@@ -51,13 +53,14 @@ def spread(table, columns, n_partitions=4):
     return dd.from_pandas(table[[*FEATURES, *columns]], npartitions=n_partitions)
 
 
-def die_once(part, flag):
-    """Give the partition back; the first worker that is asked kills itself instead."""
-    try:
-        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return part
-    os.kill(os.getpid(), signal.SIGKILL)
+def die_first(part, folder, n_deaths):
+    """Give the partition back; the first workers that are asked kill themselves instead."""
+    for number in range(n_deaths):
+        try:
+            os.close(os.open(os.path.join(folder, f"death-{number}"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        os.kill(os.getpid(), signal.SIGKILL)
     return part
 
 
@@ -71,10 +74,12 @@ def test_moments_of_partitions_are_those_of_the_rows(rows):
 
 
 @on_a_cluster
-def test_moments_count_every_row_once_though_a_worker_is_killed(client, rows, tmp_path):
-    frame, flag = spread(rows, ["score", "user", "importance"]), tmp_path / "died"
-    found = moments.from_dask(frame.map_partitions(die_once, str(flag), meta=frame), "score", "user", "importance")
-    assert flag.exists()
+@pytest.mark.parametrize("n_deaths", [1, 2])
+def test_moments_count_every_row_once_though_workers_are_killed(client, rows, tmp_path, n_deaths):
+    frame = spread(rows, ["score", "user", "importance"])
+    deadly = frame.map_partitions(die_first, str(tmp_path), n_deaths, meta=frame)
+    found = moments.from_dask(deadly, "score", "user", "importance")
+    assert len(os.listdir(tmp_path)) == n_deaths
     local = moments.from_batches([rows[[*FEATURES, "score", "user", "importance"]]], "score", "user", "importance")
     assert found.n_rows.tolist() == local.n_rows.tolist()
     np.testing.assert_allclose(found.scatters, local.scatters, rtol=1e-10, atol=1e-10)
@@ -101,19 +106,21 @@ def test_logistic_fit_of_partitions(client, rows):
 
 
 @on_a_cluster
-def test_a_worker_killed_between_passes_changes_nothing(client, rows, monkeypatch):
+@pytest.mark.parametrize("deadly", [[6], [6, 7]], ids=["one", "two in a row"])
+def test_workers_killed_between_passes_change_nothing(client, rows, monkeypatch, deadly):
     model, frame = bm.MixedNormClassifier(tol=1e-10), spread(rows, ["label", "user"])
     sums, calls = distributed._DaskPasses.sums, []
 
     def deadly_sums(self, *point):
         calls.append(1)
-        if len(calls) == 6:
-            os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+        if len(calls) in deadly:
+            client.wait_for_workers(2, timeout=60)
+            os.kill(min(client.run(os.getpid, on_error="ignore").values()), signal.SIGKILL)
         return sums(self, *point)
 
     monkeypatch.setattr(distributed._DaskPasses, "sums", deadly_sums)
     found = fit_dask(model, frame, "label", "user", classes=["no", "yes"])
-    assert len(calls) > 6
+    assert len(calls) > max(deadly)
     model.fit(rows[FEATURES], rows["label"], tasks=rows["user"])
     np.testing.assert_allclose(found.coef_, model.coef_, atol=1e-6)
 
@@ -137,6 +144,22 @@ def test_halves_run_on_the_cluster(client, rows):
     np.testing.assert_array_equal(there.task_frequency, local.task_frequency)
 
 
+def test_ctrl_c_gives_the_coefficients_so_far(rows, monkeypatch):
+    def press(bar, fraction, note=""):
+        if bar.description == "proximal gradient":
+            raise KeyboardInterrupt
+
+    frame = spread(rows, ["label", "user"], 2)
+    with dask.config.set(scheduler="synchronous"):
+        with pytest.warns(ConvergenceWarning, match="stopped after 2 passes"):
+            fit_dask(bm.MixedNormClassifier(tol=1e-12, max_iter=2), frame, "label", "user")
+        monkeypatch.setattr(ProgressBar, "update", press)
+        with pytest.warns(ConvergenceWarning, match="was interrupted"):
+            found = fit_dask(bm.MixedNormClassifier(tol=1e-12), frame, "label", "user")
+    assert not found.converged_ and found.n_iter_ > 0
+    assert np.isfinite(found.coef_).all() and found.coef_.any()
+
+
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [
@@ -150,11 +173,33 @@ def test_what_needs_the_rows_is_refused(rows, model, error, message):
         fit_dask(model, spread(rows, ["label", "user"]), "label", "user")
 
 
-@on_a_cluster
-def test_labels_are_checked(client, rows):
-    with pytest.raises(ValueError, match="a distributed fit wants two"):
-        fit_dask(bm.MixedNormClassifier(), spread(rows, ["label", "user"]), "user")
-    with pytest.raises(ValueError, match="name both as classes"):
-        fit_dask(bm.MixedNormClassifier(), spread(rows, ["label", "user"]), "label", "user", classes=["no", "maybe"])
-    with pytest.raises(ValueError, match="no column 'lable'"):
-        fit_dask(bm.MixedNormClassifier(), spread(rows, ["label", "user"]), "lable")
+@pytest.mark.parametrize(
+    ("target", "classes", "message"),
+    [
+        ("user", None, "a distributed fit wants two"),
+        ("label", ["no", "maybe"], "name both as classes"),
+        ("lable", None, "no column 'lable'"),
+        ("nothing", ["no", "yes"], "no row with a target"),
+    ],
+)
+def test_labels_are_checked(rows, target, classes, message):
+    frame = spread(rows.assign(nothing=None), ["label", "user", "nothing"], 2)
+    with dask.config.set(scheduler="synchronous"), pytest.raises(ValueError, match=message):
+        fit_dask(bm.MixedNormClassifier(), frame, target, classes=classes)
+
+
+def test_partitions_without_a_target_do_not_count(rows):
+    """Half of the partitions have no label or score; all tasks are in the others."""
+    half = len(rows) // 2
+    gaps = rows.copy()
+    gaps.loc[half:, "label"], gaps.loc[half:, "score"] = None, np.nan
+    model = bm.MixedNormClassifier(tol=1e-10)
+    with dask.config.set(scheduler="synchronous"):
+        found = fit_dask(model, spread(gaps, ["label", "user"]), "label", "user")
+        sums = moments.from_dask(spread(gaps, ["score", "user"]), "score", "user")
+        with pytest.raises(ValueError, match="no row with a target"):
+            moments.from_dask(spread(gaps[half:].reset_index(drop=True), ["score", "user"]), "score", "user")
+    seen = rows[:half]
+    model.fit(seen[FEATURES], seen["label"], tasks=seen["user"])
+    np.testing.assert_allclose(found.coef_, model.coef_, atol=1e-6)
+    assert sums.n_rows.sum() == seen["score"].notna().sum()

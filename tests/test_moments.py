@@ -1,5 +1,7 @@
 """Moments: they add, they do not cancel, and fits from them are fits from the rows."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -173,7 +175,34 @@ def test_wrong_input_is_named(frame, tmp_path, sim):
         moments.from_arrays(frame[["x0"]], frame["score"]) + moments.from_arrays(frame[["x1"]], frame["score"])
     with pytest.raises(MemoryError, match="GiB"):
         moments._check_memory(100_000, 100_000)
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(ValueError, match="several formats"):
+        moments.from_parquet([tmp_path / "a.parquet", tmp_path / "b.csv"], target="score")
+    with pytest.raises(ValueError, match="no column 'grade'"):
+        moments.from_batches([frame], target="grade")
+    with pytest.raises(ValueError, match="no row with a target"):
+        moments.from_batches([frame.assign(score=np.nan)], target="score", task="school")
+    with pytest.raises(ValueError, match="feature groups"):
+        moments.from_arrays(frame.drop(columns="score").astype({"school": "category"}), frame["score"])
+    with pytest.raises(TypeError, match="unsupported operand"):
+        moments.from_arrays(sim.X, sim.y) + 1
     with pytest.raises(ValueError, match="squared"):
         bm.MixedNormRegressor(loss="absolute").fit_moments(moments.from_arrays(sim.X, sim.y, sim.tasks))
     with pytest.raises(ValueError, match="rows"):
         bm.MixedNormRegressorCV().fit_moments(moments.from_arrays(sim.X, sim.y, sim.tasks))
+
+
+def test_what_moments_say_of_themselves(sim):
+    found = moments.from_arrays(sim.X, sim.y, sim.tasks)
+    assert repr(found) == "Moments(4 tasks, 8 features, 160 rows)"
+
+
+def test_a_task_whose_rows_are_all_equal_is_one_row():
+    found = moments.from_arrays(np.ones((3, 2)), np.full(3, 5.0)).to_task_data()
+    assert found.n_observations == 1 and found.weight.tolist() == [3.0] and found.y.tolist() == [5.0]
+
+
+def test_without_pyarrow_the_message_names_it(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
+    with pytest.raises(ImportError, match="pip install pyarrow"):
+        moments.from_parquet(tmp_path, target="y")

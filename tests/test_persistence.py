@@ -339,6 +339,19 @@ def test_a_full_disk_leaves_the_old_file(saved):
     assert_old_file_is_whole(saved, before)
 
 
+@pytest.mark.parametrize("cause", [OSError(28, "No space left on device"), RuntimeError("unknown")])
+def test_an_error_of_the_disk_is_not_hidden_by_the_library(saved, monkeypatch, cause):
+    before = saved.read_bytes()
+
+    def fail(*_):
+        raise SystemError("returned a result with an exception set") from cause
+
+    monkeypatch.setattr(persistence, "write_entries", fail)
+    with pytest.raises(OSError if isinstance(cause, OSError) else SystemError, match="No space left|exception set"):
+        persistence.write(saved, "new", {}, {})
+    assert_old_file_is_whole(saved, before)
+
+
 def test_a_value_that_cannot_be_saved_leaves_the_old_file(saved):
     before = saved.read_bytes()
     with pytest.raises(ValueError, match="not valid Unicode"):

@@ -21,9 +21,10 @@ from threadpoolctl import threadpool_limits
 
 from bayesmtfs.estimators.folds import Fold, take
 from bayesmtfs.estimators.path import MixedNormPath, PathSettings, path_of
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.likelihoods import named
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray
+from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning
 from bayesmtfs.tasks import TaskData
 
 LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
@@ -50,19 +51,34 @@ def cross_validate(
     """Errors of every candidate (outer list) on every fold (inner list).
 
     Jobs are threads unless joblib is told otherwise: the compiled loops and the products of matrices run side by side,
-    and no process has to start and load them first.
+    and no process has to start and load them first. After Ctrl-C the folds count that all candidates are through with.
     """
-    jobs = [(candidate, fold) for candidate in candidates for fold in folds]
+    jobs = [(candidate, fold) for fold in folds for candidate in candidates]
     parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
     results: Iterator[FoldErrors] = parallel(delayed(fold_errors)(data, fold, candidate) for candidate, fold in jobs)
-    found = []
+    found: list[FoldErrors] = []
     # Filters and limits hold for all threads, and the first to leave would lift them for the others: so they are here
-    with ProgressBar("cross-validation", progress) as bar, threadpool_limits(1), warnings.catch_warnings():
+    with (
+        ProgressBar("cross-validation", progress) as bar,
+        threadpool_limits(1),
+        warnings.catch_warnings(),
+        InterruptWatch() as watch,
+    ):
         warnings.simplefilter("ignore", DataWarning)  # what is constant in a fold alone is of no interest
-        for result in results:
-            found.append(result)
-            bar.update(len(found) / len(jobs), f"{len(found)} of {len(jobs)} paths")
-    return [found[start : start + len(folds)] for start in range(0, len(found), len(folds))]
+        try:
+            for result in results:
+                watch.check()
+                found.append(result)
+                bar.update(len(found) / len(jobs), f"{len(found)} of {len(jobs)} paths")
+        except KeyboardInterrupt:
+            if len(found) < len(candidates):
+                raise
+    n_whole = len(found) // len(candidates)
+    if n_whole < len(folds):
+        warnings.warn(
+            f"interrupted after {n_whole} of {len(folds)} folds; the choice is made by these", SelectionWarning, 2
+        )
+    return [found[place : n_whole * len(candidates) : len(candidates)] for place in range(len(candidates))]
 
 
 def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:

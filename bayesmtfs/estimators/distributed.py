@@ -7,6 +7,7 @@ pure functions of partitions and coefficients, so that nothing is counted twice.
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from bayesmtfs.estimators.stream_sources import Columns, read_stream
 from bayesmtfs.inputs import match_labels, read_labels
 from bayesmtfs.likelihoods import Logistic
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.protocols import FloatArray, IntArray, Solution
+from bayesmtfs.protocols import ConvergenceWarning, FloatArray, IntArray, Solution
 from bayesmtfs.results import Convergence, FitResult, current_versions
 from bayesmtfs.solvers.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
 from bayesmtfs.tasks import TaskData
@@ -64,7 +65,8 @@ def fit_dask(
 ) -> MixedNormClassifier:
     """Fit a logistic `MixedNormClassifier` to a dask DataFrame (needs the extra ``dask``); the estimator stays as it is.
 
-    W is dense on the machine that calls: ``8 p m`` bytes, some twelve times over.
+    W is dense on the machine that calls: ``8 p m`` bytes, some twelve times over. Ctrl-C gives the coefficients so far,
+    with a `ConvergenceWarning`.
 
     Parameters
     ----------
@@ -92,6 +94,14 @@ def fit_dask(
     parts = dask.persist(*[dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions])
     passes = _DaskPasses(list(parts), model.loss_scale)
     solution, strength = _solved(model, passes)
+    if not solution.converged:
+        reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} passes"
+        warnings.warn(
+            f"the fit {reason} before its duality gap reached tol={model.tol:g}; raise max_iter or tol, or scale the "
+            "features",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
     return _fitted(
         model, solution, strength, passes, labels, [name for name in frame.columns if name not in columns.named]
     )

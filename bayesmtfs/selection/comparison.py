@@ -24,8 +24,9 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import FloatArray, SelectionWarning
 from bayesmtfs.selection.tables import Backend, as_frame
 from bayesmtfs.tasks import TaskData
 
@@ -115,6 +116,8 @@ def compare(
 ) -> Comparison:
     """Compare estimators on the same data and the same folds.
 
+    Ctrl-C gives the table of the estimators that are through, with a `SelectionWarning`.
+
     Parameters
     ----------
     estimators : list of estimators, of (name, estimator) pairs, or a mapping from name to estimator
@@ -146,16 +149,26 @@ def compare(
     scores: dict[str, list[_FoldScores]] = {name: [] for name in named}
     found: dict[str, tuple[int, float, Loo]] = {}
     total, done = len(named) * (len(folds) + 1), 0
-    with ProgressBar("comparing", progress) as bar:
-        for name, estimator in named.items():
-            for fold in folds:
-                scores[name].append(_fold_scores(estimator, data, fold, labels))
+    with ProgressBar("comparing", progress) as bar, InterruptWatch() as watch:
+        try:
+            for name, estimator in named.items():
+                for fold in folds:
+                    scores[name].append(_fold_scores(estimator, data, fold, labels))
+                    watch.check()  # a fit that caught Ctrl-C was not finished
+                    done += 1
+                    bar.update(done / total, name)
+                whole = _whole_fit(estimator, data)
+                watch.check()
+                found[name] = whole
                 done += 1
                 bar.update(done / total, name)
-            found[name] = _whole_fit(estimator, data)
-            done += 1
-            bar.update(done / total, name)
-    return _table(scores, found, "error rate" if labels else "RMSE")
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            warnings.warn(
+                f"interrupted after {len(found)} of {len(named)} estimators; the table holds these", SelectionWarning, 2
+            )
+    return _table({name: scores[name] for name in found}, found, "error rate" if labels else "RMSE")
 
 
 def loo_of(estimator: Any) -> Loo:

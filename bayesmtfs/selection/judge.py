@@ -22,11 +22,12 @@ from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.classes import read_classes
-from bayesmtfs.estimators.mixed_norm import check_choice
+from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.ranking_size import default_classifier
 from bayesmtfs.inputs import as_labels, read_design
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.protocols import FloatArray, IntArray, SelectionWarning
 from bayesmtfs.selection.judge_fits import Rows, feature_order, fit_selector
 from bayesmtfs.selection.judge_result import Record, SelectorBenchmark
 from bayesmtfs.selection.judge_splits import Split, draw_splits, given_splits, inner_folds
@@ -76,6 +77,8 @@ def benchmark_selectors(
     progress: bool | None = None,
 ) -> SelectorBenchmark:
     """Compare feature selectors by a classifier on the features they choose.
+
+    Ctrl-C gives the results of the splits that all selectors are through with, with a `SelectionWarning`.
 
     Parameters
     ----------
@@ -128,16 +131,27 @@ def benchmark_selectors(
         draw_splits(rows, n_splits, test_size, per_class, rng) if splits is None else given_splits(splits, len(rows.y))
     )
     seeds = rng.randint(2**31 - 1, size=len(drawn))
-    jobs = [(name, number) for name in entrants for number in range(len(drawn))]
+    # split by split, so that what there is after Ctrl-C is the same splits for all
+    jobs = [(name, number) for number in range(len(drawn)) for name in entrants]
     outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(
         delayed(_judge)(name, number, entrants[name], rows, drawn[number], plan, int(seeds[number]))
         for name, number in jobs
     )
     found: list[_Outcome] = []
-    with ProgressBar("judging selectors", progress) as bar:
-        for outcome in outcomes:
-            found.append(outcome)
-            bar.update(len(found) / len(jobs), f"{jobs[len(found) - 1][0]}")
+    with ProgressBar("judging selectors", progress) as bar, InterruptWatch() as watch:
+        try:
+            for outcome in outcomes:
+                watch.check()
+                found.append(outcome)
+                bar.update(len(found) / len(jobs), f"{jobs[len(found) - 1][0]}")
+        except KeyboardInterrupt:
+            n_whole = len(found) // len(entrants)
+            if n_whole == 0:
+                raise
+            found = found[: n_whole * len(entrants)]
+            warnings.warn(
+                f"interrupted after {n_whole} of {len(drawn)} splits; the results are of these", SelectionWarning, 2
+            )
     return _collect(found, rows.X.shape[1], plan.scoring)
 
 

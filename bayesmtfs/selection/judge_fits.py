@@ -19,6 +19,7 @@ from bayesmtfs.designs import Design, stack_rows, weighted_deviation
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 
 
@@ -47,18 +48,24 @@ def fit_selector(selector: Any, rows: Rows) -> Any:
     own = clone(selector)
     if "progress" in own.get_params():
         own.set_params(progress=False)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), InterruptWatch() as watch:
         warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
-        if isinstance(own, MultiTaskEstimator) and not isinstance(own, RankingSelector):
-            return own.fit(*binary_tasks(rows, classifier=isinstance(own, MultiTaskClassifier)))
-        if rows.tasks is not None and "tasks" in inspect.signature(own.fit).parameters:
-            return own.fit(rows.X, rows.y, tasks=rows.tasks)
-        if rows.y.ndim == 2 and not isinstance(own, RankingSelector):
-            raise ValueError(
-                f"{type(own).__name__} is no selector of this package and y has {rows.y.shape[1]} columns; pass (n,) "
-                "labels, with tasks where there are several"
-            )
-        return own.fit(rows.X, rows.y)
+        fitted = _fitted(own, rows)
+        watch.check()  # a fit that caught Ctrl-C was not finished
+    return fitted
+
+
+def _fitted(own: Any, rows: Rows) -> Any:
+    if isinstance(own, MultiTaskEstimator) and not isinstance(own, RankingSelector):
+        return own.fit(*binary_tasks(rows, classifier=isinstance(own, MultiTaskClassifier)))
+    if rows.tasks is not None and "tasks" in inspect.signature(own.fit).parameters:
+        return own.fit(rows.X, rows.y, tasks=rows.tasks)
+    if rows.y.ndim == 2 and not isinstance(own, RankingSelector):
+        raise ValueError(
+            f"{type(own).__name__} is no selector of this package and y has {rows.y.shape[1]} columns; pass (n,) "
+            "labels, with tasks where there are several"
+        )
+    return own.fit(rows.X, rows.y)
 
 
 def binary_tasks(rows: Rows, classifier: bool) -> tuple[Design, FloatArray, NDArray[Any] | None]:

@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.path import PathSettings
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
 from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
@@ -169,7 +170,7 @@ def stability(
 
     Pass ``expected_false`` to say how many wrong features are acceptable: the first bound of
     `bayesmtfs.selection.error_bounds` then gives ``n_features`` from the threshold, or the threshold from
-    ``n_features``.
+    ``n_features``. Ctrl-C gives the result of the pairs so far, with a `SelectionWarning`.
 
     Parameters
     ----------
@@ -215,11 +216,7 @@ def stability(
     halves = _draw_halves(data, n_pairs, is_classifier(model), check_random_state(random_state))
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
     results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, plan.n_features) for half in halves)
-    found = []
-    with ProgressBar("stability selection", progress) as bar:
-        for result in results:
-            found.append(result)
-            bar.update(len(found) / len(halves), f"{len(found)} of {len(halves)} halves")
+    found = _gathered(results, len(halves), progress)
     _warn_of_halves(found, plan.n_features)
     selected = np.stack([half.selected for half in found])
     return Stability(
@@ -320,6 +317,28 @@ def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntA
 
 
 # ---------------------------------------------------------------------- one half
+
+
+def _gathered(results: Iterator[_Half], n_halves: int, progress: bool | None) -> list[_Half]:
+    """All halves; after Ctrl-C those of the pairs that are whole."""
+    found: list[_Half] = []
+    with ProgressBar("stability selection", progress) as bar, InterruptWatch() as watch:
+        try:
+            for result in results:
+                watch.check()  # a fit that caught Ctrl-C is no half to count
+                found.append(result)
+                bar.update(len(found) / n_halves, f"{len(found)} of {n_halves} halves")
+        except KeyboardInterrupt:
+            if len(found) < 2:
+                raise
+            found = found[: len(found) // 2 * 2]
+            warnings.warn(
+                f"interrupted after {len(found) // 2} of {n_halves // 2} pairs of halves; frequencies and error bounds "
+                "are those of so many pairs",
+                SelectionWarning,
+                stacklevel=3,
+            )
+    return found
 
 
 def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> _Half:

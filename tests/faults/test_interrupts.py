@@ -13,6 +13,9 @@ from bayesmtfs.public_names import ESTIMATORS
 
 GIBBS = {"sampler": "gibbs", "chains": 1, "random_state": 0}
 
+# Share of the work that is done before a report counts: chains report by the clock, first of no draw at all
+BEGUN = 0.01
+
 # Parameters, and in which report of which progress bar Ctrl-C comes
 ROUTES = {
     "MixedNormRegressor": ({}, "working set", 1),
@@ -61,8 +64,10 @@ def interrupt(monkeypatch):
     reports = []
 
     def press(at: int, description: str = "") -> list[float]:
+        least = BEGUN if description == "sampling" else 0.0
+
         def update(bar, fraction, note=""):
-            if len(reports) >= at or description in ("", bar.description):
+            if fraction >= least and (len(reports) >= at or description in ("", bar.description)):
                 reports.append(fraction)
             if len(reports) == at:
                 raise KeyboardInterrupt

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
+from bayesmtfs import persistence
 
 # Saves ever larger results over one file; says when it starts
 SAVING = """
@@ -54,11 +55,11 @@ def started(code: str, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("seconds", [0.05, 0.11, 0.23])
 def test_a_killed_process_leaves_a_whole_file(tmp_path, seconds):
     path = tmp_path / "fit"
-    bm.persistence.write(path, "demo", {"number": -1}, {"coef": np.full(200_000, -1.0)})
+    persistence.write(path, "demo", {"number": -1}, {"coef": np.full(200_000, -1.0)})
     with started(SAVING, str(path)) as process:
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
-    stored = bm.persistence.read(path)
+    stored = persistence.read(path)
     assert stored.header["number"] >= -1
     assert (stored.arrays["coef"] == stored.header["number"]).all()
     # At most the one temporary file that was being written is left, and it is hidden
