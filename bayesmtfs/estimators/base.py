@@ -18,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import persistence
 from bayesmtfs.designs import Design
+from bayesmtfs.estimators.failed_fits import unchanged_on_error
 from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns, with_columns
 from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarning, Solution
+from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
 from bayesmtfs.results import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
 from bayesmtfs.tasks import TaskData
 
@@ -58,7 +59,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         tasks : (n,) task labels of the long form
         sample_weight : (n,) or, for the wide form, (n, m)
         """
-        self._fit(self.training_data(X, y, tasks, sample_weight))
+        with unchanged_on_error(self):
+            self._fit(self.training_data(X, y, tasks, sample_weight))
         return self
 
     def training_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
@@ -120,7 +122,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if wide:
             names = column_names(y) if is_frame(y) else None
             return TaskData.from_wide_table(table, target, sample_weight, self.groups, names)
-        return TaskData.from_table(table, target, tasks, sample_weight, self.groups)
+        data = TaskData.from_table(table, target, tasks, sample_weight, self.groups)
+        _warn_of_fractions(data)
+        return data
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         return read_target(y, n_rows)
@@ -378,3 +382,15 @@ def _without_absent(design: Design, absent: BoolArray, index: IntArray) -> Desig
             f"X contains NaN in row {row}, feature {feature}, which the task of that row has; impute it or drop the row"
         )
     return np.where(missing, 0.0, design)
+
+
+def _warn_of_fractions(data: TaskData) -> None:
+    """Numbers with fractions, most of them there once, are targets rather than labels: y and tasks may be swapped."""
+    labels = data.task_names
+    if labels.dtype.kind == "f" and 2 * len(labels) > data.n_observations and (labels % 1 != 0).any():
+        warnings.warn(
+            f"tasks holds numbers with fractions, such as {labels[labels % 1 != 0][0]:g}, which make {len(labels)} tasks; "
+            "if y and tasks were swapped call fit(X, y, tasks=labels), else turn the labels into strings",
+            DataWarning,
+            stacklevel=6,
+        )

@@ -58,8 +58,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             if self._form == "long":
                 raise ValueError(
                     f"y has {len(self.classes_)} classes and tasks was passed; tasks must be binary, and several "
-                    "classes are taken apart (one task per class) only where there is one task: leave tasks out, or "
-                    "pass two labels"
+                    "classes are taken apart (one task per class) only where there is one task: leave tasks out, "
+                    "pass two labels, or call fit(X, y, tasks=labels) if y and tasks were swapped"
                 )
             data = one_versus_rest(data, self.classes_)
             self.tasks_ = self.classes_

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
 from bayesmtfs.estimators.regression import MultiTaskRegressor
@@ -57,7 +56,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         if self.offset is not None and not 0 < self.offset < np.inf:
             raise ValueError(f"offset is {self.offset}; pass a positive number such as 1e-3, or None")
         if isinstance(self.noise, str):
-            check_choice("noise", self.noise, ("learn",))
+            if self.noise != "learn":
+                raise ValueError(f"noise is {self.noise!r}; pass a positive number, or 'learn'")
             if self.loss != "squared":
                 raise ValueError(
                     f"noise='learn' needs loss='squared' but loss is {self.loss!r}; pass a number, such as 1.0"
@@ -115,6 +115,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         return jeffreys_fit.find_noise_floor(data, named(self.loss), self.fit_intercept, start)
 
 
+@dataclass(repr=False, eq=False)
 class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator):
     """Multi-task regression with generalized normal rows (type II MAP, problem 5).
 

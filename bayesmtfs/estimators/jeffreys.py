@@ -14,6 +14,7 @@ from bayesmtfs.estimators.em import JeffreysEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 
 
+@dataclass(repr=False, eq=False)
 class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
     """Multi-task regression under the Jeffreys prior on row scales (PMTFS1).
 

@@ -15,6 +15,7 @@ from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import named
+from bayesmtfs.memory import check_memory
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.matrix_variate import MatrixVariate
@@ -22,6 +23,8 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.em import em_jeffreys, em_shared_mean_routes, evidence, jeffreys_fit, matrix_variate_fit
 from bayesmtfs.standardization import standardize
 from bayesmtfs.tasks import TaskData
+
+DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
 
 
 @dataclass(repr=False, eq=False)
@@ -48,6 +51,12 @@ class MatrixVariateEstimator(JeffreysEstimator):
             raise ValueError("norm_q is inf, for which task relations are not fitted; pass a finite norm_q, such as 50")
 
     def _fit(self, data: TaskData) -> None:
+        check_memory(
+            DENSE_MATRICES * 8 * data.n_tasks**2,
+            f"relations between all pairs of {data.n_tasks} tasks",
+            "fit groups of tasks apart, use JeffreysRegressor or JeffreysClassifier, which have none, or learn the "
+            "strongest relations only with OnlineSmoothedRegressor or OnlineSmoothedClassifier(neighbours=5)",
+        )
         super()._fit(data)
         scales = standardize(data)[1] if self.standardize and self.shared_mean else None
         self.row_scales_ = self._whitened_row_scales(data, self._deviations(data, scales))
@@ -110,6 +119,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
         return GeneralizedNormal(self.norm_q_).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
 
 
+@dataclass(repr=False, eq=False)
 class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
     """Multi-task regression with task relations (PMTFS2).
 

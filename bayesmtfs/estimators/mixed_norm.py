@@ -27,7 +27,14 @@ DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 class MixedNormEstimator(BatchEstimator):
     """An l1,q penalised fit of any loss."""
 
-    _numbers: ClassVar[tuple[str, ...]] = ("norm_q", "penalty_strength", "tol", "max_iter", "mean_strength")
+    _numbers: ClassVar[tuple[str, ...]] = (
+        "norm_q",
+        "penalty_strength",
+        "task_sparsity",
+        "tol",
+        "max_iter",
+        "mean_strength",
+    )
     _saved_attributes: ClassVar[tuple[str, ...]] = (
         "penalty_strength_",
         "objective_",

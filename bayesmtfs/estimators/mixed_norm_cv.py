@@ -18,6 +18,7 @@ from bayesmtfs import persistence
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.criteria import LOSSES, information_criterion
 from bayesmtfs.estimators.cross_validation import Candidate, choose, cross_validate, standard_error
+from bayesmtfs.estimators.failed_fits import unchanged_on_error
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.path import (
@@ -56,7 +57,7 @@ class MixedNormCV(MixedNormEstimator):
         "cv_results_",
     )
 
-    _numbers = ("tol", "max_iter", "mean_strength")  # norm_q may be a list
+    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q may be a list
 
     norm_q: Any = 2  # one or several
     penalty_strength: None = field(init=False, default=None)  # chosen, not given
@@ -109,16 +110,10 @@ class MixedNormCV(MixedNormEstimator):
         tasks : (n,) task labels of the long form
         sample_weight : (n,) or, for the wide form, (n, m)
         """
-        before = dict(vars(self))
-        try:
+        with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight)
             self._choice = self._chosen(data, _n_rows(X), y)
             self._fit(data)
-        except BaseException:
-            # An error or Ctrl-C leaves the estimator as it was, not half fitted
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
         return self
 
     def _chosen(self, data: TaskData, n_rows: int | None, target: Any) -> Choice:

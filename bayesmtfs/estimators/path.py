@@ -255,7 +255,7 @@ def mixed_norm_path(
         max_iter=max_iter,
     )
     data = model.training_data(X, y, tasks, sample_weight)
-    settings = PathSettings.of(model, norm_q, mean_strength)
+    settings = PathSettings.of(model, norm_q, mean_strength if shared_mean else None)
     if shared_mean and mean_strength is None:
         settings = replace(settings, mean_strength=default_mean_strength(data, settings))
     path = path_of(data, settings, grid, progress)

@@ -16,6 +16,7 @@ from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
 
 
+@dataclass(repr=False, eq=False)
 class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     """Multi-task regression with an l1,q penalty on the rows of W.
 

@@ -14,6 +14,7 @@ from bayesmtfs.estimators.mixed_norm_cv import MixedNormCV
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 
 
+@dataclass(repr=False, eq=False)
 class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     """Multi-task regression with an l1,q penalty whose strength is chosen from the data.
 

@@ -68,8 +68,9 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         if data.y.dtype.kind == "b":
             return data.with_target(data.y.astype(np.float64))
         if data.y.dtype.kind != "f":
+            swapped = ", or call fit(X, y, tasks=labels) if y and tasks were swapped" if self._form == "long" else ""
             raise ValueError(
-                f"y is not numeric (dtype {data.y.dtype}); a regressor wants numbers, use a classifier for labels"
+                f"y is not numeric (dtype {data.y.dtype}); a regressor wants numbers, use a classifier for labels{swapped}"
             )
         return data
 

@@ -25,6 +25,8 @@ class Blocks:
         Label per feature; features with the same label share a row. None: every feature is its own row.
     present : (p, m) array of bool, optional
         False where a task does not have a feature: the entry is fixed at 0 and does not count. None: all present.
+    features_per_row : int
+        Least number of features that every row has places for. Parts of one matrix then have rows of one length.
 
     Attributes
     ----------
@@ -51,6 +53,7 @@ class Blocks:
     n_tasks: int
     groups: IntArray | None = field(default=None, repr=False)
     present: BoolArray | None = field(default=None, repr=False)
+    features_per_row: int = field(default=0, repr=False)
     row_of_feature: IntArray = field(init=False, repr=False)
     sizes: IntArray = field(init=False, repr=False)
     positions: IntArray | None = field(init=False, repr=False)
@@ -62,7 +65,7 @@ class Blocks:
         sizes = np.zeros(n_rows, dtype=np.int64)
         np.add.at(sizes, row_of_feature, present.sum(axis=1))
         rows_are_features = self.groups is None and bool(present.all())
-        positions = None if rows_are_features else _positions(row_of_feature, present, n_rows)
+        positions = None if rows_are_features else _positions(row_of_feature, present, self.features_per_row)
         object.__setattr__(self, "row_of_feature", row_of_feature)
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "positions", positions)
@@ -114,16 +117,16 @@ def _checked_present(present: BoolArray | None, n_features: int, n_tasks: int) -
     return mask.astype(np.bool_)
 
 
-def _positions(row_of_feature: IntArray, present: BoolArray, n_rows: int) -> IntArray:
+def _positions(row_of_feature: IntArray, present: BoolArray, features_per_row: int) -> IntArray:
     """Flat positions (R, k) of the features of every row, task by task, padded with the position after the last."""
     n_features, n_tasks = present.shape
     padding = n_features * n_tasks
     order = np.argsort(row_of_feature, kind="stable")
-    counts = np.bincount(row_of_feature, minlength=n_rows)
+    counts = np.bincount(row_of_feature)
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     place = np.empty(n_features, dtype=np.int64)  # of a feature within its row
     place[order] = np.arange(n_features) - np.repeat(first, counts)
-    positions = np.full((n_rows, int(counts.max(initial=0)), n_tasks), padding, dtype=np.int64)
+    positions = np.full((len(counts), int(counts.max(initial=features_per_row)), n_tasks), padding, dtype=np.int64)
     flat = np.arange(padding).reshape(n_features, n_tasks)
     positions[row_of_feature, place] = np.where(present, flat, padding)
-    return positions.reshape(n_rows, -1)
+    return positions.reshape(len(counts), -1)

@@ -218,7 +218,7 @@ def test_parameters_are_checked(sim, options, message):
     ("options", "message"),
     [
         ({"offset": 0.0}, "offset is 0.0; pass a positive number"),
-        ({"noise": "guess"}, "noise is 'guess'; choose one of 'learn'"),
+        ({"noise": "guess"}, "noise is 'guess'; pass a positive number, or 'learn'"),
         ({"noise": -1.0}, "noise is -1.0; pass a positive number, or 'learn'"),
         ({"noise": "learn"}, "noise='learn' needs loss='squared'"),
         ({"norm_q": 0.9}, "norm_q is 0.9; pass a number of at least 1"),

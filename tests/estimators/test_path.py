@@ -150,3 +150,9 @@ def test_stopping_early_is_said_once(sim):
             sim.X, sim.y, sim.tasks, penalties=[1e-3, 1e3], max_iter=1, tol=1e-12, solver="proximal_gradient"
         )
     assert path.converged.tolist() == [False, True]
+
+
+def test_a_mean_strength_without_a_shared_mean_changes_nothing(sim):
+    plain = mixed_norm_path(sim.X, sim.y, tasks=sim.tasks, penalties=PENALTIES)
+    given = mixed_norm_path(sim.X, sim.y, tasks=sim.tasks, penalties=PENALTIES, mean_strength=0.5)
+    np.testing.assert_array_equal(given.coefs, plain.coefs)

@@ -292,6 +292,7 @@ def test_inputs_are_not_modified():
         ({"tol": 0.0}, "tol is 0.0; pass a positive number"),
         ({"max_iter": 0}, "max_iter is 0"),
         ({"norm_q": 3, "task_sparsity": 0.5}, "task_sparsity"),
+        ({"task_sparsity": "some"}, "task_sparsity is 'some'; pass a number"),
         ({"task_column": "school"}, "task_column is 'school' but X is not a data frame"),
         ({"task_column": 99}, "task_column is 99 but X has 8 columns"),
     ],
@@ -318,6 +319,16 @@ def test_unknown_task_at_predict(reference):
 def test_labels_are_refused_by_a_regressor():
     with pytest.raises(ValueError, match="y is not numeric .* use a classifier for labels"):
         MixedNormRegressor().fit(np.eye(3), ["yes", "no", "yes"])
+
+
+def test_y_and_tasks_that_changed_places_are_noticed():
+    X, y, tasks, _ = make_long()
+    fractions = r"tasks holds numbers with fractions, such as .* which make \d+ tasks; if y and tasks were swapped"
+    with pytest.warns(DataWarning, match=fractions):
+        MixedNormRegressor().fit(X, np.arange(len(y)) % 3, y)
+    labels = r"y is not numeric .* call fit\(X, y, tasks=labels\) if y and tasks were swapped"
+    with pytest.warns(DataWarning, match=fractions), pytest.raises(ValueError, match=labels):
+        MixedNormRegressor().fit(X, tasks, y)
 
 
 def test_stopping_early_is_said_with_gap_tolerance_and_remedy():

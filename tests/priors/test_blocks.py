@@ -75,3 +75,11 @@ def test_inputs_are_not_modified_and_may_be_read_only():
 def test_wrong_layouts_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Blocks(4, 3, **arguments)
+
+
+def test_parts_of_a_matrix_can_have_rows_of_one_length():
+    whole = Blocks(n_features=4, n_tasks=2, groups=np.array([0, 1, 0, 0]))
+    part = Blocks(n_features=1, n_tasks=2, groups=np.array([0]), features_per_row=3)
+    W = np.arange(8.0).reshape(4, 2)
+    np.testing.assert_array_equal(part.gather(W[[1]]), whole.gather(W)[[1]])
+    np.testing.assert_array_equal(part.scatter(part.gather(W[[1]])), W[[1]])

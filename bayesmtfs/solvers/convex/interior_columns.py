@@ -24,7 +24,14 @@ class Columns:
         chosen = row_of_feature[self.features]
         present = None if data.present is None else data.present[self.features]
         self.grouped = data.groups is not None
-        self.blocks = Blocks(len(self.features), data.n_tasks, groups=chosen if self.grouped else None, present=present)
+        self.blocks = Blocks(
+            len(self.features),
+            data.n_tasks,
+            groups=chosen if self.grouped else None,
+            present=present,
+            # Rows keep their length while larger groups come and go
+            features_per_row=int(np.bincount(row_of_feature).max()),
+        )
         self.row = np.searchsorted(rows, chosen)  # (k,) place of each feature's row among the rows
         self.complete = data.is_complete and present is None
         self.means = np.zeros((len(self.features), data.n_tasks))  # what was taken off

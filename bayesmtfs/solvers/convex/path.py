@@ -66,7 +66,7 @@ def largest_penalty(problem: Problem, settings: Settings) -> float:
     """Smallest strength at which all coefficients (with a shared mean: all deviations from it) are zero."""
     if settings.mean_strength is None:
         return kinked_zero.largest_penalty(problem)
-    strength = max(10.0 * problem.largest_penalty, np.finfo(np.float64).tiny)
+    strength = 10.0 * (problem.largest_penalty or 1.0)
     while True:
         pooled = _solved(problem.with_strength(strength), None, settings)
         largest = _deviation_penalty(problem, pooled.solution)

@@ -26,6 +26,7 @@ from bayesmtfs.protocols import FloatArray, IntArray, Likelihood
 from bayesmtfs.tasks import TaskData
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
+ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of the sum of its absolute terms
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,26 @@ class Problem:
         """Smallest strength at which W = 0 is optimal, known as lambda_max.
 
         Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller: `kinked_zero`
-        finds the smallest.
+        finds the smallest. It is 0, and not a rounding error, where no feature can lower the loss, as with columns that
+        are constant within every task.
         """
-        return float(self.row_dual_norms(self.null_dual).max())
+        norms = self.row_dual_norms(self.null_dual)
+        leading = np.flatnonzero(self.blocks.row_of_feature == norms.argmax())
+        if norms.max() > self._rounding_errors(leading).sum():
+            return float(norms.max())
+        rounding = self._rounding_errors(np.arange(self.data.n_features))
+        by_row = np.bincount(self.blocks.row_of_feature, weights=rounding)
+        return float(np.where(norms > by_row, norms, 0.0).max())
+
+    def _rounding_errors(self, features: IntArray) -> FloatArray:
+        """(k,) Bounds on the rounding errors of the scores ``X' theta`` at W = 0, summed over tasks."""
+        data = self.data
+        present = None if data.present is None else data.present[features]
+        magnitudes = replace(
+            data, design=abs(data.design[:, features]), groups=None, present=present, names=None, encoding=None
+        )
+        last_place = float(np.finfo(self.null_dual.dtype).eps)
+        return ROUNDING_STEPS * last_place * magnitudes.adjoint(np.abs(self.null_dual)).sum(axis=1)
 
     def with_strength(self, strength: float) -> Self:
         """Return the same problem at another penalty strength, with all that is known of it."""

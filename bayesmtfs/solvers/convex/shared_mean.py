@@ -32,6 +32,7 @@ from bayesmtfs.tasks import TaskData
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the mean
 INNER_SHARE = 0.05  # of the tolerated gap, to which the deviations are solved for a given mean
 RESTARTS = 5  # of L-BFGS, when it stops short of the certificate
+VANISHING = 1e-8  # of the largest penalty without a mean: what stands for a penalty of 0
 
 
 class SharedMean(NamedTuple):
@@ -111,6 +112,9 @@ def solve(
     start : an earlier solution to begin from
     tol, max_iter, progress : as in `proximal_gradient.solve`
     """
+    if problem.penalty.strength == 0:
+        # As the limit of a vanishing penalty, whose balls the dual point can be scaled into
+        problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
     search = _Search(problem, mean_strength, tol, start)
     with ProgressBar("shared mean", progress) as bar:
         try:

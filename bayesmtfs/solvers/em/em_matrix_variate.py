@@ -39,6 +39,7 @@ from bayesmtfs.solvers.em.task_relations import Relations, ValueAndGradient
 CONJUGATE_TOL = 1e-8
 MOST_CONJUGATE_STEPS = 500
 SHORTEST_STEP = 2.0**-30
+RELATION_STEPS = 5  # per iteration of EM, which comes back: more are not worth their price
 
 
 class State(NamedTuple):
@@ -168,7 +169,7 @@ def update_relations(working: Working, state: State, settings: Settings, shrinka
     if not relations.factors.any():
         guess = unrelated_guess(tasks, fit.W, shrinkage)
     value_and_gradient = relation_objective(tasks, fit.W, fit.norm_q, settings, shrinkage)
-    return state._replace(relations=task_relations.improve(relations, value_and_gradient, guess))
+    return state._replace(relations=task_relations.improve(relations, value_and_gradient, guess, RELATION_STEPS))
 
 
 def unrelated_guess(tasks: ActiveTasks, W: FloatArray, shrinkage: float) -> FloatArray:

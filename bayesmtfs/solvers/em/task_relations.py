@@ -136,7 +136,12 @@ def choose_shrinkage(correlation: FloatArray, n_rows: int) -> float:
     return float(SHRINKAGES[int(np.argmax(evidence))])
 
 
-def improve(start: Relations, value_and_gradient: ValueAndGradient, guess: FloatArray | None = None) -> Relations:
+def improve(
+    start: Relations,
+    value_and_gradient: ValueAndGradient,
+    guess: FloatArray | None = None,
+    most_steps: int = MOST_STEPS,
+) -> Relations:
     """Relations with a smaller value of a function of R than the start, or the start itself.
 
     Parameters
@@ -144,6 +149,7 @@ def improve(start: Relations, value_and_gradient: ValueAndGradient, guess: Float
     start : the current relations
     value_and_gradient : function of R (m, m) that gives its value and its gradient, as if R were not symmetric
     guess : (m, m) correlation matrix to begin from too: at R = I no step in F is downhill
+    most_steps : of L-BFGS
     """
     beginnings = [start]
     if guess is not None:
@@ -165,7 +171,7 @@ def improve(start: Relations, value_and_gradient: ValueAndGradient, guess: Float
         _unbounded(begin.factors).ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": MOST_STEPS, "ftol": 1e-14, "gtol": 1e-9},
+        options={"maxiter": most_steps, "ftol": 1e-14, "gtol": 1e-9},
     )
     end = Relations(_bounded(found.x.reshape(shape)))
     return end if value_and_gradient(end.matrix)[0] < values[0] else start

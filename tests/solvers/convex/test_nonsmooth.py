@@ -257,3 +257,18 @@ def test_what_stops_the_method_leaves_the_best_so_far(reason, monkeypatch):
     assert not solution.converged and solution.n_iter == 6
     assert solution.objective < problem.null_objective
     assert 1e-6 * solution.scale < solution.gap < problem.null_objective
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize("norm_q", [1.0, 2.0, 3.0, np.inf])
+def test_groups_of_unequal_sizes_come_and_go(loss, norm_q):
+    X, y, tasks = hard_data("unequal scales", loss)
+    groups = [0, 1, 0, 2, 0, 3, 3, 0, 2, 2]
+    data = TaskData.from_long(X, y, tasks, groups=groups)
+    problem = Problem(data, named(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    for share in (0.9, 0.5, 0.1):
+        at = problem.with_strength(share * problem.largest_penalty)
+        solution = nonsmooth.solve(at)
+        eta = data.linear_predictor(solution.W, solution.intercept)
+        assert solution.converged
+        assert at.objective(solution.W, eta) == pytest.approx(solution.objective, rel=1e-10)

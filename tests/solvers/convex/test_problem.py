@@ -68,3 +68,17 @@ def test_null_intercept_minimises_the_loss_of_a_constant(loss):
     around = best + np.linspace(-1, 1, 2001)
     values = [np.sum(weight * likelihood.value(y, np.full(30, c))) for c in around]
     assert np.sum(weight * likelihood.value(y, np.full(30, best))) <= min(values) + 1e-12
+
+
+@pytest.mark.parametrize("norm_q", [1, 3, np.inf])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "hinge", "absolute"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_largest_penalty_of_constant_columns_is_no_rounding_error(loss, norm_q, dtype):
+    rng = np.random.default_rng(11)
+    X = np.tile(rng.uniform(0.1, 7.0, 4), (50, 1)).astype(dtype)
+    y = np.where(rng.standard_normal(50) > 0, 1.0, -1.0) if loss in ("logistic", "hinge") else rng.standard_normal(50)
+    data = TaskData.from_long(X, y, np.arange(50) % 3)
+    problem = Problem(data, named(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    assert problem.largest_penalty == 0.0
+    varying = TaskData.from_long(np.hstack([X, 1e-6 * rng.standard_normal((50, 1))]).astype(dtype), y, data.task)
+    assert Problem(varying, named(loss), row_penalty(1.0, norm_q), problem.weight).largest_penalty > 0.0

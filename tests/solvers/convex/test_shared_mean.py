@@ -135,3 +135,15 @@ def test_a_feature_that_a_task_lacks_stays_zero_there():
     data = TaskData.from_list([(first, first["v"] + first["u"]), (second, second["u"])])
     model = MixedNormRegressor(shared_mean=True, penalty_strength=0.1).fit(data)
     assert model.coef_[1, 1] == 0 and model.coef_[0, 1] > 0.3 and model.converged_
+
+
+def test_without_a_penalty_the_tasks_are_fitted_on_their_own():
+    sim = simulated("squared")
+    model = MixedNormRegressor(penalty_strength=0, shared_mean=True).fit(sim.X, sim.y, tasks=sim.tasks)
+    assert model.converged_
+    assert model.penalty_strength_ == 0
+    alone = 0.0
+    for X, y, _ in blocks_of(sim, np.ones(len(sim.y))):
+        design = np.column_stack([X, np.ones(len(y))])
+        alone += 0.5 * np.mean((y - design @ np.linalg.lstsq(design, y)[0]) ** 2)
+    assert model.objective_ == pytest.approx(alone, rel=1e-5)
