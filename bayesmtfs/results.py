@@ -22,12 +22,12 @@ from bayesmtfs.provenance import Convergence, current_versions, frozen_copy, set
 if TYPE_CHECKING:
     from xarray import DataTree
 
-__all__ = ["RESULT_AXES", "RESULT_KIND", "Convergence", "FitResult", "current_versions"]
+__all__ = ["RESULT_AXES", "RESULT_KIND", "Convergence", "FitResult", "current_versions", "shortened"]
 
 Labels = NDArray[Any]
 
 RESULT_KIND = "FitResult"
-_NAME_WIDTH = 32
+NAME_WIDTH = 32
 _EXTRA = "extras."
 # Axes in a saved file, for programs that open it as NetCDF.
 RESULT_AXES = {
@@ -287,11 +287,11 @@ class FitResult:
         row = self.coef[:, feature]
         largest = int(np.argmax(np.abs(row)))
         return (
-            _shortened(self.feature_names[feature]),
+            shortened(self.feature_names[feature]),
             f"{np.linalg.norm(row):.4g}",
             f"{np.count_nonzero(row)} of {self.n_tasks}",
             f"{row[largest]:.4g}",
-            _shortened(self.task_names[largest]),
+            shortened(self.task_names[largest]),
         )
 
     def to_stored(self) -> StoredFile:
@@ -349,13 +349,21 @@ def _floats(name: str, values: ArrayLike) -> FloatArray:
     return frozen_copy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
 
 
-def _shortened(label: object) -> str:
+def shortened(label: object) -> str:
+    """Text of a label; one that is too long loses its middle, since names often differ at their ends.
+
+    Examples
+    --------
+    >>> shortened("expression_of_the_gene_with_number_00012")
+    'expression_of_the_g...mber_00012'
+    """
     text = str(label)
-    return text if len(text) <= _NAME_WIDTH else f"{text[: _NAME_WIDTH - 3]}..."
+    tail = NAME_WIDTH // 3
+    return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3 - tail]}...{text[-tail:]}"
 
 
 def _listed(labels: Labels, shown: int = 6) -> str:
-    text = ", ".join(_shortened(label) for label in labels[:shown])
+    text = ", ".join(shortened(label) for label in labels[:shown])
     return text if len(labels) <= shown else f"{text}, ... {len(labels) - shown} more"
 
 

@@ -180,8 +180,8 @@ pd.DataFrame({"row": [0, 1], "prediction for a new town": uneven.predict(new_row
 # %% [markdown]
 # ## Keep it and show it
 #
-# One file per fit and one page about all of them. The same from the command line: `bayesmtfs fit sales.csv --target
-# price --task town --out results`.
+# One file per fit and one page about all of them. The same from the command line, which takes columns of text as
+# categories and leaves out rows without a price: `bayesmtfs fit sales.csv --target price --task town --out results`.
 
 # %%
 folder = Path(tempfile.mkdtemp())

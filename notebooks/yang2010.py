@@ -135,6 +135,7 @@ for ax, name in zip(axes, ("aMTFS", "DA-MTFTS"), strict=True):
     model.fit(X_named, y[train] - y[train].mean(), tasks=tasks[train])
     bm.plots.coefficient_heatmap(model, most=15, ax=ax)
     ax.set_xticks(range(0, len(model.tasks_), 20), labels=model.tasks_[::20], rotation=0)
+    ax.set_xlabel("school (one in 20 is named)")
     ax.set_title(f"{name}: {int(model.get_support().sum())} of {len(names)} features")
 
 # %% [markdown]

@@ -1,12 +1,17 @@
 """``bayesmtfs compare``: several methods on one table, cross-validated with the same folds."""
 
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from bayesmtfs.commands.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free
-from bayesmtfs.commands.fitting import Data, Target, Targets, Task
+from bayesmtfs.commands.fitting import Categories, Data, Drop, Target, Targets, Task
+
+if TYPE_CHECKING:
+    from bayesmtfs.selection.comparison import Comparison
 
 DEFAULT_METHODS = "l12,l1inf,jeffreys,matrix_variate"
 
@@ -16,6 +21,8 @@ def compare(
     target: Target = None,
     targets: Targets = None,
     task: Task = None,
+    drop: Drop = None,
+    categories: Categories = None,
     methods: Annotated[
         str,
         typer.Option(
@@ -44,7 +51,8 @@ def compare(
     speaker = Speaker(quiet, as_json)
     if out is not None:
         check_free(out, force)
-    rows = observations(data, target, targets, task)
+    rows = observations(data, target, targets, task, drop, categories)
+    speaker.say(*rows.notes())
     names = [name.strip() for name in methods.split(",") if name.strip()]
     for name in names:
         if name not in SHORT:
@@ -62,5 +70,36 @@ def compare(
     if out is not None:
         with persistence.replacing(out) as stream:
             stream.write(table.to_frame().to_csv(index=False).encode("utf-8"))
-    speaker.say(str(table))
-    speaker.answer({"methods": table.to_frame().to_dict(orient="records")})
+    speaker.say(comparison_table(table, folds))
+    speaker.answer({"methods": table.to_frame().to_dict(orient="records"), "notes": rows.notes()})
+
+
+def comparison_table(comparison: "Comparison", folds: int) -> Table:
+    """The methods for a terminal, best first; the numbers with their standard errors."""
+    table = Table(
+        caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
+        "those of a fit to all rows.",
+    )
+    table.add_column("method")
+    has_elpd = any(not math.isnan(fit.elpd) for fit in comparison.fits)
+    for heading in (comparison.error_name, "above the best", "log score", "features", "seconds"):
+        table.add_column(heading, justify="right")
+    if has_elpd:
+        table.add_column("elpd", justify="right")
+    for fit in comparison.fits:
+        table.add_row(
+            fit.name,
+            _with_error(fit.error, fit.error_se),
+            _with_error(fit.difference, fit.difference_se) if fit.difference else "",
+            _with_error(fit.log_score, fit.log_score_se),
+            str(fit.n_selected),
+            f"{fit.seconds:.1f}",
+            *([_with_error(fit.elpd, fit.elpd_se)] if has_elpd else []),
+        )
+    return table
+
+
+def _with_error(value: float, error: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} +- {error:.2g}"

@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 import warnings
@@ -26,6 +27,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 INTERRUPTED = 130
+MISSING_GLYPH = "Glyph .* missing from font"  # of matplotlib, one warning per character and picture
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, KeyError)
 
 
@@ -74,7 +76,7 @@ class Speaker:
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)
             yield
-        for text in dict.fromkeys(f"{item.message}" for item in caught):
+        for text in dict.fromkeys(_plain_words(f"{item.message}") for item in caught):
             self.warnings.append(text)
             if not self.quiet and not self.as_json:
                 Console(stderr=True).print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
@@ -89,6 +91,16 @@ class Speaker:
         if self.as_json:
             text = json.dumps(plain({**found, "warnings": self.warnings}), indent=1, ensure_ascii=False)
             typer.echo(text)
+
+
+def _plain_words(message: str) -> str:
+    """A warning in the words of the user."""
+    if not re.match(MISSING_GLYPH, message):
+        return message
+    return (
+        "the font of the pictures lacks some characters of your names; tables and the report's text have them. Install "
+        "a font that has them and name it as font.family in matplotlib's settings"
+    )
 
 
 def plain(value: Any) -> Any:

@@ -29,7 +29,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         written = demonstration.write(found, out)
     n_relevant = int(found.truth.support.sum())
-    speaker.say("", demo_table(found.rows, n_relevant), found.fits["posterior, q learned"].result_.summary(n_relevant))
+    speaker.say("", demo_table(found.rows, n_relevant), found.fits["posterior"].result_.summary(n_relevant))
     speaker.say("\nWritten:", *(f"  {path}" for path in written))
 
 

@@ -14,6 +14,10 @@ Data = Annotated[Path, typer.Argument(help="Table: CSV, Parquet, Arrow (.arrow, 
 Target = Annotated[str | None, typer.Option(help="Column with the target: one row per observation.")]
 Targets = Annotated[str | None, typer.Option(help="Columns with targets, a,b,c: one task each over the same rows.")]
 Task = Annotated[str | None, typer.Option(help="Column with the task; without it there is one task.")]
+Drop = Annotated[str | None, typer.Option(help="Columns to leave out, a,b,c, such as a number of the row.")]
+Categories = Annotated[
+    str | None, typer.Option(help="Columns whose numbers are categories, a,b,c; texts are categories anyway.")
+]
 
 
 def fit(
@@ -21,6 +25,8 @@ def fit(
     target: Target = None,
     targets: Targets = None,
     task: Task = None,
+    drop: Drop = None,
+    categories: Categories = None,
     route: Annotated[str, typer.Option(help="map, em, posterior or online.")] = "map",
     prior: Annotated[
         str | None,
@@ -47,7 +53,8 @@ def fit(
 
     speaker = Speaker(quiet, as_json)
     check_free(out, force)
-    rows = observations(data, target, targets, task)
+    rows = observations(data, target, targets, task, drop, categories)
+    speaker.say(*rows.notes())
     more: dict[str, Any] = {"task_column": rows.task_column}
     if route != "online":
         more["standardize"] = standardize
@@ -59,8 +66,22 @@ def fit(
         model.fit(rows.X, rows.y)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
         _write(model, folder, {"data": str(data), "target": target or targets, "task": task})
-    speaker.say(model.result_.summary(), f"\nModel, coefficients, pictures and report are in {out}")
-    speaker.answer({"out": str(out), **_facts(model)})
+    facts = _facts(model)
+    speaker.say(model.result_.summary())
+    if "norm_q" in facts:
+        low, high = facts["norm_q_interval"]
+        speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}, 90% interval {low:.3g} to {high:.3g}")
+    speaker.say(f"\nModel, coefficients, pictures and report are in {out}")
+    speaker.answer({"out": str(out), **facts, "notes": rows.notes()})
+
+
+def saved_fit(path: Path) -> Path:
+    """File of the fit that a user names by its folder or by the file itself."""
+    file = path / MODEL if path.is_dir() else path
+    if not file.is_file():
+        wanted = f"the folder {path} holds no {MODEL}" if path.is_dir() else f"{path} does not exist"
+        raise FileNotFoundError(f"{wanted}; pass a folder that `bayesmtfs fit` wrote, or a file of `save`")
+    return file
 
 
 def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
@@ -81,6 +102,9 @@ def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
 
 def _facts(model: Any) -> dict[str, Any]:
     result = model.result_
+    learned = {}
+    if getattr(model, "norm_q", None) == "learn" and hasattr(model, "norm_q_interval_"):
+        learned = {"norm_q": model.norm_q_, "norm_q_interval": model.norm_q_interval_}
     return {
         "method": result.method,
         "n_tasks": result.n_tasks,
@@ -88,4 +112,5 @@ def _facts(model: Any) -> dict[str, Any]:
         "selected": result.feature_names[result.selected].tolist(),
         "converged": result.convergence.converged,
         "verdict": result.convergence.verdict(),
+        **learned,
     }

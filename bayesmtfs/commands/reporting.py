@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bayesmtfs.commands.console import Debug, Force, Json, Quiet, Speaker, check_free
-from bayesmtfs.commands.fitting import MODEL
+from bayesmtfs.commands.fitting import saved_fit
 
 
 def report(
@@ -24,7 +24,7 @@ def report(
 
     speaker = Speaker(quiet, as_json)
     check_free(out, force)
-    fits = [bayesmtfs.load(path / MODEL if path.is_dir() else path) for path in results]
+    fits = [bayesmtfs.load(saved_fit(path)) for path in results]
     with speaker.working("Drawing ..."):
         reporting.report(fits if len(fits) > 1 else fits[0], out, title)
     speaker.say(f"The report is in {out}")

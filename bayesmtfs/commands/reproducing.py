@@ -35,4 +35,6 @@ def reproduce(
         speaker.say(*outcome.to_rich(), *(f"- {remark}" for remark in (*outcome.remarks, *outcome.skipped)))
         speaker.say(f"Written: {out / name}.json, .md, .png")
         answers[name] = json.loads(outcome.to_json())
+        if outcome.interrupted:
+            raise KeyboardInterrupt
     speaker.answer(answers)

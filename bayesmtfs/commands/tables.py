@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
+
 
 class Observations(NamedTuple):
     """What a fit takes: features, with the task in one of their columns where there is one, and targets."""
@@ -12,6 +14,18 @@ class Observations(NamedTuple):
     X: Any  # frame
     y: Any  # (n,) or a frame with one column per task
     task_column: str | None
+    n_left_out: int  # rows without a target
+
+    def notes(self) -> list[str]:
+        """What a reader of the result should know about how the table was read."""
+        notes = []
+        if self.n_left_out:
+            notes.append(f"{self.n_left_out} of {self.n_left_out + len(self.X)} rows have no target and are left out.")
+        levels = {name: self.X[name].nunique() for name in self.X.columns if self.X[name].dtype == "category"}
+        if levels:
+            listed = ", ".join(f"{name} ({count} levels)" for name, count in levels.items())
+            notes.append(f"Categories, each selected as a whole: {listed}.")
+        return notes
 
 
 def read_table(path: Path) -> Any:
@@ -66,25 +80,62 @@ def _from_archive(path: Path) -> Any:
     return pd.DataFrame(columns)
 
 
-def observations(path: Path, target: str | None, targets: str | None, task: str | None) -> Observations:
-    """Split a table into features and targets."""
+def observations(
+    path: Path,
+    target: str | None,
+    targets: str | None,
+    task: str | None,
+    drop: str | None = None,
+    categories: str | None = None,
+) -> Observations:
+    """Split a table into features and targets.
+
+    Parameters
+    ----------
+    path : the file
+    target, targets, task : columns with the target, the targets (a,b,c), the task
+    drop : columns to leave out (a,b,c)
+    categories : columns of numbers that stand for categories (a,b,c); texts are categories anyway
+    """
     frame = read_table(path)
     if (target is None) == (targets is None):
         raise ValueError("pass either --target (one row per observation) or --targets a,b,c (one column per task)")
-    wanted = [target] if target is not None else [name.strip() for name in str(targets).split(",") if name.strip()]
-    for name in [*wanted, *([] if task is None else [task])]:
+    wanted = [target] if target is not None else _listed(targets)
+    for name in [*wanted, *([] if task is None else [task]), *_listed(drop), *_listed(categories)]:
         if name not in frame.columns:
             raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(map(str, frame.columns))}")
     if targets is not None and task is not None:
         raise ValueError("--task does not go with --targets: the columns are the tasks; leave one of them out")
-    features = frame.drop(columns=wanted)
+    features = _with_categories(frame.drop(columns=[*wanted, *_listed(drop)]), task, _listed(categories))
     if features.shape[1] - (task is not None) < 1:
         raise ValueError(f"{path} has no feature columns beside {', '.join(wanted)}; add at least one")
     y = frame[wanted[0]] if target is not None else frame[wanted]
-    if target is not None and y.isna().any():
-        observed = y.notna()
-        features, y = features[observed], y[observed]
-    return Observations(features, y, task)
+    observed = y.notna() if target is not None else y.notna().any(axis=1)
+    if not observed.any():
+        raise ValueError(f"{path} has no row with a value of {', '.join(wanted)}; fill in the targets that are known")
+    return Observations(features[observed], y[observed], task, int((~observed).sum()))
+
+
+def _listed(names: str | None) -> list[str]:
+    """Names of an option such as a,b,c."""
+    return [] if names is None else [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _with_categories(features: Any, task: str | None, named: list[str]) -> Any:
+    """Turn columns of texts, and those named, into categories, all but the task."""
+    from pandas.api.types import is_string_dtype
+
+    for name in features.columns:
+        column = features[name]
+        if name == task or not (name in named or is_string_dtype(column)):
+            continue
+        if name not in named and column.nunique() > MOST_LEVELS:
+            raise ValueError(
+                f"column {name!r} holds {column.nunique()} different texts; leave it out with --drop, or name it in "
+                "--categories if each of them is a category"
+            )
+        features = features.assign(**{str(name): column.astype("category")})
+    return features
 
 
 def looks_like_labels(y: Any) -> bool:

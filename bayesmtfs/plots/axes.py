@@ -1,17 +1,16 @@
-"""What all pictures share: reading a fit, making axes, naming positions, the top rows."""
+"""What all pictures share: reading a fit, making axes, naming positions, the top rows, grey for what is not selected."""
 
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from numpy.typing import NDArray
 
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.results import FitResult
+from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+from bayesmtfs.results import FitResult, shortened
 
 LABELLED = 40  # most tick labels that stay readable on one axis
-NAME_WIDTH = 28
+SELECTED, NOT_SELECTED = "C0", "0.55"  # colours
 
 
 def result_of(fit: Any) -> FitResult:
@@ -30,17 +29,23 @@ def new_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     return axes
 
 
-def name_positions(axis: Any, names: Any, **text: Any) -> None:
-    """Name every position of an axis, or every few where there are too many."""
+def name_positions(axis: Any, names: Any, what: str, **text: Any) -> None:
+    """Name every position of an axis, or every few where there are too many, and say what the positions are."""
     step = max(1, -(-len(names) // LABELLED))
     places = np.arange(0, len(names), step)
     axis.set_ticks(places, labels=[shortened(names[i]) for i in places], **text)
+    axis.set_label_text(what if step == 1 else f"{what} (one in {step} is named)")
 
 
-def shortened(label: object) -> str:
-    """Text of a label, cut where it is too long."""
-    text = str(label)
-    return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3]}..."
+def grey_names(axis: Any, selected: BoolArray) -> None:
+    """Grey the names of features that are not selected, and say so, where there are selected ones beside them."""
+    if selected.all() or not selected.any():
+        return
+    labels = axis.get_ticklabels()
+    step = -(-len(selected) // len(labels))
+    for label, chosen in zip(labels, selected[::step], strict=True):
+        label.set_color("black" if chosen else NOT_SELECTED)
+    axis.set_label_text(f"{axis.get_label_text()}; grey: not selected")
 
 
 def largest(values: FloatArray, most: int) -> IntArray:
@@ -56,9 +61,11 @@ def height_for(n_rows: int) -> float:
     return 1.5 + 0.22 * n_rows
 
 
-def posterior_draws(result: FitResult, name: str) -> NDArray[Any] | None:
-    """Draws (chain x draw, ...) of a posterior variable, or None where the fit has none."""
-    if result.posterior is None or name not in result.posterior["posterior"].data_vars:
-        return None
-    variable = result.posterior["posterior"][name]
-    return np.asarray(variable.stack(sample=("chain", "draw")).transpose("sample", ...).values)
+def width_beside(names: Any, width: float = 5.5) -> float:
+    """Inches for a picture of this width with names at its left."""
+    return width + 0.07 * max((len(shortened(name)) for name in names), default=0)
+
+
+def entitle(ax: Axes, title: str) -> None:
+    """Give axes a title that is broken into lines where it is too long for the figure."""
+    ax.set_title(title, fontsize=11, wrap=True)

@@ -8,16 +8,23 @@ from matplotlib.colors import TwoSlopeNorm
 
 from bayesmtfs.plots.axes import (
     LABELLED,
+    NOT_SELECTED,
+    SELECTED,
+    entitle,
+    grey_names,
     height_for,
     largest,
     name_positions,
     new_axes,
-    posterior_draws,
     result_of,
-    shortened,
+    width_beside,
 )
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.results import FitResult
+from bayesmtfs.results import FitResult, shortened
+from bayesmtfs.selection.draws import read_draws
+
+WORTH_A_NAME = 0.1  # of the largest difference between two fits
+NAME_BOX = np.array([0.35, 0.04])  # width and height that a name takes, relative to the axes
 
 
 def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> Axes:
@@ -35,15 +42,16 @@ def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> 
     """
     result = result_of(result)
     shown = largest(np.linalg.norm(result.coef, axis=0), most)
-    values = result.coef[:, shown].T
-    ax = new_axes(ax, width=3.0 + 0.25 * min(result.n_tasks, LABELLED), height=height_for(len(shown)))
+    values, names = result.coef[:, shown].T, result.feature_names[shown]
+    across = 3.0 + 0.25 * min(result.n_tasks, LABELLED)
+    ax = new_axes(ax, width=width_beside(names, across), height=height_for(len(shown)))
     limit = float(np.abs(values).max()) or 1.0
     image = ax.imshow(values, aspect="auto", cmap="RdBu_r", norm=TwoSlopeNorm(0.0, -limit, limit))
-    ax.set_xlabel("task")
-    ax.set_ylabel("feature")
-    name_positions(ax.xaxis, result.task_names, rotation=90)
-    name_positions(ax.yaxis, result.feature_names[shown])
-    ax.set_title(f"{result.method}: {int(result.selected.sum())} of {result.n_features} features selected")
+    name_positions(ax.xaxis, result.task_names, "task", rotation=90)
+    cut = len(shown) < np.count_nonzero(result.coef.any(axis=0))
+    name_positions(ax.yaxis, names, f"feature, the {len(shown)} largest" if cut else "feature")
+    grey_names(ax.yaxis, result.selected[shown])
+    entitle(ax, f"{result.method}: {int(result.selected.sum())} of {result.n_features} features selected")
     ax.figure.colorbar(image, ax=ax, label="coefficient")
     return ax
 
@@ -67,29 +75,30 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
         raise ValueError(f"prob is {prob}; pass a probability between 0 and 1, such as 0.89")
     centre, interval = _norms_with_interval(result, prob)
     shown = largest(centre, most)
-    ax = new_axes(ax, height=height_for(len(shown)))
+    names = result.feature_names[shown]
+    ax = new_axes(ax, width_beside(names), height_for(len(shown)))
     places = np.arange(len(shown))
-    colours = np.where(result.selected[shown], "C0", "0.6")
+    colours = np.where(result.selected[shown], SELECTED, NOT_SELECTED)
     if interval is not None:
         ax.hlines(places, interval[0][shown], interval[1][shown], colors=colours.tolist(), lw=2)
     ax.scatter(centre[shown], places, c=colours, zorder=3)
-    name_positions(ax.yaxis, result.feature_names[shown])
-    ax.invert_yaxis()
+    name_positions(ax.yaxis, names, "feature")
+    grey_names(ax.yaxis, result.selected[shown])
+    ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.set_xlim(left=0)
-    ax.set_ylabel("feature")
     ax.set_xlabel("norm over the tasks" + ("" if interval is None else f", {prob:.0%} interval"))
-    ax.set_title(f"{result.method}: top {len(shown)} of {result.n_features} features")
+    entitle(ax, f"{result.method}: top {len(shown)} of {result.n_features} features")
     return ax
 
 
 def _norms_with_interval(result: FitResult, prob: float) -> tuple[FloatArray, FloatArray | None]:
-    """(p,) norms and (2, p) interval; for a posterior the median of the norm's draws."""
-    draws = posterior_draws(result, "coef")
-    if draws is None:
+    """(p,) norms and (2, p) interval; for a posterior the median of the norm's draws, 0 where none were drawn."""
+    if result.posterior is None:
         return np.linalg.norm(result.coef, axis=0), None
-    norms = np.linalg.norm(draws, axis=2)
+    draws = read_draws(result)
+    norms = np.linalg.norm(draws.coef, axis=2)
     tail = (1 - prob) / 2
-    low, centre, high = np.quantile(norms, [tail, 0.5, 1 - tail], axis=0)
+    low, centre, high = draws.over_all_features(np.quantile(norms, [tail, 0.5, 1 - tail], axis=0).T, 0.0).T
     return centre, np.stack([low, high])
 
 
@@ -100,7 +109,7 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
     ----------
     first, second : fits, or fitted estimators, with the same features and tasks
     ax : axes to draw on; a new figure if None
-    label : how many features to name, those with the largest difference
+    label : how many features to name at most, those with the largest difference
 
     Returns
     -------
@@ -112,8 +121,8 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
             f"the fits have coefficients of shapes {first.coef.shape} and {second.coef.shape}; pass fits of the same "
             "features and tasks"
         )
-    ax = new_axes(ax, 5.0, 5.0)
-    ax.axline((0, 0), slope=1, color="0.8", zorder=0)
+    ax = new_axes(ax, 5.5, 5.5)
+    ax.axline((0, 0), slope=1, color="0.8", zorder=0, label="equal coefficients")
     ax.axhline(0, color="0.9", lw=0.8, zorder=0)
     ax.axvline(0, color="0.9", lw=0.8, zorder=0)
     deviations = _deviations(second)
@@ -121,25 +130,53 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
         ax.errorbar(
             first.coef.ravel(), second.coef.ravel(), yerr=deviations.ravel(), fmt="none", ecolor="0.8", zorder=1
         )
-    ax.scatter(first.coef.ravel(), second.coef.ravel(), s=12, alpha=0.7)
+    ax.scatter(first.coef.ravel(), second.coef.ravel(), s=12, alpha=0.7, linewidths=0)
+    # Deviations may be far larger than the coefficients: the limits are those of the points
+    ax.set(xlim=_limits(first.coef), ylim=_limits(second.coef))
     _name_the_most_different(ax, first, second, label)
     ax.set_xlabel(first.method)
     ax.set_ylabel(second.method + ("" if deviations is None else ", with posterior deviation"))
-    ax.set_title(f"{first.n_features} features, {first.n_tasks} tasks")
+    entitle(ax, f"Two fits of {first.n_features} features in {first.n_tasks} tasks")
+    ax.legend(fontsize=8, loc="upper left")
     return ax
 
 
+def _limits(values: FloatArray) -> tuple[float, float]:
+    """From the smallest to the largest value, with a margin."""
+    low, high = float(values.min()), float(values.max())
+    margin = 0.07 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
 def _name_the_most_different(ax: Axes, first: FitResult, second: FitResult, label: int) -> None:
+    """Name features at their most different coefficient, towards the middle, and none over another name."""
     difference = np.abs(first.coef - second.coef)
+    corner, size = (
+        np.array([ax.get_xlim()[0], ax.get_ylim()[0]]),
+        np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())]),
+    )
+    named: list[FloatArray] = []
     for feature in largest(difference.max(axis=0), label) if label > 0 else ():
+        if difference[:, feature].max() < WORTH_A_NAME * difference.max():
+            return
         task = int(difference[:, feature].argmax())
-        place = (first.coef[task, feature], second.coef[task, feature])
+        point = np.array([first.coef[task, feature], second.coef[task, feature]])
+        place = (point - corner) / size
+        if any((np.abs(place - other) < NAME_BOX).all() for other in named):
+            continue
+        named.append(place)
+        left = place[0] > 0.5
         ax.annotate(
-            shortened(first.feature_names[feature]), place, fontsize=7, xytext=(3, 3), textcoords="offset points"
-        )
+            shortened(first.feature_names[feature]), (point[0], point[1]), fontsize=7, ha="right" if left else "left",
+            xytext=(-3 if left else 3, 3), textcoords="offset points",
+            bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+        )  # fmt: skip
 
 
 def _deviations(result: FitResult) -> FloatArray | None:
     """(m, p) Posterior deviation of the coefficients, where there are draws."""
-    draws = posterior_draws(result, "coef")
-    return None if draws is None else draws.std(axis=0).T
+    if result.posterior is None:
+        return None
+    draws = read_draws(result)
+    deviations: FloatArray = draws.over_all_features(draws.coef.std(axis=0), 0.0).T
+    return deviations

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from bayesmtfs.plots.axes import largest, new_axes, result_of, shortened
+from bayesmtfs.plots.axes import entitle, largest, new_axes, result_of
+from bayesmtfs.results import shortened
 
 COLOURED = 10  # features of a path with a colour and a name of their own
 
@@ -28,7 +30,7 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
     path = getattr(path, "path_", path)
     if not hasattr(path, "penalties"):
         raise TypeError(f"a path is wanted, but a {type(path).__name__} came; pass mixed_norm_path(...) or a CV fit")
-    ax = new_axes(ax)
+    ax = new_axes(ax, 8.0)
     positive = np.flatnonzero(path.penalties > 0)
     order = positive[np.argsort(-path.penalties[positive], kind="stable")]
     norms = np.linalg.norm(path.coefs[order], axis=1)
@@ -43,18 +45,29 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
             zorder=2 if named else 1,
         )
     if chosen is not None:
-        ax.axvline(chosen, color="0.3", ls="--", lw=1)
-        ax.annotate(
-            f"chosen: {chosen:.3g}", (chosen, 1), xycoords=("data", "axes fraction"), xytext=(3, -10),
-            textcoords="offset points", fontsize=8,
-        )  # fmt: skip
+        _mark_choice(ax, path, chosen)
     ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
+    ax.xaxis.set_minor_locator(NullLocator())
     ax.invert_xaxis()
+    ax.set_ylim(bottom=0, top=1.1 * norms.max() or 1.0)  # room for the choice above the lines
     ax.set_xlabel("penalty strength")
     ax.set_ylabel("norm over the tasks")
-    ax.set_title(f"l1,{path.norm_q:g} path: {path.n_selected.max()} of {path.coefs.shape[2]} features enter")
-    ax.legend(fontsize=7, loc="upper left")
+    entitle(ax, f"l1,{path.norm_q:g} path: {path.n_selected.max()} of {path.coefs.shape[2]} features enter")
+    ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), title="largest features", title_fontsize=7)
     return ax
+
+
+def _mark_choice(ax: Axes, path: Any, chosen: float) -> None:
+    """A line at the chosen penalty, with its value and number of features, on the side that has more room."""
+    n_selected = int(path.n_selected[np.abs(path.penalties - chosen).argmin()])
+    weak = chosen**2 < path.penalties.max() * path.penalties[path.penalties > 0].min()
+    ax.axvline(chosen, color="0.3", ls="--", lw=1)
+    ax.annotate(
+        f"chosen: {chosen:.3g}, {n_selected} features", (chosen, 1), xycoords=("data", "axes fraction"), fontsize=8,
+        xytext=(-3 if weak else 3, -10), textcoords="offset points", ha="right" if weak else "left",
+    )  # fmt: skip
 
 
 def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
@@ -85,7 +98,7 @@ def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
         ax.legend(fontsize=8)
     ax.set_xlabel("iteration")
     ax.set_ylabel("objective above its smallest value")
-    ax.set_title(f"{result.method}: {'converged' if convergence.converged else 'NOT converged'}")
+    entitle(ax, f"{result.method}: {'converged' if convergence.converged else 'NOT converged'}")
     return ax
 
 

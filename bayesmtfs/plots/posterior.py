@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from bayesmtfs.plots.axes import new_axes, posterior_draws, result_of
+from bayesmtfs.plots.axes import entitle, new_axes, result_of
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.selection.draws import draws_of
 
 
 def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
@@ -25,26 +26,27 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     the axes
     """
     result = result_of(fit)
-    draws = posterior_draws(result, "norm_q")
+    draws = draws_of(result, "norm_q")
     ax = new_axes(ax, 6.0, 3.0)
     if draws is not None and np.ptp(draws) > 0:
         ax.hist(1 / draws, bins=40, density=True, color="C0", alpha=0.6)
         low, point, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2])
-        what = f"median and {prob:.0%} interval"
+        what = "median"
     else:
         point = getattr(fit, "norm_q_", None)
         if point is None:
             raise ValueError(f"{result.method} has no learned q; fit with norm_q='learn'")
         low, high = getattr(fit, "norm_q_interval_", (point, point))
-        what = "estimate and 90% interval"
-    ax.axvspan(1 / high, 1 / low, color="C1", alpha=0.2)
-    ax.axvline(1 / point, color="C1")
+        what, prob = "estimate", 0.9
+    ax.axvspan(1 / high, 1 / low, color="C1", alpha=0.2, lw=0, zorder=0, label=f"{prob:.0%}: {low:.3g} to {high:.3g}")
+    ax.axvline(1 / point, color="C1", label=f"{what}: {point:.3g}")
     ticks = np.array([1, 1.2, 1.5, 2, 3, 4, 8, 50])
     ax.set_xticks(1 / ticks, labels=[f"{q:g}" for q in ticks])
     ax.set_xlim(0, 1.02)
     ax.set_yticks([])
-    ax.set_xlabel("q (on the scale of 1/q)")
-    ax.set_title(f"{result.method}: q = {point:.3g} ({low:.3g} to {high:.3g}; {what})")
+    ax.set_xlabel("q (on the scale of 1/q): few tasks dominate to the right, all alike to the left")
+    entitle(ax, f"{result.method}: how the tasks share a feature")
+    ax.legend(fontsize=8)
     return ax
 
 
@@ -72,13 +74,13 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
         _draw_rates(ax, observed, replicated)
     else:
         chosen = np.linspace(0, len(replicated) - 1, min(n_draws, len(replicated))).astype(int)
-        for draw in replicated[chosen]:
-            ax.plot(*_ecdf(draw), color="0.8", lw=0.6)
+        for place, draw in enumerate(replicated[chosen]):
+            ax.plot(*_ecdf(draw), color="0.7", lw=0.6, label=None if place else "drawn from the fitted model")
         ax.plot(*_ecdf(observed), color="C0", lw=2, label="observed")
         ax.set_xlabel("y")
         ax.set_ylabel("share of rows below")
         ax.legend()
-    ax.set_title(f"{result.method}: posterior predictive check")
+    entitle(ax, f"{result.method}: posterior predictive check")
     return ax
 
 

@@ -7,9 +7,10 @@ from matplotlib.axes import Axes
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from bayesmtfs.plots.axes import LABELLED, name_positions, new_axes, posterior_draws, result_of
+from bayesmtfs.plots.axes import LABELLED, entitle, name_positions, new_axes, result_of
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.results import FitResult
+from bayesmtfs.selection.draws import draws_of
 
 
 def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) -> Axes:
@@ -35,15 +36,15 @@ def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) ->
     shown = relations[np.ix_(order, order)]
     image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit)
     for axis, turn in ((ax.xaxis, 90), (ax.yaxis, 0)):
-        name_positions(axis, result.task_names[order], rotation=turn)
-    ax.set_title(f"{result.method}: relations of {len(order)} tasks")
-    ax.figure.colorbar(image, ax=ax, label="relation (diagonal clipped)")
+        name_positions(axis, result.task_names[order], "task", rotation=turn)
+    entitle(ax, f"{result.method}: relations of {len(order)} tasks")
+    ax.figure.colorbar(image, ax=ax, label="relation (the diagonal is beyond the scale)", shrink=0.8)
     return ax
 
 
 def _relations(fit: Any) -> FloatArray:
     result: FitResult = result_of(fit)
-    draws = posterior_draws(result, "task_relations")
+    draws = draws_of(result, "task_relations")
     found = draws.mean(axis=0) if draws is not None else result.extras.get("task_relations")
     if found is None:
         found = getattr(fit, "task_relations_", None)

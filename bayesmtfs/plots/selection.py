@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from bayesmtfs.plots.axes import height_for, largest, name_positions, new_axes
+from bayesmtfs.plots.axes import (
+    NOT_SELECTED,
+    SELECTED,
+    entitle,
+    height_for,
+    largest,
+    name_positions,
+    new_axes,
+    width_beside,
+)
 
 
 def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axes:
@@ -34,13 +43,13 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
             "Bayesian estimator"
         )
     shown = largest(np.asarray(values), most)
-    ax = new_axes(ax, height=height_for(len(shown)))
-    ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, "C0", "0.75"))
-    ax.axvline(threshold, color="0.3", ls="--", lw=1)
-    name_positions(ax.yaxis, names[shown])
-    ax.invert_yaxis()
+    ax = new_axes(ax, width_beside(names[shown]), height_for(len(shown)))
+    ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, SELECTED, NOT_SELECTED))
+    ax.axvline(threshold, color="0.3", ls="--", lw=1, label=f"selected from {threshold:g}")
+    name_positions(ax.yaxis, names[shown], "feature")
+    ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.set_xlim(0, 1)
     ax.set_xlabel(title)
-    ax.set_ylabel("feature")
-    ax.set_title(f"top {len(shown)} of {len(values)} features")
+    entitle(ax, f"top {len(shown)} of {len(values)} features")
+    ax.legend(fontsize=8, loc="lower right")
     return ax

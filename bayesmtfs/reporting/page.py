@@ -13,6 +13,8 @@ from bayesmtfs.reporting.markup import Cell, number, paragraph, table, text
 from bayesmtfs.reporting.sections import section
 from bayesmtfs.results import FitResult
 
+MOST_AGREED = 500  # features in the table of agreement
+
 
 def report(fits: Any, path: str | os.PathLike[str], title: str = "Multi-task feature selection") -> None:
     """Write a page about one fit or several: what was fitted, what was selected, how sure it is, how to repeat it.
@@ -104,12 +106,32 @@ def _overview(named: dict[str, Any]) -> str:
         ]
         for name, result in results.items()
     ]
-    headings = ["fit", "features selected", "of them also in the first fit", "converged", "uncertainty"]
+    headings = ["fit", "features selected", "also in the first fit", "converged", "uncertainty"]
     return (
         "<section><h2>Side by side</h2>"
         + paragraph("The same question asked of several methods: where they agree, the answer does not hang on one.")
         + table("overview", headings, rows, "Fits side by side")
+        + _agreement(results)
         + "</section>"
+    )
+
+
+def _agreement(results: dict[str, FitResult]) -> str:
+    """Which fit selects which feature, those that most fits select first; nothing where the fits have other features."""
+    first = next(iter(results.values()))
+    if any(not np.array_equal(first.feature_names, result.feature_names) for result in results.values()):
+        return ""
+    chosen = np.array([result.selected for result in results.values()])
+    votes = chosen.sum(axis=0)
+    order = np.argsort(-votes, kind="stable")
+    order = order[votes[order] > 0][:MOST_AGREED]
+    rows: list[list[Cell | str]] = [
+        [str(first.feature_names[i]), number(int(votes[i]), 6), *("yes" if kept else "no" for kept in chosen[:, i])]
+        for i in order
+    ]
+    more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
+    return table(
+        "agreement", ["feature", "fits that select it", *results], rows, f"Features that any fit selects{more}"
     )
 
 

@@ -8,13 +8,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesmtfs import plots
-from bayesmtfs.plots.axes import height_for, posterior_draws, result_of
+from bayesmtfs.plots.axes import height_for, result_of
+from bayesmtfs.reporting.code import code_to_repeat
 from bayesmtfs.reporting.markup import Cell, definitions, number, paragraph, picture, table, text, verdict
 from bayesmtfs.results import FitResult
+from bayesmtfs.selection.draws import draws_of, read_draws
 
 INTERVAL = 0.89
 MOST_ROWS = 2000  # of the table of features
 SHOWN_FEATURES = 30  # in pictures
+SHORTEST_TRACE = 3  # iterations up to which a trace shows nothing
 
 METHODS = {
     "MixedNorm": "penalised: loss + strength x sum over features of the l_q norm of its coefficients over the tasks",
@@ -49,12 +52,12 @@ DRAWINGS = (
     ),
     Drawing(
         lambda fit, ax: plots.task_relations(fit, ax=ax),
-        lambda result: "task_relations" in result.extras or posterior_draws(result, "task_relations") is not None,
+        lambda result: "task_relations" in result.extras or draws_of(result, "task_relations") is not None,
         "Relations between tasks, similar tasks beside each other.",
     ),
     Drawing(
         lambda fit, ax: plots.norm_q(fit, ax=ax),
-        lambda result: result.settings.get("norm_q") == "learn" and posterior_draws(result, "norm_q") is not None,
+        lambda result: result.settings.get("norm_q") == "learn" and draws_of(result, "norm_q") is not None,
         "Posterior of q: how the tasks share a feature.",
     ),
     Drawing(
@@ -64,7 +67,7 @@ DRAWINGS = (
     ),
     Drawing(
         lambda fit, ax: plots.objective_trace(fit, ax),
-        lambda result: len(result.convergence.objective_trace) > 1,
+        lambda result: len(result.convergence.objective_trace) > SHORTEST_TRACE,
         "Objective over the iterations, as the distance from its smallest value.",
     ),
 )
@@ -144,10 +147,8 @@ def feature_table(result: FitResult, name: str) -> str:
     norms = np.linalg.norm(result.coef, axis=0)
     order = np.argsort(-norms, kind="stable")[:MOST_ROWS]
     headings = ["feature", "selected", "norm over tasks", "non-zero tasks", "largest coefficient", "in task"]
-    draws = posterior_draws(result, "coef")
-    sure = None
-    if draws is not None and len(draws) > 1:
-        sure = _uncertainty(draws)
+    sure = None if result.posterior is None else _uncertainty(result)
+    if sure is not None:
         headings += [f"norm, {INTERVAL:.0%} from", "to", "smallest false sign rate"]
     rows = []
     for feature in order:
@@ -166,12 +167,14 @@ def feature_table(result: FitResult, name: str) -> str:
     return table(name, headings, rows, f"Features of {result.method}{more}; press a heading to sort")
 
 
-def _uncertainty(draws: Any) -> tuple[Any, Any, Any]:
+def _uncertainty(result: FitResult) -> tuple[Any, Any, Any]:
     """Interval of the norm (p,), (p,) and smallest local false sign rate over the tasks (p,)."""
+    draws = read_draws(result)
     tail = (1 - INTERVAL) / 2
-    low, high = np.quantile(np.linalg.norm(draws, axis=2), [tail, 1 - tail], axis=0)
-    wrong_sign = np.minimum((draws <= 0).mean(axis=0), (draws >= 0).mean(axis=0))
-    return low, high, wrong_sign.min(axis=1)
+    interval = np.quantile(np.linalg.norm(draws.coef, axis=2), [tail, 1 - tail], axis=0)
+    low, high = draws.over_all_features(interval.T, 0.0).T
+    wrong_sign = np.minimum((draws.coef <= 0).mean(axis=0), (draws.coef >= 0).mean(axis=0))
+    return low, high, draws.over_all_features(wrong_sign.min(axis=1), 1.0)
 
 
 def _pictures(fit: Any, result: FitResult) -> list[str]:
@@ -187,12 +190,9 @@ def _pictures(fit: Any, result: FitResult) -> list[str]:
 
 
 def _reproduction(result: FitResult) -> str:
-    own = {name: value for name, value in result.settings.items() if name != "n_rows"}
-    arguments = ", ".join(f"{name}={value!r}" for name, value in sorted(own.items()) if _is_plain(value))
-    code = f"import bayesmtfs as bm\nmodel = bm.{result.method}({arguments})\nmodel.fit(X, y, tasks=tasks)"
     seed = {} if result.seed is None else {"seed": result.seed}
-    return f"<pre><code>{text(code)}</code></pre>" + definitions({**seed, **result.versions})
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return (
+        paragraph("Settings that are not named are at their defaults.")
+        + f"<pre><code>{text(code_to_repeat(result))}</code></pre>"
+        + f"<details><summary>Versions</summary>{definitions({**seed, **result.versions})}</details>"
+    )

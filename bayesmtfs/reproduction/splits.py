@@ -9,9 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from bayesmtfs.datasets import Dataset
+from bayesmtfs.interrupts import InterruptWatch
 from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
-from bayesmtfs.reproduction.outcome import Figure, Table
+from bayesmtfs.reproduction.outcome import INTERRUPTED, Figure, Table
 
 Advance = Callable[[float], None]  # told which share of a job is done
 
@@ -44,6 +45,8 @@ class Collected(NamedTuple):
 def collect(paper: str, jobs: Sequence[Job], progress: bool | None) -> Collected:
     """Make the tables one after the other; what lacks its data is skipped.
 
+    Ctrl-C gives the tables that are finished; it is raised only where there are none.
+
     Parameters
     ----------
     paper : its short name, for the progress bar
@@ -51,19 +54,25 @@ def collect(paper: str, jobs: Sequence[Job], progress: bool | None) -> Collected
     progress : progress bar: always, never, or (None) on a terminal
     """
     tables, skipped = [], []
-    with ProgressBar(paper, progress) as bar, warnings.catch_warnings():
+    with ProgressBar(paper, progress) as bar, InterruptWatch() as watch, warnings.catch_warnings():
         # What a single fit has to say is for its user; what matters of it here is in the remarks
         for kind in (ConvergenceWarning, DataWarning, SelectionWarning):
             warnings.simplefilter("ignore", kind)
         for place, job in enumerate(jobs):
 
             def advance(share: float, place: int = place, name: str = job.name) -> None:
+                watch.check()
                 bar.update((place + share) / len(jobs), name)
 
             try:
                 tables.append(job.make(advance))
             except DataNotThere as error:
                 skipped.append(f"{job.name}: the data could not be read. {error}")
+            except KeyboardInterrupt:
+                if not tables:
+                    raise
+                skipped += [f"{left.name}: {INTERRUPTED}" for left in jobs[place:]]
+                break
     return Collected(tuple(tables), tuple(skipped))
 
 

@@ -122,6 +122,14 @@ def variable(group: Any, name: str, axes: tuple[str, ...]) -> FloatArray | None:
     return _stacked(group[name], axes, name) if name in group.data_vars else None
 
 
+def draws_of(result: FitResult, name: str) -> FloatArray | None:
+    """(S, ...) Draws of a variable of a fit, its own axes in their order; None where the fit does not have it."""
+    if result.posterior is None or name not in posterior_group(result).data_vars:
+        return None
+    array = posterior_group(result)[name]
+    return _stacked(array, tuple(axis for axis in array.dims if axis not in SAMPLE), name)
+
+
 def _stacked(array: Any, axes: tuple[str, ...], name: str) -> FloatArray:
     wanted = (*SAMPLE, *axes)
     if set(array.dims) != set(wanted):

@@ -15,7 +15,7 @@ def demo(bayesmtfs, tmp_path_factory):
 def test_demo_walks_the_three_uses(demo):
     result, folder = demo
     assert result.exit_code == 0, result.output
-    for words in ("1. Penalised", "2. EM", "3. Posterior", "each task alone", "wrongly kept", "report.html"):
+    for words in ("1. Penalised", "2. EM", "3. Posterior", "lasso per task", "wrongly kept", "report.html"):
         assert words in result.output
     for name in PICTURES:
         assert matplotlib.image.imread(folder / name).std() > 0.01

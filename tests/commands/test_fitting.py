@@ -136,3 +136,39 @@ def test_unreadable_files_are_named(bayesmtfs, tmp_path, name, content, message)
 def test_debug_shows_where(bayesmtfs, table, tmp_path):
     result = bayesmtfs("fit", table, "--target", "grade", "--out", tmp_path / "o", "--debug")
     assert isinstance(result.exception, ValueError)
+
+
+def test_texts_and_named_columns_are_categories_and_rows_without_target_are_counted(bayesmtfs, frame, tmp_path):
+    kinds = np.array(["flat", "loft", "house"])[np.arange(len(frame)) % 3]
+    coded = frame.assign(kind=kinds, floor=np.arange(len(frame)) % 4, remark=[f"r{i}" for i in range(len(frame))])
+    coded.loc[:4, "score"] = np.nan
+    coded.to_csv(tmp_path / "homes.csv", index=False)
+    options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit"]
+    refused = bayesmtfs("fit", tmp_path / "homes.csv", *options)
+    assert refused.exit_code == 1 and "'remark' holds 90 different texts" in refused.stderr
+    assert "--drop" in refused.stderr
+    fitted = bayesmtfs("fit", tmp_path / "homes.csv", *options, "--drop", "remark,level", "--categories", "floor")
+    assert fitted.exit_code == 0, fitted.output
+    assert "5 of 90 rows have no target" in fitted.output
+    names = bm.load(tmp_path / "fit" / "model.bayesmtfs").result_.feature_names.tolist()
+    levels = [*(f"kind[{level}]" for level in ("flat", "house", "loft")), *(f"floor[{level}]" for level in range(4))]
+    assert names == [*(f"g{i}" for i in range(6)), *levels]
+    again = bayesmtfs("predict", tmp_path / "fit", tmp_path / "homes.csv", "--out", tmp_path / "p.csv")
+    assert again.exit_code == 0, again.output
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 90
+
+
+def test_a_learned_q_is_told(bayesmtfs, table, tmp_path):
+    options = ["--target", "score", "--task", "school", "--route", "em", "--norm-q", "learn", "--out", tmp_path / "fit"]
+    result = bayesmtfs("fit", table, *options, "--json")
+    answer = json.loads(result.stdout)
+    low, high = answer["norm_q_interval"]
+    assert 1.0 <= low <= answer["norm_q"] <= high
+
+
+def test_characters_that_the_font_lacks_are_told_once(bayesmtfs, frame, tmp_path):
+    frame.drop(columns="level").replace({"school": {"s0": "\u6771\u4eac"}}).to_csv(tmp_path / "t.csv", index=False)
+    options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit", "--json"]
+    warned = json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["warnings"]
+    assert not any("Glyph" in text for text in warned)
+    assert sum("font of the pictures" in text for text in warned) <= 1

@@ -35,6 +35,19 @@ def fit():
 
 
 @pytest.fixture
+def screened(fit):
+    """Make a result of five features whose posterior has draws (100, 2, 2) of two, and these draws."""
+    draws = np.random.default_rng(0).standard_normal((100, 2, 2)) + np.array([[[1.0], [4.0]]])
+    coords = {"feature": ["f1", "f3"], "task": ["t0", "t1"]}
+    tree = xr.DataTree.from_dict(
+        {"posterior": xr.Dataset({"coef": (("chain", "draw", "feature", "task"), draws[None])}, coords)}
+    )
+    coef = np.zeros((2, 5))
+    coef[:, [1, 3]] = draws.mean(axis=0).T
+    return fit(coef, posterior=tree), draws
+
+
+@pytest.fixture
 def posterior(fit):
     """Make a result with draws of coefficients (draws, p, m) and of other variables."""
 

@@ -25,6 +25,15 @@ def test_heatmap_stays_readable_when_large(fit):
     axes = coefficient_heatmap(fit(coef))
     assert axes.images[0].get_array().shape == (40, 139)
     assert len(axes.get_xticklabels()) <= 40
+    assert axes.get_xlabel() == "task (one in 4 is named)"
+
+
+@pytest.mark.parametrize("draw", [coefficient_heatmap, row_norms])
+def test_names_of_features_that_are_not_selected_are_grey(fit, draw):
+    axes = draw(fit([[3.0, 1.0, 2.0]], selection=[True, False, True]))
+    colours = {label.get_text(): label.get_color() for label in axes.get_yticklabels()}
+    assert colours["f0"] == colours["f2"] == "black" != colours["f1"]
+    assert axes.get_ylabel() == "feature; grey: not selected"
 
 
 def test_heatmap_of_nothing_and_on_given_axes(fit):
@@ -49,6 +58,19 @@ def test_row_norms_of_draws_have_quantiles_as_intervals(posterior):
     assert "80% interval" in axes.get_xlabel()
 
 
+def test_features_that_were_screened_out_before_sampling_have_no_draws_and_keep_their_places(screened):
+    result, draws = screened
+    axes = row_norms(result, prob=0.8)
+    assert names(axes.yaxis) == ["f3", "f1"]
+    low, high = axes.collections[0].get_segments()[0][:, 0]
+    np.testing.assert_allclose([low, high], np.quantile(np.linalg.norm(draws[:, 1], axis=1), [0.1, 0.9]))
+    compared = compare_coefficients(result, result)
+    heights = np.ptp([segment[:, 1] for segment in compared.collections[0].get_segments()], axis=1)
+    deviations = np.zeros((2, 5))
+    deviations[:, [1, 3]] = draws.std(axis=0).T
+    np.testing.assert_allclose(heights, 2 * deviations.ravel())
+
+
 @pytest.mark.parametrize("wrong", [{"prob": 1.5}, {"most": 0}])
 def test_row_norms_refuse_nonsense(fit, wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -64,6 +86,11 @@ def test_comparison_puts_one_fit_on_each_axis_and_names_what_differs(fit, poster
     offsets = axes.collections[-1].get_offsets()
     np.testing.assert_allclose(offsets[:, 0], penalised.coef.ravel())
     np.testing.assert_allclose(offsets[:, 1], draws.mean(axis=0).T.ravel())
+
+
+def test_comparison_names_only_what_differs_noticeably(fit):
+    axes = compare_coefficients(fit([[1.0, 1.0, 1.0]]), fit([[2.0, 1.5, 1.01]]))
+    assert [text.get_text() for text in axes.texts] == ["f0", "f1"]
 
 
 def test_comparison_refuses_fits_of_other_data(fit):

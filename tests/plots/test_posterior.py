@@ -19,7 +19,7 @@ def test_q_of_draws(posterior):
 def test_q_of_an_em_fit(fit):
     axes = norm_q(SimpleNamespace(result_=fit([[1.0]]), norm_q_=2.5, norm_q_interval_=(2.0, 4.0)))
     assert 1 / axes.lines[0].get_xdata()[0] == pytest.approx(2.5)
-    assert "2 to 4" in axes.get_title()
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["90%: 2 to 4", "estimate: 2.5"]
     with pytest.raises(ValueError, match="norm_q='learn'"):
         norm_q(fit([[1.0]]))
 

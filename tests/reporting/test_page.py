@@ -1,11 +1,13 @@
 """The report: what is in it, and that it works in a real browser."""
 
+import dataclasses
 import re
 import shutil
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from bayesmtfs import JeffreysRegressor, MatrixVariateRegressor, MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.reporting import report
@@ -70,6 +72,17 @@ def test_page_tells_what_was_fitted_and_selected(page, fits):
     assert "Relations between tasks" in text and "160" in text
 
 
+def test_page_tells_where_the_fits_agree(page, fits):
+    text = page.read_text(encoding="utf-8")
+    body = re.search(r'id="agreement".*?<tbody>(.*?)</tbody>', text, re.DOTALL).group(1)
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in body.split("</tr>")[:-1]]
+    chosen = np.array([fit.get_support() for fit in fits])
+    assert {row[0] for row in rows} == {f"gene &lt;{i}&gt;" for i in np.flatnonzero(chosen.any(axis=0))}
+    for row in rows:
+        own = chosen[:, int(re.search(r"\d+", row[0]).group())]
+        assert row[1] == str(own.sum()) and row[2:] == ["yes" if kept else "no" for kept in own]
+
+
 def test_one_fit_has_no_overview_and_names_of_a_mapping_are_used(fits, tmp_path):
     report(fits[0].result_, tmp_path / "one.html")
     assert "Side by side" not in (tmp_path / "one.html").read_text(encoding="utf-8")
@@ -77,15 +90,22 @@ def test_one_fit_has_no_overview_and_names_of_a_mapping_are_used(fits, tmp_path)
     assert "<h2>the lasso</h2>" in (tmp_path / "two.html").read_text(encoding="utf-8")
 
 
-def test_draws_bring_intervals_and_false_sign_rates(tmp_path, fits):
-    import dataclasses
-
-    import xarray as xr
-
-    draws = np.random.default_rng(0).standard_normal((1, 50, 20, 4))
-    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"coef": (("chain", "draw", "feature", "task"), draws)})})
-    report(dataclasses.replace(fits[0].result_, posterior=tree), tmp_path / "draws.html")
-    assert "smallest false sign rate" in (tmp_path / "draws.html").read_text(encoding="utf-8")
+@pytest.mark.parametrize("sampled", [20, 12])  # of the features, the others screened out
+def test_draws_bring_intervals_and_false_sign_rates(tmp_path, fits, sampled):
+    result = fits[0].result_
+    draws = np.random.default_rng(0).standard_normal((1, 50, sampled, 4))
+    coords = {"feature": result.feature_names[:sampled]}
+    variables = {"coef": (("chain", "draw", "feature", "task"), draws)}
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset(variables, coords)})
+    report(dataclasses.replace(result, posterior=tree), tmp_path / "draws.html")
+    text = (tmp_path / "draws.html").read_text(encoding="utf-8")
+    assert "smallest false sign rate" in text
+    rows = re.findall(r"<tr><td>gene &lt;(\d+)&gt;</td>.*?</tr>", text)
+    assert sorted(map(int, rows)) == list(range(20))
+    rates = dict(re.findall(r"<tr><td>gene &lt;(\d+)&gt;</td>(?:(?!</tr>).)*<td[^>]*>([^<]*)</td></tr>", text))
+    expected = np.minimum((draws[0] <= 0).mean(axis=0), (draws[0] >= 0).mean(axis=0)).min(axis=1)
+    assert [float(rates[str(i)]) for i in range(sampled)] == pytest.approx(expected, rel=1e-2)
+    assert {rates[str(i)] for i in range(sampled, 20)} <= {"1"}
 
 
 def test_nothing_is_half_written(fits, tmp_path):

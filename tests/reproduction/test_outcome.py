@@ -29,7 +29,28 @@ def test_files_hold_the_same_figures(outcome, tmp_path):
     read = json.loads((tmp_path / "some2000.json").read_text(encoding="utf-8"))
     assert read["tables"][0]["figures"][0]["paper"] == 2.5
     text = (tmp_path / "some2000.md").read_text(encoding="utf-8")
-    assert "| ours | error, % | 2 +- 0.58 (n=3) | 2.5 | other splits |" in text and "- a remark" in text
+    assert "| method | error, % | paper | remark |" in text and "- a remark" in text
+    assert "| ours | 2.00 +- 0.58 | 2.5 | other splits |" in text and "| theirs | 4 |  |  |" in text
+    assert Outcome.from_json((tmp_path / "some2000.json").read_text(encoding="utf-8")) == outcome
+
+
+def test_methods_that_lack_a_measure_have_an_empty_cell():
+    figures = (
+        Figure.of("a", "error", [0.1 + 0.2, 0.3, 0.3]),
+        Figure.of("b", "error", [2.0]),
+        Figure.of("b", "features", [3.0]),
+    )
+    text = Outcome("some2000", "Some", (Table("Table 1", "One split.", figures),)).to_markdown()
+    assert "| method | error | features |" in text and "| a | 0.3 |  |" in text and "| b | 2 | 3 |" in text
+    assert "standard error of 1 to 3 repeats." in text
+
+
+def test_terminal_has_a_block_per_measure(outcome):
+    (table,) = outcome.to_rich()
+    assert [list(column.cells) for column in table.columns][:2] == [
+        ["[bold]error, %[/bold]", "  ours", "  theirs"],
+        ["", "2.00 +- 0.58", "4"],
+    ]
 
 
 def test_picture_shows_ours_and_the_papers(outcome):

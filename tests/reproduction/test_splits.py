@@ -1,10 +1,12 @@
 """What the reproductions share: splits, gains, and what happens without data."""
 
+import signal
+
 import numpy as np
 import pytest
 
 from bayesmtfs import datasets
-from bayesmtfs.reproduction import Figure, Table
+from bayesmtfs.reproduction import Figure, Outcome, Table
 from bayesmtfs.reproduction.splits import DataNotThere, Job, collect, gain, read, stratified_splits
 
 
@@ -41,3 +43,25 @@ def test_an_altered_file_is_data_that_are_not_there(tmp_path, monkeypatch):
     (tmp_path / "dermatology.npz").write_bytes(b"something else")
     with pytest.raises(DataNotThere, match="SHA-256"):
         read(datasets.load_dermatology)
+
+
+def test_ctrl_c_keeps_the_tables_that_are_finished_even_if_a_fit_swallows_it():
+    done = []
+
+    def make(advance, number):
+        if number == 1:
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:  # as a long fit does
+                pass
+            advance(0.5)
+        done.append(number)
+        return Table(f"table {number}", "", (Figure.of("a", "error", [1.0]),))
+
+    jobs = [Job(f"job {number}", lambda advance, number=number: make(advance, number)) for number in range(3)]
+    tables, skipped = collect("some2000", jobs, progress=False)
+    assert [table.title for table in tables] == ["table 0"] and done == [0]
+    assert [text.split(":")[0] for text in skipped] == ["job 1", "job 2"]
+    assert Outcome("some2000", "Some", tables, skipped=skipped).interrupted
+    with pytest.raises(KeyboardInterrupt):
+        collect("some2000", jobs[1:], progress=False)

@@ -8,7 +8,7 @@ import pytest
 import bayesmtfs as bm
 from bayesmtfs.protocols import PosteriorWarning, SelectionWarning
 from bayesmtfs.selection import discoveries, effects, exponent_posterior, projection_selection
-from bayesmtfs.selection.draws import loss_of, read_draws, setting
+from bayesmtfs.selection.draws import draws_of, loss_of, read_draws, setting
 
 SHORT = {"draws": 500, "tune": 400, "chains": 2, "random_state": 0}
 
@@ -42,6 +42,17 @@ def test_every_holder_of_draws_is_the_same(regressor):
         for name in ("coef", "intercept", "noise", "feature_names", "positions"):
             np.testing.assert_array_equal(getattr(first, name), getattr(other, name))
     assert setting(regressor, "prior") == "generalized_normal" and setting(regressor, "weather") is None
+
+
+def test_a_variable_of_a_fit_is_read_with_its_own_axes_or_is_not_there(regressor, sim):
+    result = regressor.result_
+    np.testing.assert_array_equal(draws_of(result, "coef"), read_draws(result).coef)
+    np.testing.assert_array_equal(
+        draws_of(result, "norm_q"), regressor.posterior_["posterior"]["norm_q"].values.ravel()
+    )
+    assert draws_of(result, "task_relations") is None
+    point = bm.MixedNormRegressor().fit(sim.X, sim.y, tasks=sim.tasks)
+    assert draws_of(point.result_, "coef") is None
 
 
 def test_chains_follow_each_other_and_thinning_is_even(tree_of):
