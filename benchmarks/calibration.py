@@ -1,6 +1,6 @@
 """Are the posteriors what they say? Simulation-based calibration of the Gibbs sampler and of the PyMC models.
 
-    python benchmarks/calibration.py [--fits 200] [--recovery 20] [--models 20] [--picture ranks.png]
+    python benchmarks/calibration.py [--fits 200] [--recovery 10] [--models 20] [--discoveries 200] [--picture ranks.png]
 
 Parameters are drawn from the prior, targets from the parameters, and a posterior is drawn for each (Talts, Betancourt,
 Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
@@ -10,29 +10,38 @@ Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
 - of the effects with a local false sign rate below 0.05, at most 5% have the wrong sign.
 
 ``--recovery`` asks whether 90% intervals of q hold the truth where data are simulated with a given q and only some
-features matter. ``--models`` does the same as above for the models that are sampled by NUTS.
+features matter, from two chains each, whose R-hat is printed too. ``--discoveries`` counts the false ones in sets with a
+Bayesian false discovery rate of 10%, on data from the prior. ``--models`` does the same as above for every model with a
+proper prior, sampled by NUTS. Seconds are CPU time.
 """
 
 import argparse
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from arviz_stats.base import array_stats
 from matplotlib.figure import Figure
-from prior_draws import FloatArray, draw_parameters, draw_targets
+from prior_draws import FloatArray, Parameters, draw_parameters, draw_targets
 from scipy import stats
 
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
+from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
+from bayesmtfs.selection.inclusion import effect_unit
 from bayesmtfs.simulation import simulate_tasks
 from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.tasks import TaskData
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89
+JUDGED = ("coef", "intercept", "noise", "row_scale", "global_scale", "norm_q", "task_relations")
 CONFIDENT = 0.05  # local false sign rate below which a sign is claimed
+OF: tuple[Of, Of] = ("features", "entries")
 TRUE_EXPONENTS = (1.2, 2.0, 4.0, 10.0)
 
 
@@ -55,6 +64,15 @@ class Summary(NamedTuple):
     wrong_share: float
     wrong_error: float
     rank_p_values: dict[str, float]
+
+
+class Discovered(NamedTuple):
+    """Discoveries over many fits."""
+
+    kept: int
+    false_share: float
+    expected_share: float  # by the posteriors
+    error: float  # standard error of the difference of the shares, fits taken as independent
 
 
 def judge(truth: dict[str, Any], draws: dict[str, FloatArray]) -> Fit:
@@ -105,16 +123,23 @@ def design(random_state: int, n_tasks: int = 5, n_features: int = 8) -> TaskData
     return sim.data
 
 
-def gibbs_fits(
+def posteriors_from_prior(
     count: int, norm_q: float | None, prior: Hyperprior, draws: int = 1200, random_state: int = 0
-) -> Iterator[Fit]:
-    """Fits of data from the prior by the Gibbs sampler."""
+) -> Iterator[tuple[TaskData, Parameters, PosteriorDraws]]:
+    """Data from the prior, the truth behind them, and draws of the Gibbs sampler."""
     for seed in range(random_state, random_state + count):
         rng, data = np.random.default_rng([seed, 1]), design(seed)
         truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
         data = data.with_target(draw_targets(rng, data, truth))
         settings = ChainSettings(draws=draws, tune=draws // 2, random_seed=seed, norm_q=norm_q)
-        found = sample_chain(data, prior, settings)
+        yield data, truth, sample_chain(data, prior, settings)
+
+
+def gibbs_fits(
+    count: int, norm_q: float | None, prior: Hyperprior, draws: int = 1200, random_state: int = 0
+) -> Iterator[Fit]:
+    """Fits of data from the prior by the Gibbs sampler."""
+    for _, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state):
         wanted = {"coef": truth.W, "intercept": truth.intercept, "noise": truth.noise, "row_scale": truth.row_scales}
         if prior.kind == "beta_prime":
             wanted["global_scale"] = np.asarray(truth.global_scale)
@@ -123,6 +148,33 @@ def gibbs_fits(
         if prior.mean_scale > 0.0:
             wanted["mean_coef"] = truth.mean_coef
         yield judge(wanted, named(found))
+
+
+def false_discoveries(
+    count: int,
+    norm_q: float | None,
+    prior: Hyperprior,
+    effect_size: float = 0.05,
+    level: float = 0.1,
+    draws: int = 1200,
+    random_state: int = 0,
+) -> dict[Of, Discovered]:
+    """Sets with a Bayesian false discovery rate of ``level`` on data from the prior: how many of them are false."""
+    counts: dict[Of, list[tuple[int, int, float]]] = {of: [] for of in OF}
+    for data, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state):
+        unit = effect_unit(data, "squared")[:, np.newaxis]
+        for of in OF:
+            error = size_errors(found.W * unit, effect_size, of).mean(axis=0)
+            chosen = largest_set(error, level)
+            false = size_errors((truth.W * unit)[np.newaxis], effect_size, of)[0]
+            counts[of].append((int(chosen.sum()), int(false[chosen].sum()), float(error[chosen].sum())))
+    return {of: _discovered(*np.transpose(counts[of])) for of in OF}
+
+
+def _discovered(kept: FloatArray, false: FloatArray, expected: FloatArray) -> Discovered:
+    total = max(float(kept.sum()), 1.0)
+    error = float(np.sqrt(np.sum((false - expected) ** 2))) / total
+    return Discovered(int(kept.sum()), float(false.sum()) / total, float(expected.sum()) / total, error)
 
 
 def named(draws: PosteriorDraws) -> dict[str, FloatArray]:
@@ -138,24 +190,36 @@ def named(draws: PosteriorDraws) -> dict[str, FloatArray]:
     }
 
 
-def exponent_recovery(n_tasks: int, count: int, draws: int = 1000) -> dict[float, tuple[float, FloatArray]]:
-    """For each true q: share of 90% intervals that hold it, and the medians; 6 of 20 features matter.
+class Recovery(NamedTuple):
+    """How a true q is found in many fits."""
+
+    share: float  # of the 90% intervals that hold it
+    medians: FloatArray  # (fits,)
+    r_hats: FloatArray  # (fits,) of 1/q
+
+
+def exponent_recovery(n_tasks: int, count: int, draws: int = 1000) -> dict[float, Recovery]:
+    """For each true q: whether 90% intervals hold it, from two chains per fit; 4 of 10 features matter.
 
     The row scales have half-Cauchy priors whatever q (``scale_power=2``): with the exponent q their spread would be
     pi / q, which a sparse truth contradicts at large q.
     """
     found = {}
     for norm_q in TRUE_EXPONENTS:
-        intervals = []
+        intervals, r_hats = [], []
         for seed in range(count):
             sim = simulate_tasks(
-                n_tasks=n_tasks, n_features=20, n_samples=60, n_relevant=6, norm_q=norm_q, snr=5.0, random_state=seed
+                n_tasks=n_tasks, n_features=10, n_samples=50, n_relevant=4, norm_q=norm_q, snr=5.0, random_state=seed
             )
             prior = hyperprior_for(sim.data, scale_power=2.0)
-            settings = ChainSettings(draws=draws, tune=draws // 2, norm_q=None, random_seed=seed)
-            intervals.append(np.quantile(sample_chain(sim.data, prior, settings).norm_q, [0.05, 0.5, 0.95]))
+            settings = ChainSettings(draws=draws, tune=draws // 2, norm_q=None)
+            chains = np.stack(
+                [sample_chain(sim.data, prior, replace(settings, random_seed=2 * seed + k)).norm_q for k in range(2)]
+            )
+            intervals.append(np.quantile(chains, [0.05, 0.5, 0.95]))
+            r_hats.append(float(array_stats.rhat(1.0 / chains, chain_axis=0, draw_axis=1, method="rank")))
         low, middle, high = np.transpose(intervals)
-        found[norm_q] = float(np.mean((low <= norm_q) & (norm_q <= high))), middle
+        found[norm_q] = Recovery(float(np.mean((low <= norm_q) & (norm_q <= high))), middle, np.array(r_hats))
     return found
 
 
@@ -164,7 +228,7 @@ def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -
     import nutpie
     import pymc as pm
 
-    names = [name for name in ("coef", "intercept", "noise", "row_scale", "norm_q") if _learned(model, name)]
+    names = [name for name in JUDGED if _learned(model, name)]
     with model:
         tree = pm.sample_prior_predictive(count, random_seed=random_seed)
     prior, targets = tree["prior"].dataset.isel(chain=0), tree["prior_predictive"].dataset["y"].isel(chain=0)
@@ -177,32 +241,48 @@ def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -
             swapped, draws=draws, tune=draws, chains=1, seed=random_seed + k, progress_bar=False, target_accept=0.9
         )
         posterior = sampled["posterior"].dataset.isel(chain=0)
-        truth = {name: prior[name].isel(draw=k).values for name in names}
-        yield judge(truth, {name: posterior[name].values for name in names})
+        truth = {name: _entries(name, prior[name].isel(draw=k).values) for name in names}
+        yield judge(truth, {name: _entries(name, posterior[name].values) for name in names})
 
 
-def nuts_models() -> dict[str, Any]:
-    """Small models for `model_fits`, over one design."""
+def nuts_models() -> dict[str, Callable[[], Any]]:
+    """Small models for `model_fits`, over one design, by name; each is built when it is called."""
     from bayesmtfs import models
 
     data = design(0, n_tasks=3, n_features=4)
     labels = data.with_target(np.where(np.arange(data.n_observations) % 2, 1.0, -1.0))
     settings = {"global_scale": 0.3, "tail_shape": 1.5}
     squared = {"noise_scale": 1.0, **settings}
+    bounds = (0.05, 2.0)
+    # the mixed-norm model has flat intercepts, which cannot be drawn
+    mixed = partial(models.mixed_norm_model, penalty_strength=2.0, loss_scale="sum", fit_intercept=False)
     return {
-        "generalized_normal, logistic": models.generalized_normal_model(labels, 2, "logistic", **settings),
-        "jeffreys, logistic": models.jeffreys_model(labels, (0.05, 2.0), loss="logistic"),
-        "matrix_variate": models.matrix_variate_model(data, **squared),
-        "matrix_variate, logistic": models.matrix_variate_model(labels, loss="logistic", **settings),
-        "horseshoe": models.horseshoe_model(data, **squared),
-        "horseshoe, logistic": models.horseshoe_model(labels, "logistic", **settings),
+        "generalized_normal": partial(models.generalized_normal_model, data, "learn", **squared),
+        "generalized_normal, logistic": partial(models.generalized_normal_model, labels, 2, "logistic", **settings),
+        "jeffreys": partial(models.jeffreys_model, data, bounds, noise_scale=1.0),
+        "jeffreys, logistic": partial(models.jeffreys_model, labels, bounds, loss="logistic"),
+        "matrix_variate": partial(models.matrix_variate_model, data, **squared),
+        "matrix_variate, logistic": partial(models.matrix_variate_model, labels, loss="logistic", **settings),
+        "mixed_norm": partial(mixed, data),
+        "mixed_norm, logistic": partial(mixed, labels, loss="logistic"),
+        "horseshoe": partial(models.horseshoe_model, data, **squared),
+        "horseshoe, logistic": partial(models.horseshoe_model, labels, "logistic", **settings),
     }
 
 
 def _learned(model: Any, name: str) -> bool:
     """Whether a model has a variable that is not a constant."""
     free = {variable.name for variable in model.free_RVs}
-    return name in model.named_vars and (name != "norm_q" or "inverse_norm_q" in free)
+    sources = {"norm_q": {"inverse_norm_q"}, "noise": {"noise", "shared_noise"}}
+    return name in model.named_vars and bool(free & sources.get(name, free))
+
+
+def _entries(name: str, values: FloatArray) -> FloatArray:
+    """Values that are free: of correlations, those above the diagonal."""
+    if name != "task_relations":
+        return values
+    above = np.triu_indices(values.shape[-1], 1)
+    return values[..., above[0], above[1]]
 
 
 def _thinned(draws: FloatArray) -> FloatArray:
@@ -212,10 +292,14 @@ def _thinned(draws: FloatArray) -> FloatArray:
 
 def draw_ranks(panels: dict[str, Sequence[Fit]], path: Path) -> None:
     """Difference of each quantity's rank ECDF from the uniform one, with 95% bands (Kolmogorov-Smirnov)."""
-    figure = Figure(figsize=(4.5 * len(panels), 3.6), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    columns = min(len(panels), 4)
+    lines = -(-len(panels) // columns)
+    figure = Figure(figsize=(4.5 * columns, 3.6 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False).ravel()
+    for empty in axes[len(panels) :]:
+        empty.set_axis_off()
     grid = (np.arange(RANKS + 1) + 0.5) / (RANKS + 1)
-    for axis, (title, fits) in zip(axes, panels.items(), strict=True):
+    for axis, (title, fits) in zip(axes, panels.items(), strict=False):
         for name in fits[0].ranks:
             ranks = np.array([fit.ranks[name][k % len(fit.ranks[name])] for k, fit in enumerate(fits)])
             ecdf = np.mean((ranks[:, None] + 0.5) / (RANKS + 1) <= grid, axis=0)
@@ -253,22 +337,34 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=200, help="fits per case of the Gibbs sampler")
     parser.add_argument("--recovery", type=int, default=0, help="fits per true q and number of tasks")
     parser.add_argument("--models", type=int, default=0, help="fits per model that is sampled by NUTS")
+    parser.add_argument("--discoveries", type=int, default=0, help="fits per case of the Gibbs sampler, for sets")
     parser.add_argument("--picture", type=Path, default=None, help="where to write the rank ECDFs")
     options = parser.parse_args()
     panels: dict[str, list[Fit]] = {}
     for title, (norm_q, prior) in GIBBS_CASES.items() if options.fits else ():
-        begin = time.perf_counter()
+        begin = time.process_time()
         panels[title] = list(gibbs_fits(options.fits, norm_q, prior))
-        print(describe(title, summarize(panels[title]), time.perf_counter() - begin), flush=True)
-    for title, model in nuts_models().items() if options.models else ():
-        begin = time.perf_counter()
-        panels[title] = list(model_fits(model, options.models))
-        print(describe(title, summarize(panels[title]), time.perf_counter() - begin), flush=True)
+        print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
+    for title, build in nuts_models().items() if options.models else ():
+        begin = time.process_time()
+        panels[title] = list(model_fits(build(), options.models))
+        print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     if options.picture is not None:
         draw_ranks(panels, options.picture)
     for n_tasks in (20, 139) if options.recovery else ():
-        for norm_q, (share, medians) in exponent_recovery(n_tasks, options.recovery).items():
-            print(f"{n_tasks} tasks, q {norm_q}: 90% intervals cover {share:.0%}, medians {np.round(medians, 2)}")
+        for norm_q, (share, medians, r_hats) in exponent_recovery(n_tasks, options.recovery).items():
+            print(
+                f"{n_tasks} tasks, q {norm_q}: 90% intervals cover {share:.0%}, medians {np.round(medians, 2)}, "
+                f"largest R-hat of 1/q {r_hats.max():.3f}",
+                flush=True,
+            )
+    for title, (q, prior) in GIBBS_CASES.items() if options.discoveries else ():
+        for of, found in false_discoveries(options.discoveries, q, prior).items():
+            print(
+                f"{title:32s} {found.kept} {of} kept, {found.false_share:.1%} +- {found.error:.1%} false, "
+                f"{found.expected_share:.1%} expected",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

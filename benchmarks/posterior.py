@@ -1,9 +1,12 @@
 """Effective draws per second of the Gibbs sampler against NUTS on the same posterior.
 
     python benchmarks/posterior.py [--tasks 20 139] [--q 2 4 learn] [--draws 1000] [--chains 2] [--quick] [--school]
+    python benchmarks/posterior.py --tasks --genes 500 2000 [--nuts-draws 300]
 
 One model, one data set, several samplers: ours, nutpie, the NUTS of PyMC and that of numpyro (where installed). Data are
-like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. The figure is the smallest
+like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. With ``--genes`` they are
+like microarrays with labels: hundreds or thousands of correlated features, of which 10 matter, and three tasks of 50 to
+100 rows. The figure is the smallest
 effective sample size (bulk and tail) over coefficients, logarithms of the row scales, noise, and 1/q where it is
 learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure counts only where R-hat is
 below 1.01.
@@ -66,9 +69,27 @@ def school_like(n_tasks: int, random_state: int = 0) -> TaskData:
     return sim.data
 
 
-def prior_for(data: TaskData, norm_q: float | None) -> Hyperprior:
+def microarray_like(n_genes: int, random_state: int = 0) -> TaskData:
+    """Simulated labels of three studies with many more genes than samples; 10 genes matter."""
+    sim = simulate_tasks(
+        n_tasks=3,
+        n_features=n_genes,
+        n_samples=[50, 75, 100],
+        n_relevant=10,
+        relatedness=0.5,
+        snr=5.0,
+        design="ar",
+        correlation=0.6,
+        kind="classification",
+        random_state=random_state,
+    )
+    return sim.data
+
+
+def prior_for(data: TaskData, norm_q: float | None, loss: str = "squared") -> Hyperprior:
     """Half-Cauchy scales whatever q."""
-    return hyperprior_for(data, scale_power=None if norm_q == 2.0 else 2.0)
+    expected = 10.0 if loss == "logistic" else None
+    return hyperprior_for(data, loss, expected_features=expected, scale_power=None if norm_q == 2.0 else 2.0)
 
 
 def judged(sampler: str, draws: Draws, seconds: float, compilation: float) -> Figures:
@@ -87,42 +108,63 @@ def judged(sampler: str, draws: Draws, seconds: float, compilation: float) -> Fi
     return Figures(sampler, bulk[worst], min(tail.values()), max(r_hat.values()), worst, seconds, compilation)
 
 
-def watched(coef: Any, row_scale: Any, noise: Any, norm_q: Any, learned: bool) -> Draws:
+def watched(coef: Any, row_scale: Any, noise: Any, norm_q: Any, learned: bool, labels: bool = False) -> Draws:
     """Variables over which the smallest size is taken, each (chains, draws, entries)."""
-    draws = {"coef": coef, "log row_scale": np.log(row_scale), "noise": noise}
+    draws = {"coef": coef, "log row_scale": np.log(row_scale)}
+    if not labels:
+        draws["noise"] = noise
     if learned:
         draws["1/q"] = 1.0 / np.asarray(norm_q)
     return {name: np.reshape(values, (*np.shape(values)[:2], -1)) for name, values in draws.items()}
 
 
-def run_gibbs(data: TaskData, norm_q: float | None, draws: int, tune: int, chains: int, prior: Hyperprior) -> Figures:
+def run_gibbs(
+    data: TaskData,
+    norm_q: float | None,
+    draws: int,
+    tune: int,
+    chains: int,
+    prior: Hyperprior,
+    loss: str = "squared",
+) -> Figures:
     """Ours, one chain after another."""
     begin = time.process_time()
-    sample_chain(data, prior, ChainSettings(draws=1, tune=1, norm_q=norm_q))
+    sample_chain(data, prior, ChainSettings(draws=1, tune=1, norm_q=norm_q), loss=loss)
     compilation = time.process_time() - begin
     begin = time.process_time()
     found: list[PosteriorDraws] = [
-        sample_chain(data, prior, ChainSettings(draws=draws, tune=tune, random_seed=seed, norm_q=norm_q))
+        sample_chain(data, prior, ChainSettings(draws=draws, tune=tune, random_seed=seed, norm_q=norm_q), loss=loss)
         for seed in range(chains)
     ]
     seconds = time.process_time() - begin
     stacked = [np.stack([getattr(one, name) for one in found]) for name in ("W", "row_scales", "noise", "norm_q")]
-    return judged("bayesmtfs Gibbs", watched(*stacked, norm_q is None), seconds, compilation)
+    variables = watched(*stacked, norm_q is None, loss == "logistic")
+    return judged("bayesmtfs Gibbs", variables, seconds, compilation)
 
 
-def run_nuts(data: TaskData, norm_q: float | None, draws: int, chains: int, prior: Hyperprior, sampler: str) -> Figures:
+def run_nuts(
+    data: TaskData,
+    norm_q: float | None,
+    draws: int,
+    chains: int,
+    prior: Hyperprior,
+    sampler: str,
+    loss: str = "squared",
+) -> Figures:
     """A generic sampler on the PyMC model, after as many draws of tuning."""
     from bayesmtfs.models import generalized_normal_model
 
-    model = generalized_normal_model(data, "learn" if norm_q is None else norm_q, prior=prior)
+    model = generalized_normal_model(data, "learn" if norm_q is None else norm_q, loss, prior=prior)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree, seconds, compilation = (sample_nutpie if sampler == "nutpie" else sample_pymc)(
             model, draws, chains, sampler
         )
     posterior = tree["posterior"].dataset
-    values = [posterior[name].values for name in ("coef", "row_scale", "noise", "norm_q")]
-    return judged(f"{sampler} NUTS", watched(*values, norm_q is None), seconds, compilation)
+    labels = loss == "logistic"
+    names = ("coef", "row_scale", "intercept" if labels else "noise", "norm_q")
+    values = [posterior[name].values for name in names]
+    return judged(f"{sampler} NUTS", watched(*values, norm_q is None, labels), seconds, compilation)
 
 
 def sample_nutpie(model: Any, draws: int, chains: int, sampler: str) -> tuple[Any, float, float]:
@@ -155,17 +197,24 @@ def sample_pymc(model: Any, draws: int, chains: int, sampler: str) -> tuple[Any,
 
 
 def compare(
-    data: TaskData, norm_q: float | None, draws: int, tune: int, chains: int, nuts_draws: int, samplers: list[str]
+    data: TaskData,
+    norm_q: float | None,
+    draws: int,
+    tune: int,
+    chains: int,
+    nuts_draws: int,
+    samplers: list[str],
+    loss: str = "squared",
 ) -> list[Figures]:
     """Figures of all samplers that are installed."""
-    prior = prior_for(data, norm_q)
-    found = [run_gibbs(data, norm_q, draws, tune, chains, prior)]
+    prior = prior_for(data, norm_q, loss)
+    found = [run_gibbs(data, norm_q, draws, tune, chains, prior, loss)]
     print(line(found[0], found[0]), flush=True)
     for sampler in samplers:
         if sampler != "pymc" and importlib.util.find_spec(sampler) is None:
             print(f"  {sampler} is not installed")
             continue
-        found.append(run_nuts(data, norm_q, nuts_draws, chains, prior, sampler))
+        found.append(run_nuts(data, norm_q, nuts_draws, chains, prior, sampler, loss))
         print(line(found[-1], found[0]), flush=True)
     return found
 
@@ -202,6 +251,7 @@ def main(run: Callable[..., list[Figures]] = compare) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, nargs="*", default=[20, 139])
     parser.add_argument("--q", nargs="*", default=["2", "4", "learn"])
+    parser.add_argument("--genes", type=int, nargs="*", default=[], help="numbers of features of the labelled data")
     parser.add_argument("--draws", type=int, default=2000, help="of the Gibbs sampler, after half as many")
     parser.add_argument("--nuts-draws", type=int, default=300, help="of NUTS, after as many")
     parser.add_argument("--chains", type=int, default=2)
@@ -217,6 +267,10 @@ def main(run: Callable[..., list[Figures]] = compare) -> None:
             norm_q = None if text == "learn" else float(text)
             print(f"{n_tasks} tasks, q {'learned' if norm_q is None else text}")
             run(data, norm_q, options.draws, options.draws // 2, options.chains, options.nuts_draws, options.samplers)
+    for n_genes in options.genes:
+        print(f"{n_genes} genes, labels, q 2")
+        lengths = (options.draws, options.draws // 2, options.chains, options.nuts_draws)
+        run(microarray_like(n_genes), 2.0, *lengths, options.samplers, "logistic")
     if options.school:
         if "BAYESMTFS_DATA" not in os.environ:
             raise SystemExit("set BAYESMTFS_DATA to the folder of the data sets")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import bayesmtfs
+from bayesmtfs import public_names
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -42,6 +43,13 @@ def test_public_names_exist():
     assert set(bayesmtfs.__all__) <= set(dir(bayesmtfs))
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         bayesmtfs.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("name", [*public_names.ESTIMATORS, *public_names.BASELINES])
+def test_a_wrong_keyword_names_the_class(name):
+    home = bayesmtfs if name in public_names.ESTIMATORS else bayesmtfs.baselines
+    with pytest.raises(TypeError, match=f"^{name}.__init__.*'strength'"):
+        getattr(home, name)(strength=1)
 
 
 def test_one_version_everywhere():

@@ -3,6 +3,8 @@
 minimise  L_t(w, b) + s/2 ||w||^2      for each task t, with L_t its mean loss, squared or logistic
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayesmtfs.baselines.ridge import Lines, RidgeClassifier, RidgeEstimator, RidgeRegressor
@@ -18,6 +20,7 @@ class IndependentEstimator(RidgeEstimator):
         return independent_lines(data, likelihood, Settings(self.penalty_strength, self.fit_intercept))
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class IndependentRegressor(RidgeRegressor, IndependentEstimator):
     """One ridge regression per task.
 
@@ -41,6 +44,7 @@ class IndependentRegressor(RidgeRegressor, IndependentEstimator):
     """
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class IndependentClassifier(RidgeClassifier, IndependentEstimator):
     """One logistic ridge regression per task (ITL).
 

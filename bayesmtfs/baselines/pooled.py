@@ -5,6 +5,8 @@
 On School such a fit explains more than many a multi-task method, so that it belongs into every comparison.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayesmtfs.baselines.independent import independent_lines
@@ -26,6 +28,7 @@ class PooledEstimator(RidgeEstimator):
         return Lines(np.tile(fit.w[:, None], (1, m)), np.full(m, fit.intercept), fit.converged, 1)
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class PooledRegressor(RidgeRegressor, PooledEstimator):
     """One ridge regression for all tasks.
 
@@ -49,6 +52,7 @@ class PooledRegressor(RidgeRegressor, PooledEstimator):
     """
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class PooledClassifier(RidgeClassifier, PooledEstimator):
     """One logistic ridge regression for all tasks (STL).
 

@@ -7,6 +7,7 @@ The full Bayesian version of Zhang, Yeung and Xu (2010), with proper priors wher
 in any units, and draws come back in the user's. `bayesmtfs.inference.sampling` says which sampler is used.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,74 +31,42 @@ REMEDIES = {
 }
 
 
+@dataclass(repr=False, eq=False)
 class BayesianEstimator(PosteriorAttributes):
     """The body of both estimators."""
 
     _losses: ClassVar[tuple[str, ...]]
 
-    def __init__(
-        self,
-        prior: str = "generalized_normal",
-        norm_q: float | str = 2,
-        sampler: str = "auto",
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
-        effect_size: float = 0.05,
-        inclusion_threshold: float = 0.5,
-        expected_features: float | None = None,
-        global_scale: float | None = None,
-        learn_global_scale: bool = True,
-        tail_shape: float = 0.5,
-        spike_shape: float = 0.5,
-        row_scale_bounds: Any = "auto",
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        shared_noise: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        penalty_strength: float | None = None,
-        relation_concentration: float = 2.0,
-        target_accept: float = 0.9,
-        max_features: int | None = 1000,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        self.prior = prior
-        self.norm_q = norm_q
-        self.sampler = sampler
-        self.draws = draws
-        self.tune = tune
-        self.chains = chains
-        self.effect_size = effect_size
-        self.inclusion_threshold = inclusion_threshold
-        self.expected_features = expected_features
-        self.global_scale = global_scale
-        self.learn_global_scale = learn_global_scale
-        self.tail_shape = tail_shape
-        self.spike_shape = spike_shape
-        self.row_scale_bounds = row_scale_bounds
-        self.norm_q_bounds = norm_q_bounds
-        self.shared_noise = shared_noise
-        self.shared_mean = shared_mean
-        self.mean_strength = mean_strength
-        self.penalty_strength = penalty_strength
-        self.relation_concentration = relation_concentration
-        self.target_accept = target_accept
-        self.max_features = max_features
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.task_column = task_column
-        self.unknown_task = unknown_task
-        self.groups = groups
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.progress = progress
+    prior: str = "generalized_normal"
+    norm_q: float | str = 2
+    sampler: str = "auto"
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    effect_size: float = 0.05
+    inclusion_threshold: float = 0.5
+    expected_features: float | None = None
+    global_scale: float | None = None
+    learn_global_scale: bool = True
+    tail_shape: float = 0.5
+    spike_shape: float = 0.5
+    row_scale_bounds: Any = "auto"
+    norm_q_bounds: tuple[float, float] = (1.0, 50.0)
+    shared_noise: bool = False
+    shared_mean: bool = False
+    mean_strength: float | None = None
+    penalty_strength: float | None = None
+    relation_concentration: float = 2.0
+    target_accept: float = 0.9
+    max_features: int | None = 1000
+    fit_intercept: bool = True
+    standardize: bool = False
+    task_column: Any = None
+    unknown_task: str = "error"
+    groups: ArrayLike | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    progress: bool | None = None
 
     # ------------------------------------------------------------------ the fit
 
@@ -118,6 +87,7 @@ class BayesianEstimator(PosteriorAttributes):
         return Diagnostics.from_dict(self._diagnostics)
 
 
+@dataclass(repr=False, eq=False)
 class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     """Multi-task regression with a full posterior.
 
@@ -130,8 +100,9 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs where there are more rows per task than features, else NUTS; "fast" is expectation
-        propagation at q = 2, in a fraction of the time (`bayesmtfs.inference.fast` states its error).
+        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys": for numbers where there are more rows per
+        task than features, and for labels where q is fixed and sample weights are whole numbers; else NUTS. "fast" is
+        expectation propagation at q = 2, in a fraction of the time (`bayesmtfs.inference.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains.
     effect_size : float, default 0.05
@@ -242,6 +213,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         return (mean, *([deviation] if return_std else []), *ends)
 
 
+@dataclass(repr=False, eq=False)
 class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     """Multi-task classification with a full posterior.
 
@@ -278,73 +250,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     _losses = ("logistic", "hinge")
     _saved_attributes = (*BayesianEstimator._saved_attributes, "classes_")
 
-    def __init__(
-        self,
-        loss: str = "logistic",
-        prior: str = "generalized_normal",
-        norm_q: float | str = 2,
-        sampler: str = "auto",
-        draws: int = 1000,
-        tune: int = 1000,
-        chains: int = 4,
-        effect_size: float = 0.05,
-        inclusion_threshold: float = 0.5,
-        expected_features: float | None = None,
-        global_scale: float | None = None,
-        learn_global_scale: bool = True,
-        tail_shape: float = 0.5,
-        spike_shape: float = 0.5,
-        row_scale_bounds: Any = "auto",
-        norm_q_bounds: tuple[float, float] = (1.0, 50.0),
-        shared_noise: bool = False,
-        shared_mean: bool = False,
-        mean_strength: float | None = None,
-        penalty_strength: float | None = None,
-        relation_concentration: float = 2.0,
-        target_accept: float = 0.9,
-        max_features: int | None = 1000,
-        fit_intercept: bool = True,
-        standardize: bool = False,
-        task_column: Any = None,
-        unknown_task: str = "error",
-        groups: ArrayLike | None = None,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        progress: bool | None = None,
-    ) -> None:
-        super().__init__(
-            prior=prior,
-            norm_q=norm_q,
-            sampler=sampler,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            effect_size=effect_size,
-            inclusion_threshold=inclusion_threshold,
-            expected_features=expected_features,
-            global_scale=global_scale,
-            learn_global_scale=learn_global_scale,
-            tail_shape=tail_shape,
-            spike_shape=spike_shape,
-            row_scale_bounds=row_scale_bounds,
-            norm_q_bounds=norm_q_bounds,
-            shared_noise=shared_noise,
-            shared_mean=shared_mean,
-            mean_strength=mean_strength,
-            penalty_strength=penalty_strength,
-            relation_concentration=relation_concentration,
-            target_accept=target_accept,
-            max_features=max_features,
-            fit_intercept=fit_intercept,
-            standardize=standardize,
-            task_column=task_column,
-            unknown_task=unknown_task,
-            groups=groups,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            progress=progress,
-        )
-        self.loss = loss
+    loss: str = "logistic"
 
     def probability_interval(self, X: Any, tasks: Any = None, interval: float = 0.9) -> tuple[FloatArray, ...]:
         """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.

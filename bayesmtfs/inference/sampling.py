@@ -2,9 +2,12 @@
 
 Which sampler ``"auto"`` takes:
 
-- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs.gibbs_posterior`) for normal targets under generalized normal or
-  Jeffreys rows, where a task has on average more rows than features: it beats NUTS there;
-- NUTS (`nuts`) for everything else;
+- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs.gibbs_posterior`) under generalized normal or Jeffreys rows: for
+  normal targets where a task has on average more rows than features, and for labels with a fixed q. Weights of labels
+  must be whole numbers there (a weight of 2 is the row twice), since Pólya-Gamma laws of other weights have no exact
+  draws;
+- NUTS (`nuts`) for everything else: normal targets with more features than rows (``"gibbs"`` has them too, but was not
+  compared there), labels with q learned or with other weights, and the other priors;
 - ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
 
 With more than ``max_features`` features, `screening` chooses among them first.
@@ -88,14 +91,16 @@ def choose_sampler(data: TaskData, request: PosteriorRequest) -> str:
     data : the observations that are sampled, after screening
     request : what was asked for
     """
-    gibbs = gibbs_posterior.supports(data, request.loss, request.prior)
+    gibbs = gibbs_posterior.supports(data, request.loss, request.prior, request.norm_q)
     if request.sampler == "auto":
-        more_rows = data.n_features < data.n_observations / data.n_tasks
-        return "gibbs" if gibbs and more_rows else "nuts"
+        compared = request.loss == "logistic" or gibbs_posterior.more_rows_than_features(data)
+        return "gibbs" if gibbs and compared else "nuts"
     if request.sampler == "gibbs" and not gibbs:
         raise ValueError(
-            f"sampler='gibbs' does not have prior={request.prior!r} with loss={request.loss!r}; it samples "
-            "prior='generalized_normal' and 'jeffreys' with the squared loss: use sampler='nuts' or 'auto'"
+            f"sampler='gibbs' does not have prior={request.prior!r} with loss={request.loss!r} and norm_q="
+            f"{'learn' if request.norm_q is None else request.norm_q!r}; it samples prior='generalized_normal' and "
+            "'jeffreys', with the logistic loss only at a fixed norm_q and with sample weights that are whole numbers: "
+            "use sampler='nuts' or 'auto'"
         )
     if request.sampler == "fast" and not (
         request.prior in FAST_PRIORS and request.norm_q == 2 and request.loss in ("squared", "logistic")
@@ -184,13 +189,13 @@ def _run(data: TaskData, request: PosteriorRequest) -> tuple[Draws, float | None
 
 
 def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Draws:
-    if fits_exactly(data, request.fit_intercept):
+    if request.loss == "squared" and fits_exactly(data, request.fit_intercept):
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> gibbs_posterior.PosteriorDraws:
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), request.norm_q)
-        return gibbs_posterior.sample_chain(data, prior, settings, report)
+        return gibbs_posterior.sample_chain(data, prior, settings, report, loss=request.loss)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
     named_arrays = [

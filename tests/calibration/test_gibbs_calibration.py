@@ -11,14 +11,15 @@ def check(summary, low=0.85, high=0.93):
     margin = 3.0 * summary.coverage_error
     assert low - margin <= summary.coverage <= high + margin
     assert summary.wrong_share <= 0.05 + 2.0 * summary.wrong_error
-    assert summary.claims > 0
     assert min(summary.rank_p_values.values()) > SMALLEST_P, summary.rank_p_values
 
 
 @pytest.mark.parametrize("name", ["q = 2, half-Cauchy", "q learned, half-Cauchy"])
 def test_few_fits_are_calibrated(name):
     fits = list(calibration.gibbs_fits(20, *calibration.GIBBS_CASES[name], draws=600, random_state=500))
-    check(calibration.summarize(fits))
+    summary = calibration.summarize(fits)
+    check(summary)
+    assert summary.claims > 0
 
 
 @pytest.mark.slow
@@ -26,20 +27,32 @@ def test_few_fits_are_calibrated(name):
 def test_two_hundred_fits_are_calibrated(name):
     summary = calibration.summarize(list(calibration.gibbs_fits(200, *calibration.GIBBS_CASES[name])))
     check(summary)
-    assert 0.85 <= summary.coverage <= 0.93
+    assert 0.85 <= summary.coverage <= 0.93 and summary.claims > 0
 
 
-@pytest.mark.parametrize("n_tasks", [20, pytest.param(139, marks=pytest.mark.slow)])
-def test_intervals_hold_the_true_exponent(n_tasks):
-    count = 10 if n_tasks == 139 else 2
-    shares = [share for share, _ in calibration.exponent_recovery(n_tasks, count, draws=600).values()]
-    assert np.mean(shares) >= 0.75
+@pytest.mark.parametrize(
+    ("n_tasks", "count", "draws"), [(20, 2, 400), pytest.param(139, 10, 1000, marks=pytest.mark.slow)]
+)
+def test_intervals_hold_the_true_exponent(n_tasks, count, draws):
+    found = calibration.exponent_recovery(n_tasks, count, draws).values()
+    assert np.mean([one.share for one in found]) >= (0.8 if count >= 10 else 0.75)
+    assert max(one.r_hats.max() for one in found) < 1.1
 
 
 @pytest.mark.slow
-def test_models_sampled_by_nuts_are_calibrated():
-    for model in calibration.nuts_models().values():
-        check(calibration.summarize(list(calibration.model_fits(model, 20))), 0.8, 0.97)
+@pytest.mark.parametrize("name", calibration.nuts_models())
+def test_models_sampled_by_nuts_are_calibrated(name):
+    model = calibration.nuts_models()[name]()
+    check(calibration.summarize(list(calibration.model_fits(model, 20))), 0.8, 0.97)
+
+
+def test_false_discovery_rate_is_right_where_the_model_is():
+    """Also at a size that the data cannot resolve: only a truth that the prior does not know makes sets optimistic."""
+    norm_q, prior = calibration.GIBBS_CASES["q = 2, half-Cauchy"]
+    for found in calibration.false_discoveries(60, norm_q, prior, draws=300, random_state=700).values():
+        assert found.kept > 100
+        assert abs(found.false_share - found.expected_share) <= 3.0 * found.error
+        assert 0.03 < found.expected_share <= 0.1  # the level is used
 
 
 def test_a_wrong_posterior_is_found_out():

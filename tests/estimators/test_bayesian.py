@@ -257,10 +257,20 @@ def test_other_priors_by_nuts(sim, prior):
         assert model.task_relations_.shape == (4, 4) and np.allclose(np.diag(model.task_relations_), 1.0)
 
 
+@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+def test_labels_by_gibbs(labelled):
+    model = BayesianClassifier(draws=300, tune=300, chains=2, random_state=0)
+    model.fit(labelled.X, labelled.y, tasks=labelled.tasks)
+    assert model.score(labelled.X, labelled.y, tasks=labelled.tasks) > 0.85
+    assert model.posterior_.attrs["sampler"] == "gibbs" and "log_likelihood" in model.posterior_.children
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"loss": "hinge", "prior": "mixed_norm"}], ids=["logistic", "hinge"])
+@pytest.mark.parametrize(
+    "options", [{"sampler": "nuts"}, {"loss": "hinge", "prior": "mixed_norm"}], ids=["logistic", "hinge"]
+)
 def test_labels_by_nuts(labelled, options):
     model = BayesianClassifier(draws=300, tune=300, chains=2, random_state=0, **options)
     model.fit(labelled.X, labelled.y, tasks=labelled.tasks)
     assert model.score(labelled.X, labelled.y, tasks=labelled.tasks) > 0.85
-    assert ("log_likelihood" in model.posterior_.children) == (not options)
+    assert ("log_likelihood" in model.posterior_.children) == ("loss" not in options)

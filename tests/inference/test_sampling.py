@@ -23,7 +23,10 @@ FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
     [
         ({}, "gibbs"),
         ({"prior": "jeffreys", "norm_q": None}, "gibbs"),
-        ({"loss": "logistic"}, "nuts"),
+        ({"loss": "logistic"}, "gibbs"),
+        ({"loss": "logistic", "norm_q": np.inf}, "gibbs"),
+        ({"loss": "logistic", "norm_q": None}, "nuts"),
+        ({"loss": "logistic", "prior": "matrix_variate"}, "nuts"),
         ({"prior": "horseshoe"}, "nuts"),
         ({"prior": "mixed_norm"}, "nuts"),
         ({"sampler": "nuts"}, "nuts"),
@@ -34,17 +37,39 @@ def test_route(small, options, wanted):
     assert choose_sampler(small, PosteriorRequest(**options)) == wanted
 
 
-def test_more_features_than_rows_go_to_nuts():
+@pytest.mark.parametrize(("loss", "wanted"), [("squared", "nuts"), ("logistic", "gibbs")])
+def test_more_features_than_rows(loss, wanted):
     data = TaskData.from_long(np.ones((10, 20)), np.arange(10.0))
-    assert choose_sampler(data, PosteriorRequest()) == "nuts"
+    assert choose_sampler(data, PosteriorRequest(loss=loss)) == wanted
+
+
+def test_labels_with_broken_weights_go_to_nuts(small):
+    request = PosteriorRequest(loss="logistic")
+    for weight, wanted in ((2.0, "gibbs"), (0.5, "nuts"), (1e4, "nuts")):
+        weighted = replace(small, weight=np.full(small.n_observations, weight))
+        assert choose_sampler(weighted, request) == wanted
+    with pytest.raises(ValueError, match="sample weights that are whole numbers"):
+        choose_sampler(weighted, replace(request, sampler="gibbs"))
+
+
+def test_tree_of_labels_is_complete(small):
+    labelled = small.with_target(np.where(small.y > np.median(small.y), 1.0, -1.0))
+    found = sample_posterior(labelled, PosteriorRequest(loss="logistic", **FEW))
+    assert found.tree.attrs["sampler"] == "gibbs" and "noise" not in found.tree["posterior"]
+    shape = (2, 40, labelled.n_observations)
+    for group in ("posterior_predictive", "log_likelihood"):
+        assert found.tree[group]["y"].shape == shape and np.all(np.isfinite(found.tree[group]["y"]))
+    again = sample_posterior(labelled, PosteriorRequest(loss="logistic", **FEW))
+    for name, values in found.draws.variables.items():
+        np.testing.assert_array_equal(values, again.draws.variables[name])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (
-            {"sampler": "gibbs", "loss": "logistic"},
-            "sampler='gibbs' does not have prior='generalized_normal' with loss",
+            {"sampler": "gibbs", "loss": "logistic", "norm_q": None},
+            "sampler='gibbs' does not have prior='generalized_normal' with loss='logistic' and norm_q='learn'",
         ),
         ({"sampler": "gibbs", "prior": "horseshoe"}, "use sampler='nuts' or 'auto'"),
         ({"sampler": "fast", "norm_q": None}, "sampler='fast' does not have .* norm_q='learn'"),
@@ -99,8 +124,8 @@ def test_constant_features_are_zero_in_every_draw(small):
 def test_interrupted_chains_keep_their_draws(small, monkeypatch):
     original = gibbs_posterior.sample_chain
 
-    def stopped(data, prior, settings, report=None, start=None):
-        found = original(data, prior, settings, report, start)
+    def stopped(data, prior, settings, report=None, start=None, loss="squared"):
+        found = original(data, prior, settings, report, start, loss)
         kept = [part[:25] for part in found[:-1]] if settings.random_seed % 2 else list(found[:-1])
         return gibbs_posterior.PosteriorDraws(*kept, interrupted=True)
 

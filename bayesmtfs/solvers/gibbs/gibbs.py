@@ -113,7 +113,7 @@ def sample(sums: Sums, start: Start, settings: Settings) -> Draws:
         widths=np.ones(p),
         information=np.zeros(p),
     )
-    kept, space = gibbs_sweep.kept_for(centred, rows, settings.draws), gibbs_sweep.space_for(centred, rows)
+    kept, space = gibbs_sweep.kept_for(rows, settings.draws), gibbs_sweep.space_for(centred, rows)
     total = settings.tune + settings.draws
     gibbs_sweep.run(rng, centred, rows, _law(settings), state, space, kept, 0, total, settings.tune)
     norm_q = 1.0 / kept.numbers[:, gibbs_state.INVERSE_Q]

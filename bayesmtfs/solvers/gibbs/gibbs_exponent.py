@@ -1,14 +1,22 @@
 r"""Random walk on 1/q, the shape of generalized normal rows, with everything carried along that hangs on it.
 
-A row of which the data know the coefficients keeps them, and its scale keeps its distance, in standard deviations
-``1 / sqrt(k q)``, from the one that fits them best, ``(ln S_i(q) + ln(q / k)) / q``, ``S_i = sum |w|^q`` over k entries.
+Coefficients that kept their places would hold q where it is, since they have the shape of the present q. So each moves
+with q, all the more the less the data know of it. With ``sigma`` the prior standard deviation of a coefficient, Q the
+precision of its likelihood and ``lambda = 1 / (1 + Q sigma^2)``,
 
-A loose row, of which the data know less than the prior, would hold q where it is, since its coefficients have the shape
-of the present q. It keeps their ranks instead: ``w / rho`` goes from its quantile of GN(0, 1, q) to the same quantile at
-the new q, and the scale goes so that the prior variance stays. The quantiles are joined by straight lines, so that the
-map and its Jacobian are exact for what they are. Which rows are loose is decided while the sampler is tuned.
+    w' = (1 - lambda) w + lambda r(w)
 
-Both maps are one-to-one and undo each other when q goes back; the step is a Metropolis step with their Jacobian.
+where r takes w from its quantile of the prior at q to the same quantile at the new q. The quantiles are joined by
+straight lines, so that the map and its Jacobian are exact for what they are. Where the data know nearly all, lambda
+below `LEAST_SHARE`, w stays.
+
+Half of the steps take the map from q to q', the other half the inverse of the map from q' to q: then each way back is
+as likely as the way there, and the step is a Metropolis step with the Jacobian.
+
+The scale of a loose row, of which the data know less than the prior, goes so that the prior variance stays. In other
+rows it keeps its distance, in standard deviations ``1 / sqrt(k q)``, from the one that fits the coefficients best,
+``(ln S_i(q) + ln(q / k)) / q``, ``S_i = sum |w|^q`` over k entries; sigma is there the one that was typical while the
+sampler was tuned, so that the coefficients move without the scale, which follows them.
 """
 
 import math
@@ -18,13 +26,14 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.gibbs.gibbs_scales import NONE, beta_prime_power, log_power_sum, unit_variance
-from bayesmtfs.solvers.gibbs.gibbs_slice import power_of, softplus
+from bayesmtfs.solvers.gibbs.gibbs_scales import NONE, beta_prime_power, log_information, log_power_sum, unit_variance
+from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, STEP, Law, Rows, State
 
 WISHED_ACCEPTANCE = 0.35
 EVEN_NODES, TAIL_NODES = 48, 32  # probabilities: evenly spaced to 15/16, then by falling tails
 TAIL_RATIO = 0.62
+LEAST_SHARE = 0.02  # of the prior in what is known of a coefficient, below which it stays
 GRID = 512  # points at which the density is summed
 
 
@@ -33,14 +42,15 @@ class ExponentSpace(NamedTuple):
 
     nodes: FloatArray  # (2, nodes) quantiles of |z| at the present and the proposed q
     log_scales: FloatArray  # (R,) proposed
+    deviations: FloatArray  # (R,) sigma
     W: FloatArray  # (m, p) proposed
     residuals: FloatArray  # (m, p) proposed
 
 
 def exponent_space(n_tasks: int, n_features: int, n_rows: int) -> ExponentSpace:
     """Allocate."""
-    shape = (n_tasks, n_features)
-    return ExponentSpace(np.zeros((2, EVEN_NODES + TAIL_NODES)), np.empty(n_rows), np.empty(shape), np.empty(shape))
+    shape, nodes = (n_tasks, n_features), np.zeros((2, EVEN_NODES + TAIL_NODES))
+    return ExponentSpace(nodes, np.empty(n_rows), np.empty(n_rows), np.empty(shape), np.empty(shape))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -54,7 +64,7 @@ def step_on_exponent(
     tuning: int,
     space: ExponentSpace,
 ) -> None:
-    """Propose another 1/q, and with it scales and the coefficients of loose rows; residuals ``h - Q w`` in place.
+    """Propose another 1/q, and with it scales and coefficients; residuals ``h - Q w`` in place.
 
     Parameters
     ----------
@@ -66,22 +76,19 @@ def step_on_exponent(
     """
     inverse, step = state.numbers[INVERSE_Q], state.numbers[STEP]
     proposal = reflected(inverse + step * rng.standard_normal(), law.inverse_low, law.inverse_high)
-    copy_into(state.W, space.W)
     fill_quantiles(inverse, space.nodes[0])
     fill_quantiles(proposal, space.nodes[1])
-    change, inside = 0.0, True
+    _fill_deviations(Q, rows, state, space)
+    change = _carry_coefficients(rng.random() < 0.5, Q, residuals, rows, state, space, inverse, proposal)
+    inside = True
     for row in range(len(rows.sizes)):
-        if state.information[row] < 0.0:
-            change += _carry_loose_row(rows, state, space, row, inverse, proposal)
-        else:
-            change += _carry_known_row(rows, state, space, row, inverse, proposal)
+        change += _carry_scale(rows, state, space, row, inverse, proposal)
         inside = inside and law.low <= space.log_scales[row] <= law.high
     accepted = 0.0
     if inside:
         log_tau = state.numbers[LOG_TAU]
         change += _scales_value(space.log_scales, law, log_tau, proposal)
         change -= _scales_value(state.log_scales, law, log_tau, inverse)
-        change += _likelihood_change(Q, residuals, state, space)
         if -rng.standard_exponential() < change:
             accepted = 1.0
             state.numbers[INVERSE_Q] = proposal
@@ -90,52 +97,114 @@ def step_on_exponent(
             copy_into(space.W, state.W)
             copy_into(space.residuals, residuals)
     if tuning > 0:
-        state.numbers[STEP] = min(step * math.exp((accepted - WISHED_ACCEPTANCE) / math.sqrt(tuning)), 1.0)
+        logarithm = math.log(step) + 2.0 * (accepted - WISHED_ACCEPTANCE) / math.sqrt(tuning)
+        state.numbers[STEP] = min(math.exp(logarithm), law.inverse_high - law.inverse_low)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _carry_known_row(
-    rows: Rows, state: State, space: ExponentSpace, row: int, inverse: float, proposal: float
+def _fill_deviations(Q: FloatArray, rows: Rows, state: State, space: ExponentSpace) -> None:
+    """Sigma of every row: the present one of a loose row, else the typical one."""
+    unit = unit_variance(state.numbers[INVERSE_Q])
+    for row in range(len(rows.sizes)):
+        if state.information[row] < 0.0:
+            logarithm = 2.0 * state.log_scales[row] + math.log(unit)
+        else:
+            logarithm = state.information[row] - log_information(Q, rows, row)
+        space.deviations[row] = math.exp(0.5 * logarithm)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _carry_coefficients(
+    onwards: bool,
+    Q: FloatArray,
+    residuals: FloatArray,
+    rows: Rows,
+    state: State,
+    space: ExponentSpace,
+    inverse: float,
+    proposal: float,
 ) -> float:
-    """Scale of a row that keeps its coefficients; the change of its log-density with the Jacobian."""
+    """Proposed coefficients and residuals; the change of the log-likelihood with the logarithm of the Jacobian."""
+    m, p = state.W.shape
+    old, new = 1.0 / math.sqrt(unit_variance(inverse)), 1.0 / math.sqrt(unit_variance(proposal))  # rho / sigma
+    value, product = 0.0, 1.0
+    for t in range(m):
+        residual = space.residuals[t]
+        for j in range(p):
+            residual[j] = residuals[t, j]
+            space.W[t, j] = state.W[t, j]
+        for i in range(p):
+            sigma = space.deviations[rows.row_of_feature[i]]
+            share = 1.0 / (1.0 + Q[t, i, i] * sigma * sigma)
+            if share < LEAST_SHARE or not rows.present[t, i]:
+                continue
+            w = state.W[t, i]
+            if onwards:
+                size, slope = blended(abs(w) / sigma, share, old, new, space.nodes[0], space.nodes[1])
+            else:
+                size, slope = unblended(abs(w) / sigma, share, new, old, space.nodes[1], space.nodes[0])
+            product *= slope
+            if product > 1e100 or product < 1e-100:  # one logarithm for many factors
+                value += math.log(product)
+                product = 1.0
+            space.W[t, i] = math.copysign(sigma * size, w)
+            change = space.W[t, i] - w
+            value += change * (residual[i] - 0.5 * Q[t, i, i] * change)
+            for j in range(p):
+                residual[j] -= Q[t, i, j] * change
+    return value + math.log(product)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def blended(
+    x: float, share: float, old: float, new: float, nodes: FloatArray, nodes_new: FloatArray
+) -> tuple[float, float]:
+    """``(1 - lambda) x + lambda r(x)`` of ``x = |w| / sigma``, and the slope of that map.
+
+    Parameters
+    ----------
+    x : number of at least 0
+    share : lambda
+    old, new : scale of GN(0, rho, q) with variance 1 at the present and at the new q
+    nodes, nodes_new : quantiles of GN(0, 1, q)
+    """
+    z, slope = same_rank(x / old, nodes, nodes_new)
+    return (1.0 - share) * x + share * new * z, 1.0 - share + share * new / old * slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def unblended(
+    y: float, share: float, old: float, new: float, nodes: FloatArray, nodes_new: FloatArray
+) -> tuple[float, float]:
+    """The x with ``blended(x) = y``, and the slope of that map."""
+    keep, move = (1.0 - share) * old, share * new
+    low, high = 0, len(nodes) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if keep * nodes[middle] + move * nodes_new[middle] <= y:
+            low = middle
+        else:
+            high = middle
+    start = keep * nodes[low] + move * nodes_new[low]
+    slope = old * (nodes[high] - nodes[low]) / (keep * nodes[high] + move * nodes_new[high] - start)
+    return old * nodes[low] + (y - start) * slope, slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inverse: float, proposal: float) -> float:
+    """Proposed scale of a row; the change of the log-density of its coefficients with the Jacobian of the scale."""
     old, new, size = 1.0 / inverse, 1.0 / proposal, rows.sizes[row]
-    log_scale, carried, change = state.log_scales[row], state.log_scales[row], 0.0
-    log_sum = log_power_sum(state.W, rows, row, old)
-    if log_sum > NONE:
-        log_sum_new = log_power_sum(state.W, rows, row, new)
+    log_scale, change = state.log_scales[row], 0.0
+    log_sum, log_sum_new = log_power_sum(state.W, rows, row, old), log_power_sum(space.W, rows, row, new)
+    if state.information[row] < 0.0 or log_sum == NONE:
+        carried = log_scale + 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
+    else:
         best = inverse * (log_sum + math.log(old / size))
         carried = proposal * (log_sum_new + math.log(new / size)) + (log_scale - best) * math.sqrt(old / new)
         change = 0.5 * math.log(old / new)
-        change -= math.exp(min(log_sum_new - new * carried, 700.0)) - math.exp(log_sum - old * log_scale)
     space.log_scales[row] = carried
+    change -= math.exp(min(log_sum_new - new * carried, 700.0)) - math.exp(log_sum - old * log_scale)
     return change - size * (math.lgamma(1.0 + proposal) - math.lgamma(1.0 + inverse) + carried - log_scale)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _carry_loose_row(
-    rows: Rows, state: State, space: ExponentSpace, row: int, inverse: float, proposal: float
-) -> float:
-    """Scale and coefficients of a row that keeps its ranks; the change of its log-density with the Jacobian."""
-    old, new = 1.0 / inverse, 1.0 / proposal
-    shift = 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
-    space.log_scales[row] = state.log_scales[row] + shift
-    rho, rho_new = math.exp(state.log_scales[row]), math.exp(space.log_scales[row])
-    change = -rows.sizes[row] * (math.lgamma(1.0 + proposal) - math.lgamma(1.0 + inverse))
-    product = 1.0
-    for t in range(len(state.W)):
-        for place in range(rows.starts[row], rows.starts[row + 1]):
-            i = rows.members[place]
-            if not rows.present[t, i]:
-                continue
-            z = abs(state.W[t, i]) / rho
-            z_new, slope = same_rank(z, space.nodes[0], space.nodes[1])
-            change += power_of(z, old) - power_of(z_new, new)
-            product *= slope
-            if product > 1e100 or product < 1e-100:
-                change += math.log(product)
-                product = 1.0
-            space.W[t, i] = math.copysign(rho_new * z_new, state.W[t, i])
-    return change + math.log(product)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -148,25 +217,6 @@ def _scales_value(log_scales: FloatArray, law: Law, log_tau: float, inverse_q: f
     for row in range(len(log_scales)):
         y = exponent * (log_scales[row] - log_tau)
         value += law.spike_shape * y - (law.spike_shape + law.tail_shape) * softplus(y)
-    return value
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: State, space: ExponentSpace) -> float:
-    """Change of the log-likelihood from the present to the proposed coefficients, and the proposed residuals."""
-    m, p = state.W.shape
-    value = 0.0
-    for t in range(m):
-        residual = space.residuals[t]
-        for i in range(p):
-            residual[i] = residuals[t, i]
-        for i in range(p):
-            change = space.W[t, i] - state.W[t, i]
-            if change != 0.0:
-                for j in range(p):
-                    residual[j] -= Q[t, i, j] * change
-        for i in range(p):
-            value += 0.5 * (space.W[t, i] - state.W[t, i]) * (residual[i] + residuals[t, i])
     return value
 
 

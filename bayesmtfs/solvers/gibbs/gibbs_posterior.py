@@ -1,18 +1,26 @@
-r"""Posterior of generalized normal multi-task regression by an interwoven Gibbs sampler, in sums of the data.
+r"""Posterior of generalized normal multi-task regression and classification by an interwoven Gibbs sampler.
 
-    y ~ N(X w_t + b_t, sigma_t^2),   w_it ~ GN(mu_i, rho_i, q),   mu_i = 0 or mu_i ~ N(0, s^2)
+    y ~ N(X w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(mu_i, rho_i, q),   mu_i = 0 or N(0, s^2)
 
 with the priors of `bayesmtfs.priors.hyperpriors` on rho, tau, sigma, b and 1/q: the full posterior of Zhang, Yeung and
-Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8. A sweep (`gibbs_sweep`) draws the coefficients task by
-task and their means, moves every scale in two or three parametrisations, walks on 1/q, and draws intercepts and noise.
-It needs only X'X, X'y and y'y of each task and costs O(m p^2); at a fixed q = 2 the coefficients of a task are drawn
-jointly, O(m p^3), and so are all means.
+Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8.
+
+Two forms of the same sampler:
+
+- in sums (`gibbs_sweep`), for normal targets with more rows than features in the average task, with at most
+  `FEW_FEATURES` features, and wherever q is learned: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep;
+  at a fixed q = 2 the coefficients of a task are drawn jointly, O(m p^3), and so are all means;
+- by observation (`gibbs_observed_sweep`), for labels, by Pólya-Gamma augmentation (Polson, Scott and Windle 2013), and
+  for normal targets with more features than rows: O(p) a sweep for every observation. q is fixed there, and weights of
+  labels must be whole numbers, since PG(b, c) has no exact draws for other b.
 
 One seeded generator per chain: the same seed gives the same draws, bit for bit. The compiled parts release the
 interpreter lock, so that chains may run in threads.
 
 References
 ----------
+N. G. Polson, J. G. Scott, J. Windle (2013), Bayesian inference for logistic models using Pólya-Gamma latent variables,
+Journal of the American Statistical Association 108:1339-1349.
 Y. Zhang, D.-Y. Yeung, Q. Xu (2010), Probabilistic multi-task feature selection, NIPS 23.
 Y. Yu, X.-L. Meng (2011), To center or not to center: that is not the question, Journal of Computational and Graphical
 Statistics 20:531-570.
@@ -28,10 +36,14 @@ import numpy as np
 
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_observations import observations_of
+from bayesmtfs.solvers.gibbs.gibbs_observed_start import dual_ridge_start, first_observed_state
+from bayesmtfs.solvers.gibbs.gibbs_observed_sweep import observed_space_for, run_observed
 from bayesmtfs.solvers.gibbs.gibbs_pairs import alike
 from bayesmtfs.solvers.gibbs.gibbs_state import (
     INVERSE_Q,
     LOG_TAU,
+    Law,
     Rows,
     first_state,
     law_of,
@@ -46,6 +58,10 @@ PRIORS = ("generalized_normal", "jeffreys")
 FIRST_Q = 2.0  # where q is learned
 SECONDS_BETWEEN_REPORTS = 0.2
 MOST_SWEEPS = 1000  # between two reports
+FEW_FEATURES = 100  # sums of normal targets are as cheap up to here, and exact where weights stand for repeated rows
+MOST_WEIGHT = 100.0  # of a label: its precision is a sum of as many draws
+
+type Advance = Callable[[int, int], None]  # first and last sweep
 
 
 @dataclass(frozen=True)
@@ -86,22 +102,33 @@ class PosteriorDraws(NamedTuple):
     interrupted: bool
 
 
-def supports(data: TaskData, loss: str, prior: str) -> bool:
-    """Whether this sampler has the posterior: a squared loss and independent generalized normal rows.
+def supports(data: TaskData, loss: str, prior: str, norm_q: float | None = 2.0) -> bool:
+    """Whether this sampler has the posterior: independent generalized normal rows, for labels q fixed, whole weights.
 
     Parameters
     ----------
     data : observations; groups, absent features, weights and sparse designs are all right
     loss : such as "squared"
     prior : such as "generalized_normal"
+    norm_q : q, None to learn it
 
     Examples
     --------
-    >>> data = TaskData.from_long(np.eye(3), [1.0, 2.0, 3.0])
-    >>> supports(data, "squared", "jeffreys"), supports(data, "logistic", "jeffreys")
-    (True, False)
+    >>> data = TaskData.from_long(np.eye(3), [1.0, -1.0, 1.0])
+    >>> supports(data, "squared", "jeffreys"), supports(data, "logistic", "jeffreys"), supports(data, "hinge", "jeffreys")
+    (True, True, False)
     """
-    return loss in ("squared", "gaussian") and prior in PRIORS and data.n_features > 0
+    if prior not in PRIORS or data.n_features == 0:
+        return False
+    if loss == "logistic":
+        whole = (data.weight == np.round(data.weight)) & (data.weight >= 1.0) & (data.weight <= MOST_WEIGHT)
+        return norm_q is not None and bool(whole.all())
+    return loss in ("squared", "gaussian")
+
+
+def more_rows_than_features(data: TaskData) -> bool:
+    """Whether a task has on average more rows than features; a row of weight 2 counts twice."""
+    return data.n_features < float(data.weight.sum()) / data.n_tasks
 
 
 def sample_chain(
@@ -110,16 +137,18 @@ def sample_chain(
     settings: ChainSettings,
     report: Callable[[float], None] | None = None,
     start: FloatArray | None = None,
+    loss: str = "squared",
 ) -> PosteriorDraws:
     """Draw one chain.
 
     Parameters
     ----------
-    data : observations
+    data : observations; y is -1 and +1 for labels
     prior : hyperprior with every number known
     settings : lengths, seed and q
     report : called every now and then with the fraction of the sweeps that are done
     start : (p, m) first coefficients; None: ridge estimates
+    loss : "squared", or "logistic" for labels, whose noise is 1 in every draw
 
     Examples
     --------
@@ -131,26 +160,79 @@ def sample_chain(
     >>> draws.W.mean(axis=0).ravel().round(1).tolist()
     [1.0, -2.0]
     """
-    centre = prior.intercept_centre if prior.fit_intercept else 0.0
-    sums, rows = sums_of(data, centre), rows_of(data)
+    if start is not None and start.shape != (data.n_features, data.n_tasks):
+        raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
+    if loss == "logistic" and not supports(data, loss, PRIORS[0], settings.norm_q):
+        raise ValueError(
+            "labels need a fixed norm_q and weights that are whole numbers from 1 to "
+            f"{MOST_WEIGHT:.0f}; norm_q is {settings.norm_q} and the weights go from {data.weight.min()} to "
+            f"{data.weight.max()}; sample the model by NUTS instead"
+        )
+    rows, law = rows_of(data), law_of(prior, learn_q=settings.norm_q is None)
+    kept = kept_for(rows, settings.draws)
+    many_features = data.n_features > FEW_FEATURES and not more_rows_than_features(data)
+    by_observation = settings.norm_q is not None and (loss == "logistic" or many_features)
+    prepare = _by_observation if by_observation else _in_sums
+    advance = prepare(data, prior, settings, start, loss, rows, law, kept)
+    total = settings.tune + settings.draws
+    done = _in_slices(advance, total, report)
+    count = max(done - settings.tune, 0)
+    return _collect(kept, rows, count, _centre(prior, loss), interrupted=done < total)
+
+
+def _centre(prior: Hyperprior, loss: str) -> float:
+    """Prior mean of the intercepts, from which normal targets are measured."""
+    return prior.intercept_centre if prior.fit_intercept and loss != "logistic" else 0.0
+
+
+def _in_sums(
+    data: TaskData,
+    prior: Hyperprior,
+    settings: ChainSettings,
+    start: FloatArray | None,
+    loss: str,
+    rows: Rows,
+    law: Law,
+    kept: Kept,
+) -> Advance:
+    """Begin a chain in sums of the data."""
+    sums = sums_of(data, _centre(prior, loss))
     rows = rows._replace(pairs=alike(sums, rows))
-    law = law_of(prior, learn_q=settings.norm_q is None)
     rng = np.random.Generator(np.random.PCG64(settings.random_seed))
     norm_q = settings.norm_q
     if norm_q is None:
         norm_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds))
     W = ridge_start(sums, rows, law) if start is None else np.asarray(start, dtype=np.float64).T
-    if W.shape != sums.means.shape:
-        raise ValueError(f"start has shape {W.T.shape}; pass (features, tasks), {sums.means.T.shape}")
     state = first_state(sums, rows, law, W, norm_q, rng)
-    kept, space = kept_for(sums, rows, settings.draws), space_for(sums, rows)
-    total = settings.tune + settings.draws
+    space = space_for(sums, rows)
 
     def advance(done: int, stop: int) -> None:
         run(rng, sums, rows, law, state, space, kept, done, stop, settings.tune)
 
-    done = _in_slices(advance, total, report)
-    return _collect(kept, rows, max(done - settings.tune, 0), centre, interrupted=done < total)
+    return advance
+
+
+def _by_observation(
+    data: TaskData,
+    prior: Hyperprior,
+    settings: ChainSettings,
+    start: FloatArray | None,
+    loss: str,
+    rows: Rows,
+    law: Law,
+    kept: Kept,
+) -> Advance:
+    """Begin a chain by observation."""
+    observations = observations_of(data, _centre(prior, loss), labels=loss == "logistic")
+    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
+    W = dual_ridge_start(observations, rows) if start is None else np.asarray(start, dtype=np.float64).T
+    state = first_observed_state(observations, rows, law, W, settings.norm_q or FIRST_Q, rng)
+    space = observed_space_for(observations, rows)
+
+    def advance(done: int, stop: int) -> None:
+        run_observed(rng, observations, rows, law, state, space, kept, done, stop, settings.tune)
+
+    return advance
 
 
 def _in_slices(advance: Callable[[int, int], None], total: int, report: Callable[[float], None] | None) -> int:

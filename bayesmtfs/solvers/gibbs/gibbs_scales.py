@@ -109,12 +109,12 @@ def step_on_row(
         share = 1.0 / min(tuning + 1, 100)
         wished = WIDTH_PER_MOVE * abs(log_scales[row] - before)
         state.widths[row] = min(max(width + share * (wished - width), 0.01), 5.0)
-        information = _log_information(Q, rows, row) + 2.0 * log_scales[row] + math.log(unit_variance(inverse_q))
+        information = log_information(Q, rows, row) + 2.0 * log_scales[row] + math.log(unit_variance(inverse_q))
         state.information[row] += share * (information - state.information[row])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _log_information(Q: FloatArray, rows: Rows, row: int) -> float:
+def log_information(Q: FloatArray, rows: Rows, row: int) -> float:
     """Logarithm of the mean precision with which the data determine a coefficient of a row."""
     total = 1e-300
     for t in range(len(Q)):

@@ -200,6 +200,28 @@ def first_state(sums: Sums, rows: Rows, law: Law, W: FloatArray, norm_q: float, 
     noise = np.sqrt(np.maximum(squares, 0.0) / sums.counts) + least
     if law.shared_noise:
         noise[:] = np.sqrt(np.average(noise**2, weights=sums.counts))
+    return state_around(rows, law, W, intercept, noise, norm_q, rng)
+
+
+def state_around(
+    rows: Rows,
+    law: Law,
+    W: FloatArray,
+    intercept: FloatArray,
+    noise: FloatArray,
+    norm_q: float,
+    rng: np.random.Generator,
+) -> State:
+    """State with given coefficients, intercepts and noise, and scales that fit up to some random spread.
+
+    Parameters
+    ----------
+    rows, law : the problem
+    W : (m, p) coefficients, 0 where a task does not have the feature
+    intercept, noise : (m,)
+    norm_q : q
+    rng : generator
+    """
     mean = _row_means(W, rows) if law.mean_precision > 0.0 else np.zeros(W.shape[1])
     W = _without_zeros(np.where(rows.present, W - mean, 0.0), rows, law, rng)
     log_scales = _fitting_scales(W, rows, norm_q)

@@ -61,9 +61,9 @@ def space_for(sums: Sums, rows: Rows) -> Space:
     )
 
 
-def kept_for(sums: Sums, rows: Rows, draws: int) -> Kept:
+def kept_for(rows: Rows, draws: int) -> Kept:
     """Allocate."""
-    m, p = sums.means.shape
+    m, p = rows.present.shape
     R = len(rows.sizes)
     return Kept(
         W=np.empty((draws, p, m)),
@@ -92,11 +92,11 @@ def run(
     for number in range(first, stop):
         sweep(rng, sums, rows, law, state, space, number + 1 if number < tune else 0)
         if number >= tune:
-            _keep(rows, state, kept, number - tune)
+            keep(rows, state, kept, number - tune)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
+def keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
     """Copy the state (by loops: assignments to slices take seconds to compile)."""
     m, p = state.W.shape
     for t in range(m):
@@ -192,15 +192,15 @@ def _draw_intercepts_and_noise(
             total += square
             total_count += count
         elif law.learn_noise:
-            state.noise[t] = _draw_noise(rng, law, state.noise[t], square, count)
+            state.noise[t] = draw_noise(rng, law, state.noise[t], square, count)
     if law.shared_noise and law.learn_noise:
-        noise = _draw_noise(rng, law, state.noise[0], total, total_count)
+        noise = draw_noise(rng, law, state.noise[0], total, total_count)
         for t in range(m):
             state.noise[t] = noise
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_noise(rng: np.random.Generator, law: Law, noise: float, square: float, count: float) -> float:
+def draw_noise(rng: np.random.Generator, law: Law, noise: float, square: float, count: float) -> float:
     """``sigma`` by a Metropolis step whose proposals have the law under a flat prior of ``ln sigma``."""
     proposal = math.sqrt(0.5 * max(square, 1e-300) / rng.standard_gamma(0.5 * count))
     first, second = law.noise_shapes

@@ -161,7 +161,11 @@ def test_shared_noise_and_start(sim):
 def test_what_is_supported_and_what_is_refused(sim):
     assert supports(sim.data, "squared", "generalized_normal")
     assert not supports(sim.data, "squared", "matrix_variate")
-    assert not supports(sim.data, "logistic", "generalized_normal")
+    assert supports(sim.data, "logistic", "generalized_normal")
+    assert not supports(sim.data, "logistic", "generalized_normal", norm_q=None)
+    assert not supports(sim.data, "hinge", "generalized_normal")
+    with pytest.raises(ValueError, match="labels need a fixed norm_q"):
+        sample_chain(sim.data, hyperprior_for(sim.data), SHORT, loss="logistic")
     with pytest.raises(ValueError, match="draws is 0"):
         ChainSettings(draws=0)
     with pytest.raises(ValueError, match="norm_q is -1"):

@@ -1,0 +1,119 @@
+"""Joint-distribution test (Geweke 2004) of the sampler by observation: labels, and normal targets.
+
+Parameters from the prior, against those of a chain that draws them given targets and new targets given them.
+"""
+
+import numpy as np
+import pytest
+from prior_draws import Parameters, draw_parameters, draw_targets
+from scipy import stats
+from scipy.special import expit
+
+from bayesmtfs.priors.hyperpriors import Hyperprior
+from bayesmtfs.solvers.gibbs import (
+    gibbs_block,
+    gibbs_block_tuning,
+    gibbs_observations,
+    gibbs_observed_sweep,
+    gibbs_state,
+)
+from bayesmtfs.tasks import TaskData
+
+BATCHES = 40
+LIGHT = {"tail_shape": 2.5, "spike_shape": 0.5, "noise_scale": 0.8, "intercept_scale": 1.5}
+PRIORS = {
+    "intercepts": Hyperprior(**LIGHT),
+    "log_uniform": Hyperprior(kind="log_uniform", bounds=(0.1, 3.0), shared_noise=True, intercept_scale=1.0),
+    "shared_mean": Hyperprior(mean_scale=0.7, **LIGHT),
+    "no_intercept": Hyperprior(tail_shape=2.0, spike_shape=1.0, fit_intercept=False, learn_global_scale=False),
+}
+
+
+def bounded(one: Parameters):
+    """Bounded functions of the parameters and of pairs of them."""
+    logs = np.tanh(0.5 * np.log(np.concatenate([one.row_scales, one.noise, [one.global_scale]])))
+    deviations = one.W - one.mean_coef[:, np.newaxis]
+    standard = np.arctan(deviations / one.row_scales[:, np.newaxis]).ravel()
+    sizes, intercept, mean = np.arctan(np.abs(one.W)).ravel(), np.tanh(one.intercept), np.arctan(one.mean_coef)
+    return np.concatenate(
+        [logs, logs**2, logs * logs[-1], standard, standard**2, sizes, intercept, intercept**2, mean, mean**2]
+    )
+
+
+def chain(prior, data, labels, norm_q, count, rng):
+    """Sweeps with two of three rows active, each followed by new targets."""
+    one = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
+    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, learn_q=False)
+    state = gibbs_state.State(
+        W=np.ascontiguousarray(one.W.T - one.mean_coef),
+        mean=one.mean_coef.copy(),
+        intercept=one.intercept.copy(),
+        noise=one.noise.copy(),
+        log_scales=np.log(one.row_scales),
+        numbers=np.array([np.log(one.global_scale), 1.0 / norm_q, 0.1]),
+        widths=np.ones(3),
+        information=np.array([1.0, 0.0, -1.0]),
+    )
+    observations = gibbs_observations.observations_of(data, 0.0, labels)
+    space = gibbs_observed_sweep.observed_space_for(observations, rows)
+    space = space._replace(block=gibbs_block.block_for(observations, rows, most_features=2))
+    gibbs_block_tuning.choose_rows(observations, rows, law, state, space.block)
+    space.block.numbers[gibbs_block.LOG_STEP] = np.log(1.0)
+    found = []
+    for _ in range(count):
+        one = Parameters(
+            state.W.T + state.mean[:, np.newaxis],
+            state.intercept.copy(),
+            state.noise.copy(),
+            np.exp(state.log_scales),
+            float(np.exp(state.numbers[0])),
+            norm_q,
+            state.mean.copy(),
+        )
+        found.append(bounded(one))
+        observations.targets[:] = targets(rng, data, labels, one)
+        gibbs_observed_sweep.observed_sweep(rng, observations, rows, law, state, space, 0, 0)
+    return np.array(found)
+
+
+def targets(rng, data, labels, one):
+    if not labels:
+        return draw_targets(rng, data, one)
+    return np.where(rng.random(data.n_observations) < expit(data.linear_predictor(one.W, one.intercept)), 1.0, -1.0)
+
+
+def smallest_p_value(name, labels, norm_q, count, seed):
+    """Of all functions, corrected for their number (Bonferroni)."""
+    prior, rng = PRIORS[name], np.random.Generator(np.random.PCG64(seed))
+    X = np.random.default_rng(5).standard_normal((6, 3)) + [0.0, 1.0, 0.0]
+    data = TaskData.from_long(X, np.zeros(6), tasks=[0, 1, 1, 2, 2, 2])
+    direct = np.array([bounded(_noiseless(draw_parameters(rng, prior, 3, 3, norm_q), labels)) for _ in range(count)])
+    found = chain(prior, data, labels, norm_q, count, rng)
+    if labels:  # the noise has no part in it
+        found[:, 3:6] = found[:, 10:13] = found[:, 17:20] = 0.0
+        direct[:, 3:6] = direct[:, 10:13] = direct[:, 17:20] = 0.0
+    means = found[: count // BATCHES * BATCHES].reshape(BATCHES, -1, found.shape[1]).mean(axis=1)
+    variance = means.var(axis=0, ddof=1) / BATCHES + direct.var(axis=0, ddof=1) / count
+    moving = variance > 1e-20
+    z = (found.mean(axis=0) - direct.mean(axis=0))[moving] / np.sqrt(variance[moving])
+    return float(np.min(2.0 * stats.t.sf(np.abs(z), BATCHES - 1)) * moving.sum())
+
+
+def _noiseless(one: Parameters, labels):
+    return one._replace(noise=np.ones_like(one.noise)) if labels else one
+
+
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "normal"])
+@pytest.mark.parametrize(
+    ("name", "norm_q"),
+    [
+        ("intercepts", 2.0),
+        ("log_uniform", 2.0),
+        ("shared_mean", 2.0),
+        ("no_intercept", 1.3),
+        ("shared_mean", 4.0),
+        ("intercepts", np.inf),
+    ],
+)
+def test_sampler_keeps_the_joint_law(name, norm_q, labels):
+    assert smallest_p_value(name, labels, norm_q, 3000, seed=1) > 1e-3

@@ -1,0 +1,45 @@
+"""The sampler by observation and NUTS on the PyMC model have the same posterior of labels, also with p > n."""
+
+import numpy as np
+import pytest
+from arviz_stats.base import array_stats
+
+from bayesmtfs.priors.hyperpriors import hyperprior_for
+from bayesmtfs.simulation import simulate_tasks
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
+
+NAMES = {"coef": "W", "intercept": "intercept", "row_scale": "row_scales", "global_scale": "global_scale"}
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+def mean_and_error(values):
+    flat = values.reshape(*values.shape[:2], -1)
+    return flat.mean(axis=(0, 1)), array_stats.mcse(flat, chain_axis=0, draw_axis=1, method="mean")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("norm_q", "n_features"), [(2.0, 15), (4.0, 4)])
+def test_same_means_spreads_and_quantiles(norm_q, n_features):
+    nutpie = pytest.importorskip("nutpie")
+    from bayesmtfs.models import generalized_normal_model
+
+    data = simulate_tasks(
+        n_tasks=2, n_features=n_features, n_samples=12, n_relevant=2, kind="classification", random_state=3
+    ).data
+    prior = hyperprior_for(data, "logistic", tail_shape=1.5, global_scale=0.4)
+    compiled = nutpie.compile_pymc_model(generalized_normal_model(data, norm_q, "logistic", prior=prior))
+    options = {"seed": 1, "progress_bar": False, "target_accept": 0.95, "cores": 1}
+    posterior = nutpie.sample(compiled, draws=1500, tune=800, chains=3, **options)["posterior"].dataset
+    settings = [ChainSettings(draws=4000, tune=1000, random_seed=seed, norm_q=norm_q) for seed in range(3)]
+    chains = [sample_chain(data, prior, one, loss="logistic") for one in settings]
+    for name, ours in NAMES.items():
+        transform = np.log if "scale" in name else np.arctan
+        nuts = transform(np.asarray(posterior[name].values))
+        gibbs = transform(np.stack([getattr(chain, ours) for chain in chains]))
+        functions = [np.asarray, np.square]
+        functions += [lambda x, cut=np.quantile(gibbs, level, axis=(0, 1)): x < cut for level in QUANTILES]
+        for function in functions:
+            (one, first), (other, second) = (mean_and_error(1.0 * function(draws)) for draws in (nuts, gibbs))
+            z = (one - other) / np.hypot(first, second)
+            assert np.abs(z).max() < 4.5, (name, z.round(1))

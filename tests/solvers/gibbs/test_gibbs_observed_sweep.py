@@ -1,0 +1,106 @@
+"""The sampler by observation: quadrature, agreement with the sampler in sums, seeds, interruption, forms of data."""
+
+import numpy as np
+import pytest
+
+from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for, log_scale_density
+from bayesmtfs.simulation import simulate_tasks
+from bayesmtfs.solvers.gibbs import gibbs_posterior
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
+from bayesmtfs.tasks import TaskData
+
+FIELDS = ("W", "mean", "intercept", "noise", "row_scales", "global_scale")
+
+
+def label_moments(x, y, weight, prior, norm_q):
+    """Posterior moments of one coefficient of labels and of ln rho, on a grid."""
+    sizes = np.linspace(-16.0, 4.0, 401)  # ln |w|: the prior has a spike at 0
+    w = np.concatenate([-np.exp(sizes), np.exp(sizes)])[:, None]
+    log_scale = np.linspace(-12.0, 9.0, 421)
+    with np.errstate(over="ignore"):
+        value = np.log(np.abs(w)) - log_scale - (np.abs(w) * np.exp(-log_scale)) ** norm_q
+    value = value + log_scale_density(log_scale, prior.global_scale, norm_q, prior)
+    value = value - (np.logaddexp(0.0, -y * w * x) @ weight)[:, None]
+    mass = np.exp(value - value.max())
+    mass /= mass.sum()
+    return [float(np.sum(mass * f)) for f in (np.arctan(w), np.arctan(w) ** 2, np.tanh(log_scale))]
+
+
+@pytest.mark.parametrize("kind", ["beta_prime", "log_uniform"])
+@pytest.mark.parametrize("norm_q", [1.3, 2.0, np.inf])
+def test_one_coefficient_of_labels_against_quadrature(kind, norm_q):
+    """Weights of 2 and 3 count as the row twice and thrice."""
+    x, y, weight = np.array([1.0, -0.5, 0.8, 2.0]), np.array([1.0, -1.0, 1.0, -1.0]), np.array([3.0, 1.0, 2.0, 1.0])
+    prior = Hyperprior(kind=kind, global_scale=0.8, bounds=(0.05, 5.0), fit_intercept=False, learn_global_scale=False)
+    data = TaskData.from_long(x[:, None], y, sample_weight=weight)
+    settings = ChainSettings(draws=20_000, tune=300, norm_q=norm_q, random_seed=1)
+    draws = sample_chain(data, prior, settings, loss="logistic")
+    w, log_scale = np.arctan(draws.W[:, 0, 0]), np.log(draws.row_scales[:, 0])
+    wanted = label_moments(x, y, weight, prior, norm_q)
+    np.testing.assert_allclose([w.mean(), np.mean(w**2), np.tanh(log_scale).mean()], wanted, atol=0.025)
+    np.testing.assert_array_equal(draws.noise, 1.0)
+
+
+@pytest.mark.parametrize(("norm_q", "shared_mean"), [(2.0, False), (4.0, True)])
+def test_both_forms_have_the_same_posterior(monkeypatch, norm_q, shared_mean):
+    """Normal targets: the sampler in sums is the oracle."""
+    sim = simulate_tasks(n_tasks=3, n_features=4, n_samples=12, n_relevant=2, intercept_scale=1.0, random_state=2)
+    prior, found = hyperprior_for(sim.data, shared_mean=shared_mean), []
+    monkeypatch.setattr(gibbs_posterior, "FEW_FEATURES", 0)
+    for more_rows in (True, False):
+        monkeypatch.setattr(gibbs_posterior, "more_rows_than_features", lambda data, answer=more_rows: answer)
+        draws = sample_chain(sim.data, prior, ChainSettings(draws=8000, tune=500, norm_q=norm_q, random_seed=4))
+        found.append({name: getattr(draws, name) for name in FIELDS})
+    for name in FIELDS:
+        transform = np.log if name in ("noise", "row_scales", "global_scale") else np.asarray
+        one, other = (transform(draws[name]) for draws in found)
+        spread = one.std(axis=0) + 1e-12
+        np.testing.assert_allclose((one.mean(axis=0) - other.mean(axis=0)) / spread, 0.0, atol=0.15, err_msg=name)
+        np.testing.assert_allclose((other.std(axis=0) + 1e-12) / spread, 1.0, atol=0.15, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """More features than rows: labels, groups of features."""
+    return simulate_tasks(
+        n_tasks=2, n_features=30, n_samples=[12, 18], n_relevant=2, kind="classification", random_state=0
+    )
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_seed_repeats_every_bit_and_interruption_keeps_the_draws(monkeypatch, wide, loss):
+    monkeypatch.setattr(gibbs_posterior, "FEW_FEATURES", 0)
+    prior, settings = hyperprior_for(wide.data, loss), ChainSettings(draws=300, tune=60, random_seed=5)
+    whole = sample_chain(wide.data, prior, settings, lambda fraction: None, loss=loss)
+
+    def report(fraction):
+        if fraction > 0.5:
+            raise KeyboardInterrupt
+
+    part = sample_chain(wide.data, prior, settings, report, loss=loss)
+    assert part.interrupted and not whole.interrupted and 0 < len(part.W) < 300
+    for one, other in zip(whole[:-1], part[:-1], strict=True):
+        np.testing.assert_array_equal(one[: len(part.W)], other)
+    assert np.abs(sample_chain(wide.data, prior, ChainSettings(300, 60, 6), loss=loss).W - whole.W).max() > 0
+
+
+def test_groups_and_absent_features(wide):
+    grouped = TaskData.from_long(wide.X, wide.y, tasks=wide.tasks, groups=np.arange(30) // 2)
+    settings = ChainSettings(draws=30, tune=30)
+    draws = sample_chain(grouped, hyperprior_for(grouped, "logistic"), settings, loss="logistic")
+    np.testing.assert_array_equal(draws.row_scales[:, ::2], draws.row_scales[:, 1::2])
+    pd = pytest.importorskip("pandas")
+    names = [f"x{i}" for i in range(30)]
+    parts = [(wide.X[wide.tasks == t][:, : 30 - t], wide.y[wide.tasks == t]) for t in (0, 1)]
+    partial = TaskData.from_list([(pd.DataFrame(X, columns=names[: X.shape[1]]), y) for X, y in parts])
+    draws = sample_chain(partial, hyperprior_for(partial, "logistic"), settings, loss="logistic")
+    assert not draws.W[:, 29, 1].any() and draws.W[:, :29].all()
+
+
+def test_many_more_features_than_rows_of_normal_targets():
+    """Draws stay finite and find the one large effect among 150 features."""
+    sim = simulate_tasks(n_tasks=2, n_features=150, n_samples=30, n_relevant=1, snr=10.0, random_state=0)
+    settings = ChainSettings(draws=300, tune=200, random_seed=2)
+    draws = sample_chain(sim.data, hyperprior_for(sim.data, expected_features=1), settings)
+    assert all(np.all(np.isfinite(getattr(draws, name))) for name in FIELDS)
+    assert np.argmax(np.median(draws.row_scales, axis=0)) == np.flatnonzero(sim.support)[0]
