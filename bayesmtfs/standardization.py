@@ -60,10 +60,10 @@ def _distinct_designs(data: TaskData) -> list[tuple[Design, tuple[int, int]]]:
 def _warn_of_unknown_scales(data: TaskData, scales: FloatArray) -> None:
     constant = (scales == 0).all(axis=1)
     if constant.any():
-        names = ", ".join(data.feature_names[constant][:10])
+        names, count = ", ".join(data.feature_names[constant][:10]), int(constant.sum())
         warnings.warn(
-            f"{int(constant.sum())} features are constant within every task ({names}); they are not scaled, and with "
-            "an intercept their coefficients are 0; drop them to silence this warning",
+            f"{count} feature{'s are' if count > 1 else ' is'} constant within every task ({names}): not scaled, and "
+            "with an intercept the coefficients are 0; drop constant features to silence this warning",
             DataWarning,
             stacklevel=4,
         )

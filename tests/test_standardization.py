@@ -25,7 +25,7 @@ def test_scaling_gives_unit_deviation_within_each_task(sparse, form):
         data = TaskData.from_wide(given, Y)
     scales = column_scales(data)
     assert (scales[3] == 0).all()
-    with pytest.warns(DataWarning, match="1 features are constant within every task \\(x3\\)"):
+    with pytest.warns(DataWarning, match="1 feature is constant within every task \\(x3\\)"):
         scaled, scales = standardize(data)
     assert (scales[3] == 1).all()
     for t, (start, stop) in enumerate(data.spans):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import BaseEstimator, clone, is_classifier
 
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.interrupts import InterruptWatch
@@ -201,6 +201,8 @@ def loo_of(estimator: Any) -> Loo:
 def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(estimators, Mapping):
         pairs = list(estimators.items())
+    elif isinstance(estimators, BaseEstimator):
+        raise ValueError(f"estimators is one {type(estimators).__name__}; pass a list of estimators, or a mapping")
     else:
         pairs = [item if isinstance(item, tuple) else (type(item).__name__, item) for item in estimators]
     if not pairs:

@@ -116,6 +116,7 @@ def test_names_and_task_data(sim):
     ("estimators", "cv", "message"),
     [
         ([], 3, "estimators is empty"),
+        (MixedNormRegressor(), 3, "estimators is one MixedNormRegressor; pass a list"),
         ([MixedNormRegressor(), MixedNormClassifier()], 3, "compare one kind at a time"),
         ([MixedNormRegressor()], "leave_one_task_out", "needs every task in every fold"),
     ],
