@@ -6,7 +6,9 @@ independent models, one per task on that task's rows ("per task"); one model for
 tasks, is the least that a peer can do and stands beside it. A package that is not installed is left out.
 """
 
+import atexit
 import importlib.util
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -147,11 +149,12 @@ def vowpal_wabbit(stream: Stream, driver: bool) -> Run:
             workspace.finish()
 
         return run
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / "rows.txt"
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "rows.txt"
     path.write_text("\n".join(lines) + "\n")
 
-    def run_driver(_kept: Any = folder) -> None:
+    def run_driver() -> None:
         vowpalwabbit.Workspace(f"{options} -d {path}").finish()
 
     return run_driver
