@@ -196,7 +196,7 @@ def _step_carrying(
     row: int,
 ) -> None:
     """Move the scale of a feature and carry its coefficients at their standardised positions."""
-    m, i, inverse_q, log_scale = len(state.W), rows.members[rows.starts[row]], state.numbers[INVERSE_Q], 0.0
+    m, i, inverse_q = len(state.W), rows.members[rows.starts[row]], state.numbers[INVERSE_Q]
     log_scale, spread = state.log_scales[row], unit_variance(inverse_q)
     _fill_terms(observations, working, rows, state, i)
     positions = np.zeros(m)
