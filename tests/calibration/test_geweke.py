@@ -63,8 +63,7 @@ def _grouped(one: Parameters, data, rng):
 def from_chain(prior, data, norm_q, count, rng):
     start = _grouped(draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q), data, rng)
     rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, norm_q is None)
-    if data.groups is None:
-        rows = rows._replace(pairs=PAIRS)
+    parts = gibbs_sweep.parts_for(rows, law, norm_q or 2.0, PAIRS if data.groups is None else None)
     centre = prior.intercept_centre if prior.fit_intercept else 0.0
     first = np.unique(rows.row_of_feature, return_index=True)[1]
     state = gibbs_state.State(
@@ -77,7 +76,7 @@ def from_chain(prior, data, norm_q, count, rng):
         widths=np.ones(len(first)),
         information=np.array([1.0, -1.0, 1.0])[: len(first)],  # a row of each kind
     )
-    space = None
+    space, kept = None, gibbs_sweep.kept_for(rows, 1)
     found = []
     for _ in range(count):
         one = Parameters(
@@ -91,8 +90,8 @@ def from_chain(prior, data, norm_q, count, rng):
         )
         found.append(statistics(one))
         sums = gibbs_state.sums_of(data.with_target(draw_targets(rng, data, one)), centre)
-        space = gibbs_sweep.space_for(sums, rows) if space is None else space
-        gibbs_sweep.sweep(rng, sums, rows, law, state, space, 0)
+        space = gibbs_sweep.space_for(sums) if space is None else space
+        gibbs_sweep.run(rng, sums, rows, law, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 
 

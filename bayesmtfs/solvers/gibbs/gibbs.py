@@ -113,9 +113,9 @@ def sample(sums: Sums, start: Start, settings: Settings) -> Draws:
         widths=np.ones(p),
         information=np.zeros(p),
     )
-    kept, space = gibbs_sweep.kept_for(rows, settings.draws), gibbs_sweep.space_for(centred, rows)
-    total = settings.tune + settings.draws
-    gibbs_sweep.run(rng, centred, rows, _law(settings), state, space, kept, 0, total, settings.tune)
+    law, kept, space = _law(settings), gibbs_sweep.kept_for(rows, settings.draws), gibbs_sweep.space_for(centred)
+    parts, total = gibbs_sweep.parts_for(rows, law, settings.norm_q, None), settings.tune + settings.draws
+    gibbs_sweep.run(rng, centred, rows, law, state, space, kept, *parts, 0, total, settings.tune)
     norm_q = 1.0 / kept.numbers[:, gibbs_state.INVERSE_Q]
     return Draws(W=kept.W, row_scales=np.exp(kept.log_scales), noise=kept.noise, norm_q=norm_q)
 

@@ -3,7 +3,8 @@ r"""Draws of the coefficients of one task under generalized normal priors and a 
     ln p(w) = h'w - w'Q w / 2 - sum_i |w_i / rho_i|^q + constant
 
 - Any q: GN is a mixture of uniforms. With ``v_i = |w_i / rho_i|^q + Exp(1)``, w_i given v_i and the others is normal,
-  truncated to ``|w_i| <= rho_i v_i^(1/q)``; coordinates in turn. At q = inf the bound is rho_i.
+  truncated to ``|w_i| <= rho_i v_i^(1/q)``; coordinates in turn, then the best known together (`gibbs_ellipse`). At
+  q = inf the bound is rho_i.
 - q = 2: w is normal with precision ``Q + diag(2 / rho^2)``, drawn jointly.
 """
 
@@ -13,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import BoolArray, FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_cholesky import factorise, solve_lower, solve_upper
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -86,23 +88,14 @@ def draw_jointly(
     p = len(w)
     for i in range(p):
         for j in range(i + 1):
-            value = Q[i, j] if present[i] and present[j] else 0.0
-            if i == j:
-                value += 2.0 * math.exp(-2.0 * log_scales[i])
-            for k in range(j):
-                value -= factor[i, k] * factor[j, k]
-            factor[i, j] = math.sqrt(value) if i == j else value / factor[j, j]
-    for i in range(p):  # L^-1 h
-        value = h[i] if present[i] else 0.0
-        for k in range(i):
-            value -= factor[i, k] * w[k]
-        w[i] = value / factor[i, i]
+            factor[i, j] = Q[i, j] if present[i] and present[j] else 0.0
+        factor[i, i] += 2.0 * math.exp(-2.0 * log_scales[i])
+        w[i] = h[i] if present[i] else 0.0
+    factorise(factor, p)
+    solve_lower(factor, w, p)
     for i in range(p):
         w[i] += rng.standard_normal()
-    for i in range(p - 1, -1, -1):
-        w[i] /= factor[i, i]
-        for k in range(i):
-            w[k] -= factor[i, k] * w[i]
+    solve_upper(factor, w, p)
     for i in range(p):
         if not present[i]:
             w[i] = 0.0

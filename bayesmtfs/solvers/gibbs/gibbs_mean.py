@@ -37,12 +37,14 @@ class MeanSpace(NamedTuple):
     before: FloatArray  # (p,) means before the step
     log_scales: FloatArray  # (p,) ln rho of the normal prior as GN(0, rho, 2)
     everywhere: BoolArray  # (p,) no mean is fixed at 0
+    factor: FloatArray  # (p, p)
 
 
 def mean_space(n_features: int) -> MeanSpace:
     """Allocate."""
     p = n_features
-    return MeanSpace(np.empty((p, p)), np.empty(p), np.empty(p), np.empty(p), np.ones(p, dtype=np.bool_))
+    present = np.ones(p, dtype=np.bool_)
+    return MeanSpace(np.empty((p, p)), np.empty(p), np.empty(p), np.empty(p), present, np.empty((p, p)))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -64,7 +66,6 @@ def draw_mean(
     rows: Rows,
     law: Law,
     state: State,
-    factor: FloatArray,
     space: MeanSpace,
 ) -> None:
     """Draw all means given the deviations; ``h`` (less Q mu) and residuals ``h - Q v`` in place.
@@ -74,7 +75,6 @@ def draw_mean(
     rng : generator
     Q, h, residuals : (m, p, p), (m, p) and (m, p) likelihood
     rows, law, state : the problem and the state
-    factor : (p, p) space
     space : what the step writes to
     """
     m, p = state.W.shape
@@ -95,7 +95,7 @@ def draw_mean(
     for i in range(p):
         for j in range(p):
             space.h[i] += space.Q[i, j] * space.before[j]
-    draw_jointly(rng, space.Q, space.h, state.mean, space.log_scales, space.everywhere, factor)
+    draw_jointly(rng, space.Q, space.h, state.mean, space.log_scales, space.everywhere, space.factor)
     for i in range(p):
         space.before[i] = state.mean[i] - space.before[i]
     for t in range(m):

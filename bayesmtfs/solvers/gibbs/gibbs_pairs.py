@@ -36,7 +36,7 @@ def alike(sums: Sums, rows: Rows) -> IntArray:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_pairs(
-    rng: np.random.Generator, Q: FloatArray, residuals: FloatArray, rows: Rows, state: State, space: FloatArray
+    rng: np.random.Generator, Q: FloatArray, residuals: FloatArray, pairs: IntArray, state: State
 ) -> None:
     """Both steps for every pair; residuals ``h - Q w`` in place.
 
@@ -44,11 +44,12 @@ def step_on_pairs(
     ----------
     rng : generator
     Q, residuals : (m, p, p) and (m, p) likelihood
-    rows, state : the rows and the state
-    space : (m, p) space
+    pairs : (K, 3) features i and j, and s
+    state : the state
     """
-    for k in range(len(rows.pairs)):
-        i, j, sign = rows.pairs[k, 0], rows.pairs[k, 1], float(rows.pairs[k, 2])
+    space = np.empty(residuals.shape)
+    for k in range(len(pairs)):
+        i, j, sign = pairs[k, 0], pairs[k, 1], float(pairs[k, 2])
         for t in range(len(Q)):
             _shift_between(rng, Q[t], residuals[t], state, t, i, j, sign)
         if rng.random() < 0.5:  # an exchange in every sweep would make draws alternate and look better than they are

@@ -51,7 +51,7 @@ from bayesmtfs.solvers.gibbs.gibbs_state import (
     rows_of,
     sums_of,
 )
-from bayesmtfs.solvers.gibbs.gibbs_sweep import Kept, kept_for, run, space_for
+from bayesmtfs.solvers.gibbs.gibbs_sweep import Kept, kept_for, parts_for, run, space_for
 from bayesmtfs.tasks import TaskData
 
 PRIORS = ("generalized_normal", "jeffreys")
@@ -197,17 +197,16 @@ def _in_sums(
 ) -> Advance:
     """Begin a chain in sums of the data."""
     sums = sums_of(data, _centre(prior, loss))
-    rows = rows._replace(pairs=alike(sums, rows))
     rng = np.random.Generator(np.random.PCG64(settings.random_seed))
     norm_q = settings.norm_q
     if norm_q is None:
         norm_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds))
     W = ridge_start(sums, rows, law) if start is None else np.asarray(start, dtype=np.float64).T
     state = first_state(sums, rows, law, W, norm_q, rng)
-    space = space_for(sums, rows)
+    space, parts = space_for(sums), parts_for(rows, law, norm_q, alike(sums, rows))
 
     def advance(done: int, stop: int) -> None:
-        run(rng, sums, rows, law, state, space, kept, done, stop, settings.tune)
+        run(rng, sums, rows, law, state, space, kept, *parts, done, stop, settings.tune)
 
     return advance
 

@@ -47,7 +47,6 @@ class Rows(NamedTuple):
     members: IntArray  # (p,) features, row by row
     sizes: FloatArray  # (R,) coefficients that are not fixed at 0
     present: BoolArray  # (m, p)
-    pairs: IntArray  # (K, 3) features that are nearly alike, and the sign of their correlation
 
 
 class Law(NamedTuple):
@@ -118,7 +117,6 @@ def single_rows(present: BoolArray) -> Rows:
         members=features,
         sizes=present.sum(axis=0).astype(np.float64),
         present=present,
-        pairs=np.zeros((0, 3), dtype=np.int64),
     )
 
 
@@ -136,7 +134,6 @@ def rows_of(data: TaskData) -> Rows:
         members=np.argsort(blocks.row_of_feature, kind="stable"),
         sizes=blocks.sizes.astype(np.float64),
         present=present,
-        pairs=np.zeros((0, 3), dtype=np.int64),
     )
 
 

@@ -1,4 +1,4 @@
-"""One sweep of the Gibbs sampler, and many of them: coefficients, their mean, scales, exponent, intercepts, noise.
+"""Sweeps of the Gibbs sampler in sums: coefficients, their mean, scales, exponent, intercepts, noise.
 
 The order matters where something is integrated out: coefficients, scales and q move with the intercepts integrated out;
 then intercepts given everything, and the noise given the intercepts.
@@ -10,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.gibbs.gibbs_coefficients import draw_in_turn, draw_jointly
+from bayesmtfs.solvers.gibbs.gibbs_ellipse import draw_on_ellipse
 from bayesmtfs.solvers.gibbs.gibbs_exponent import ExponentSpace, exponent_space, step_on_exponent
 from bayesmtfs.solvers.gibbs.gibbs_mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
 from bayesmtfs.solvers.gibbs.gibbs_pairs import step_on_pairs
-from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale, step_on_row
+from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale, step_on_row, unit_variance
 from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, Law, Rows, State, Sums
 
@@ -29,10 +30,17 @@ class Space(NamedTuple):
     h: FloatArray  # (m, p) less Q mu with a shared mean
     residuals: FloatArray  # (m, p) h - Q w
     w: FloatArray  # (p,) coefficients of one task
-    factor: FloatArray  # (p, p)
     log_scales: FloatArray  # (p,) ln rho of each feature's row
-    exponent: ExponentSpace
-    mean: MeanSpace
+
+
+class Parts(NamedTuple):
+    """What only some sweeps have."""
+
+    normal: FloatArray | None  # (p, p) space for joint draws, where q stays at 2
+    any_q: FloatArray | None  # (p, p) space for draws at another q
+    mean: MeanSpace | None  # a shared mean
+    exponent: ExponentSpace | None  # q is learned
+    pairs: IntArray | None  # (K, 3) features that are nearly alike, and the sign of their correlation
 
 
 class Kept(NamedTuple):
@@ -46,19 +54,10 @@ class Kept(NamedTuple):
     numbers: FloatArray  # (draws, 2) ln tau, 1/q
 
 
-def space_for(sums: Sums, rows: Rows) -> Space:
+def space_for(sums: Sums) -> Space:
     """Allocate."""
     m, p = sums.means.shape
-    return Space(
-        np.empty((m, p, p)),
-        np.empty((m, p)),
-        np.empty((m, p)),
-        np.empty(p),
-        np.empty((p, p)),
-        np.empty(p),
-        exponent_space(m, p, len(rows.sizes)),
-        mean_space(p),
-    )
+    return Space(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
 
 
 def kept_for(rows: Rows, draws: int) -> Kept:
@@ -75,6 +74,26 @@ def kept_for(rows: Rows, draws: int) -> Kept:
     )
 
 
+def parts_for(rows: Rows, law: Law, norm_q: float, pairs: IntArray | None) -> Parts:
+    """Allocate what the prior and the data ask for.
+
+    Parameters
+    ----------
+    rows, law : the problem
+    norm_q : q at the start
+    pairs : (K, 3) features that are nearly alike (`gibbs_pairs.alike`), None for none
+    """
+    m, p = rows.present.shape
+    always_normal = norm_q == 2.0 and not law.learn_q
+    return Parts(
+        np.empty((p, p)) if always_normal else None,
+        None if always_normal else np.empty((p, p)),
+        mean_space(p) if law.mean_precision > 0.0 else None,
+        exponent_space(m, p, len(rows.sizes)) if law.learn_q else None,
+        pairs if pairs is not None and len(pairs) else None,
+    )
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def run(
     rng: np.random.Generator,
@@ -84,13 +103,36 @@ def run(
     state: State,
     space: Space,
     kept: Kept,
+    normal: FloatArray | None,
+    any_q: FloatArray | None,
+    mean: MeanSpace | None,
+    exponent: ExponentSpace | None,
+    pairs: IntArray | None,
     first: int,
     stop: int,
     tune: int,
 ) -> None:
-    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept."""
+    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that steps are tuned.
+
+    What is None is not compiled, which would take longer than most chains.
+    """
     for number in range(first, stop):
-        sweep(rng, sums, rows, law, state, space, number + 1 if number < tune else 0)
+        tuning = number + 1 if number < tune else 0
+        _draw_coefficients(rng, sums, rows, law, state, space, normal, any_q)
+        if mean is not None:
+            draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, mean)
+        if pairs is not None:
+            step_on_pairs(rng, space.Q, space.residuals, pairs, state)
+        for row in range(len(rows.sizes)):
+            step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
+        if law.learn_global_scale:
+            step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
+        if exponent is not None:
+            for _ in range(EXPONENT_STEPS):
+                step_on_exponent(rng, space.Q, space.residuals, rows, law, state, tuning, exponent)
+        if mean is not None:
+            recentre(rng, rows, law, state)
+        _draw_intercepts_and_noise(rng, sums, rows, law, state, space.w)
         if number >= tune:
             keep(rows, state, kept, number - tune)
 
@@ -113,46 +155,37 @@ def keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def sweep(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space, tuning: int) -> None:
-    """Move everything once; ``tuning`` is the number of the sweep from 1 on while steps are tuned, else 0."""
-    _draw_coefficients(rng, sums, rows, law, state, space)
-    if law.mean_precision > 0.0:
-        draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, space.factor, space.mean)
-    step_on_pairs(rng, space.Q, space.residuals, rows, state, space.exponent.residuals)
-    for row in range(len(rows.sizes)):
-        step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
-    if law.learn_global_scale:
-        step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
-    if law.learn_q:
-        for _ in range(EXPONENT_STEPS):
-            step_on_exponent(rng, space.Q, space.residuals, rows, law, state, tuning, space.exponent)
-    if law.mean_precision > 0.0:
-        recentre(rng, rows, law, state)
-    _draw_intercepts_and_noise(rng, sums, rows, law, state, space.w)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _draw_coefficients(rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, space: Space) -> None:
+def _draw_coefficients(
+    rng: np.random.Generator,
+    sums: Sums,
+    rows: Rows,
+    law: Law,
+    state: State,
+    space: Space,
+    normal: FloatArray | None,
+    any_q: FloatArray | None,
+) -> None:
     """Coefficients of every task given their mean, scales and noise, and the residuals."""
     m, p = state.W.shape
     for i in range(p):
         space.log_scales[i] = state.log_scales[rows.row_of_feature[i]]
     inverse_q = state.numbers[INVERSE_Q]
-    normal = inverse_q == 0.5 and not law.learn_q
+    variance = unit_variance(inverse_q)
     for t in range(m):
-        Q, h, residual, w = space.Q[t], space.h[t], space.residuals[t], state.W[t]
+        Q, h, residual, w, present = space.Q[t], space.h[t], space.residuals[t], state.W[t], rows.present[t]
         condition_on_noise(sums, law, t, state.noise[t], Q, h)
         if law.mean_precision > 0.0:
-            take_out_mean(Q, h, state.mean, rows.present[t])
-        if normal:
-            draw_jointly(rng, Q, h, w, space.log_scales, rows.present[t], space.factor)
+            take_out_mean(Q, h, state.mean, present)
+        if normal is not None:
+            draw_jointly(rng, Q, h, w, space.log_scales, present, normal)
         for i in range(p):
             residual[i] = h[i]
         for i in range(p):
             for j in range(p):
                 residual[j] -= Q[i, j] * w[i]
-        if not normal:
-            draw_in_turn(rng, Q, residual, w, space.log_scales, rows.present[t], inverse_q)
+        if any_q is not None:
+            draw_in_turn(rng, Q, residual, w, space.log_scales, present, inverse_q)
+            draw_on_ellipse(rng, Q, residual, w, space.log_scales, present, inverse_q, variance, any_q)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -41,7 +41,7 @@ def test_means_given_deviations_are_normal(rng):
     roots = rng.standard_normal((m, 6, p))
     Q, h = np.einsum("tni,tnj->tij", roots, roots), rng.standard_normal((m, p))
     V, mean = np.where(PRESENT, rng.standard_normal((m, p)), 0.0), rng.standard_normal(p)
-    rows, space, factor = gibbs_state.single_rows(PRESENT), gibbs_mean.mean_space(p), np.empty((p, p))
+    rows, space = gibbs_state.single_rows(PRESENT), gibbs_mean.mean_space(p)
     masked = Q * PRESENT[:, :, np.newaxis] * PRESENT[:, np.newaxis, :]
     precision = masked.sum(axis=0) + np.eye(p) / MEAN_SCALE**2
     left = np.where(PRESENT, h - np.einsum("tij,tj->ti", Q, V), 0.0).sum(axis=0)
@@ -50,7 +50,7 @@ def test_means_given_deviations_are_normal(rng):
     residuals = reduced - np.einsum("tij,tj->ti", Q, V)
     draws = np.empty((8_000, p))
     for draw in draws:
-        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, law(), state, factor, space)
+        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, law(), state, space)
         draw[:] = state.mean
     standard = (draws - np.linalg.solve(precision, left)) @ np.linalg.cholesky(precision)
     np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
