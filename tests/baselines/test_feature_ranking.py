@@ -1,4 +1,4 @@
-"""The selectors that others are compared with: scikit-learn's contract, their objectives against independent solvers."""
+"""The selectors that others are compared with: their objectives against independent solvers."""
 
 import cvxpy as cp
 import numpy as np
@@ -6,7 +6,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.feature_selection import f_classif
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import baselines
 from bayesmtfs.baselines import fssi, rfs, sbmlr
@@ -23,20 +22,6 @@ SELECTORS = [
 ]
 each = pytest.mark.parametrize("selector", SELECTORS, ids=lambda selector: type(selector).__name__)
 informed = pytest.mark.parametrize("selector", SELECTORS[:-1], ids=lambda selector: type(selector).__name__)
-
-
-@parametrize_with_checks([SELECTORS[0], SELECTORS[1], SELECTORS[3]])
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
-
-@parametrize_with_checks([SELECTORS[2], SELECTORS[4], SELECTORS[5]])
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
-def test_scikit_learn_contract_of_slower_ones(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

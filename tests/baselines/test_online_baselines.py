@@ -1,4 +1,4 @@
-"""Online baselines: scikit-learn's contract, update rules against their definitions, batches and files."""
+"""Online baselines: update rules against their definitions, batches and files."""
 
 import pickle
 
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import baselines, simulate_tasks
 from bayesmtfs.baselines.foml import fixed_relations
@@ -15,11 +14,6 @@ from bayesmtfs.baselines.omtrl import learned_relations
 from bayesmtfs.baselines.passive_aggressive import VARIANTS, step_length
 from bayesmtfs.baselines.shared_loss import full_steps, implicit_steps
 
-ORDER_MATTERS = "a learner that reads rows one after the other depends on their order, as scikit-learn's SGD does"
-EXPECTED = {
-    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
-    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
-}
 CLASSIFIERS = [
     baselines.PassiveAggressiveClassifier(epochs=20),
     baselines.SharedLossClassifier(epochs=20),
@@ -27,24 +21,6 @@ CLASSIFIERS = [
     baselines.LearnedRelationsClassifier(epochs=20),
 ]
 each = pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda model: type(model).__name__)
-
-
-@parametrize_with_checks([CLASSIFIERS[0]], expected_failed_checks=lambda estimator: EXPECTED)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [*CLASSIFIERS[1:], baselines.PassiveAggressiveRegressor(epochs=20)],
-    expected_failed_checks=lambda estimator: EXPECTED,
-)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract_of_the_others(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,36 +1,11 @@
-"""Batch baselines: scikit-learn's contract, and fits against scikit-learn's own and against general minimisers."""
+"""Batch baselines: fits against scikit-learn's own and against general minimisers."""
 
 import numpy as np
 import pytest
 import scipy.optimize
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import baselines, simulate_tasks
-
-
-@parametrize_with_checks([baselines.IndependentClassifier()])
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        baselines.IndependentRegressor(),
-        baselines.PooledClassifier(),
-        baselines.PooledRegressor(),
-        baselines.SharedMeanClassifier(),
-        baselines.SharedMeanRegressor(),
-        baselines.SharedHypothesesClassifier(n_init=2),
-    ]
-)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract_of_the_others(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What all estimators share: scikit-learn's contract, selection, files."""
+"""What all estimators share: selection, files."""
 
 import pickle
 
@@ -12,17 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bayesmtfs as bm
 from bayesmtfs.protocols import SelectionWarning
-
-
-@parametrize_with_checks([bm.MixedNormRegressor()])
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

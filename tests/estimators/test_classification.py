@@ -13,18 +13,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_validate
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import bayesmtfs as bm
 from bayesmtfs import MixedNormClassifier, TaskData
-
-
-@parametrize_with_checks([MixedNormClassifier()])
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
-
 
 # ---------------------------------------------------------------------- data
 

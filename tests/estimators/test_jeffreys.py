@@ -1,4 +1,4 @@
-"""Jeffreys and generalized normal estimators: scikit-learn's contract, forms of the data, files, messages."""
+"""Jeffreys and generalized normal estimators: forms of the data, files, messages."""
 
 import pickle
 
@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
@@ -19,13 +18,6 @@ from bayesmtfs.protocols import ConvergenceWarning, DataWarning
 REGRESSORS = [JeffreysRegressor(), GeneralizedNormalRegressor()]
 CLASSIFIERS = [JeffreysClassifier(), JeffreysClassifier(loss="squared"), GeneralizedNormalClassifier()]
 names = pytest.mark.parametrize("model", REGRESSORS, ids=lambda model: type(model).__name__)
-
-
-@parametrize_with_checks([*REGRESSORS, *CLASSIFIERS])
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,10 @@
-"""MatrixVariate estimators: scikit-learn's contract, relations with names in order, files, errors."""
+"""MatrixVariate estimators: relations with names in order, files, errors."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.estimators.loading import load
@@ -26,16 +25,6 @@ def sim():
 @pytest.fixture(scope="module")
 def fitted(sim):
     return {route: MatrixVariateRegressor(coefficients=route).fit(sim.X, sim.y, tasks=sim.tasks) for route in ROUTES}
-
-
-# Weighted and repeated rows are compared to 1e-9, which takes fits closer than the default tol
-@parametrize_with_checks(
-    [cls(coefficients=route, tol=1e-8) for cls in (MatrixVariateRegressor, MatrixVariateClassifier) for route in ROUTES]
-)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.mark.parametrize("route", ROUTES)

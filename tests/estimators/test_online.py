@@ -1,4 +1,4 @@
-"""Online mixed-norm estimators: scikit-learn's contract, forms of the data, rounds, new tasks, files, messages."""
+"""Online mixed-norm estimators: forms of the data, rounds, new tasks, files, messages."""
 
 import pickle
 
@@ -7,31 +7,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
 from bayesmtfs.inputs import as_labels
 from bayesmtfs.protocols import ConvergenceWarning
-
-REGRESSORS = [
-    OnlineMixedNormRegressor(),
-    OnlineMixedNormRegressor(sparsity="features_and_tasks", loss="absolute", shared_mean=True, average=True),
-]
-CLASSIFIERS = [OnlineMixedNormClassifier(), OnlineMixedNormClassifier(loss="hinge", sparsity="individual")]
-ORDER_MATTERS = "a stream that meets a row once, with weight two, is not the stream that meets it twice"
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
-    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
-}
-
-
-@parametrize_with_checks([*REGRESSORS, *CLASSIFIERS], expected_failed_checks=lambda _: EXPECTED_FAILURES)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Online smoothed learners: scikit-learn's contract, batches, new tasks, files, messages."""
+"""Online smoothed learners: batches, new tasks, files, messages."""
 
 import pickle
 
@@ -7,26 +7,11 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
 from bayesmtfs.persistence import read
-
-ORDER_MATTERS = "a learner that reads rows one after the other depends on their order, as scikit-learn's SGD does"
-EXPECTED = {
-    "check_sample_weight_equivalence_on_dense_data": ORDER_MATTERS,
-    "check_sample_weight_equivalence_on_sparse_data": ORDER_MATTERS,
-}
-MODELS = [OnlineSmoothedClassifier(epochs=20), OnlineSmoothedRegressor(epochs=20)]
-
-
-@parametrize_with_checks(MODELS, expected_failed_checks=lambda estimator: EXPECTED)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

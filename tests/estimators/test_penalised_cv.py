@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GroupKFold, KFold
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, load, simulate_tasks
@@ -18,16 +17,8 @@ from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRe
 from bayesmtfs.protocols import ConvergenceWarning
 from bayesmtfs.solvers.convex.shared_mean import MEAN_SHARE
 
-SMALL = {"n_penalties": 3, "penalty_ratio": 0.1, "cv": 2}
 PENALTIES = np.array([0.1, 1.0, 0.3])
 ROWS = [(train, test) for train, test in KFold(3, shuffle=True, random_state=0).split(np.zeros(75))]
-
-
-@parametrize_with_checks([MixedNormRegressorCV(**SMALL), MixedNormClassifierCV(**SMALL)])
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

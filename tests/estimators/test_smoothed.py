@@ -1,4 +1,4 @@
-"""Smoothed estimators: scikit-learn's contract, forms of the data, limits, files, messages."""
+"""Smoothed estimators: forms of the data, limits, files, messages."""
 
 import pickle
 
@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.smoothed import SmoothedClassifier, SmoothedRegressor
@@ -16,13 +15,6 @@ from bayesmtfs.protocols import ConvergenceWarning
 
 MODELS = [SmoothedClassifier(), SmoothedRegressor()]
 both = pytest.mark.parametrize("model", MODELS, ids=["classifier", "regressor"])
-
-
-@parametrize_with_checks(MODELS)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
 
 
 def simulated(model, **options):

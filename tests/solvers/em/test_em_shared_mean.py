@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.base import clone
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bayesmtfs import TaskData
 from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
@@ -317,21 +316,3 @@ def test_messages(model, message):
     X, y, tasks, _, _ = alike(3, loss="logistic")
     with pytest.raises(ValueError, match=message):
         model.fit(X, y, tasks=tasks)
-
-
-@pytest.mark.slow
-@parametrize_with_checks(
-    [
-        JeffreysRegressor(shared_mean=True),
-        JeffreysRegressor(shared_mean=True, coefficients="integrated"),
-        GeneralizedNormalRegressor(shared_mean=True),
-        MatrixVariateRegressor(shared_mean=True),
-        JeffreysClassifier(shared_mean=True),
-        GeneralizedNormalClassifier(shared_mean=True),
-        MatrixVariateClassifier(shared_mean=True),
-    ]
-)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning")
-@pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning")
-def test_scikit_learn_contract(estimator, check):
-    check(estimator)
