@@ -19,16 +19,10 @@ from bayesmtfs.estimators.bayesian_parameters import check_bayesian, posterior_r
 from bayesmtfs.estimators.bayesian_prediction import check_interval, predictive_summary, probability_summary
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.inference.diagnostics import Diagnostics, warn_of_problems
+from bayesmtfs.inference.diagnostics import Diagnostics, remedy_of, warn_of_problems
 from bayesmtfs.inference.sampling import sample_posterior
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
-
-REMEDIES = {
-    "gibbs": "raise draws and tune",
-    "nuts": "raise tune and target_accept (towards 0.99), or lower expected_features",
-    "fast": "use sampler='auto'",
-}
 
 
 @dataclass(repr=False, eq=False)
@@ -76,7 +70,7 @@ class BayesianEstimator(PosteriorAttributes):
     def _fit(self, data: TaskData) -> None:
         request = posterior_request(self.get_params(deep=False), self.loss)
         found = sample_posterior(data, request)
-        remedy = REMEDIES[found.draws.sampler]
+        remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy, stacklevel=3)
         self._store_posterior(data, found, request)
 
@@ -156,7 +150,8 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     Attributes
     ----------
     posterior_ : xarray.DataTree
-        Groups posterior, sample_stats (NUTS), posterior_predictive, log_likelihood, observed_data, constant_data.
+        Groups posterior, sample_stats, posterior_predictive, log_likelihood, observed_data, constant_data (with what is
+        not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
     inclusion_probability_ : (n_features,)
         Posterior probability that ``max_t |w_it| sd(x_i) / sd(y)`` exceeds ``effect_size``.
     local_false_sign_rate_ : (n_tasks, n_features)
@@ -217,14 +212,18 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
 class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     """Multi-task classification with a full posterior.
 
-    Probabilities are averages over draws, and ``decision_function`` is the logit of that average.
+    Probabilities are averages over draws, and ``decision_function`` is the logit of that average;
+    `probability_interval` says how sure they are.
 
     Parameters
     ----------
     loss : {"logistic", "hinge"}
         The hinge is a pseudo-likelihood, for ``prior="mixed_norm"``: no probabilities, no predictive draws.
     effect_size : float, default 0.05
-        Change of the log-odds per deviation of x above which a feature counts as included.
+        Change of the log-odds per deviation of x above which a feature counts as included. That is little: labels
+        say less than numbers, and with few rows the posterior leaves most features larger than that in some task, so
+        that all are included. Take a size that matters and that the data resolve, such as 0.3, or look at
+        ``local_false_sign_rate_``.
     prior, norm_q, sampler, draws, tune, chains, inclusion_threshold, expected_features, global_scale,
     learn_global_scale, tail_shape, spike_shape, row_scale_bounds, norm_q_bounds, shared_noise, shared_mean,
     mean_strength, penalty_strength, relation_concentration, target_accept, max_features, fit_intercept, standardize,
@@ -245,6 +244,9 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     >>> model = BayesianClassifier(sampler="fast", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape
     (5, 2)
+    >>> mean, low, high = model.probability_interval(sim.X[:5], tasks=sim.tasks[:5], interval=0.9)
+    >>> bool((low < mean).all() and (mean < high).all())
+    True
     """
 
     _losses = ("logistic", "hinge")

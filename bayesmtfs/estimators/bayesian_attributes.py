@@ -1,5 +1,6 @@
 """What a posterior leaves behind in a fitted estimator."""
 
+import json
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +60,8 @@ class PosteriorAttributes(PosteriorPrediction):
         self.norm_q_interval_ = (float(low), float(high))
         if "task_relations" in variables:
             self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
+        # A tree that travels without its estimator still says what was asked for
+        found.tree.attrs["settings"] = json.dumps(self.get_params(deep=False), default=str)
         self._diagnostics = found.diagnostics.as_dict()
         self.n_iter_ = found.draws.n_draws
         self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)

@@ -29,6 +29,8 @@ def check_bayesian(params: dict[str, Any], loss: str, losses: tuple[str, ...]) -
     check_choice("unknown_task", params["unknown_task"], UNKNOWN_TASK)
     _check_norm_q(params)
     _check_prior_of_loss(params, loss)
+    _check_row_scale_bounds(params["row_scale_bounds"])
+    _check_seed(params["random_state"])
     _check_shared_mean(params)
     for name, least in (("draws", 4), ("tune", 0), ("chains", 1)):
         _check_whole_number(name, params[name], least)
@@ -93,12 +95,24 @@ def _check_whole_number(name: str, number: Any, least: int) -> None:
 def _check_norm_q(params: dict[str, Any]) -> None:
     norm_q, prior = params["norm_q"], params["prior"]
     learned = isinstance(norm_q, str)
-    if (learned and norm_q != "learn") or (not learned and not float(norm_q) >= 1):
+    if norm_q is None or (learned and norm_q != "learn") or (not learned and not float(norm_q) >= 1):
         raise ValueError(f"norm_q is {norm_q!r}; pass a number of at least 1, np.inf, or 'learn'")
     if learned and prior == "mixed_norm":
         raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
     if prior == "horseshoe" and norm_q != 2:
         raise ValueError(f"norm_q is {norm_q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+
+
+def _check_row_scale_bounds(bounds: Any) -> None:
+    if bounds is None or (isinstance(bounds, str) and bounds == "auto"):
+        return
+    if isinstance(bounds, str) or np.shape(bounds) != (2,) or not 0 < bounds[0] < bounds[1] < math.inf:
+        raise ValueError(f"row_scale_bounds is {bounds!r}; pass 'auto' or two finite numbers 0 < low < high")
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise ValueError(f"random_state is {seed}; pass a whole number of at least 0, or None")
 
 
 def _check_shared_mean(params: dict[str, Any]) -> None:

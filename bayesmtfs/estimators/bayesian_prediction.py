@@ -1,13 +1,9 @@
 r"""Predictions from draws: averages, deviations and intervals, also for a task that was never seen.
 
 The expected linear predictor is that of the mean coefficients; probabilities are averages over draws, not those of the
-average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own,
-
-    w_new ~ GN(mu, rho, q),   b_new ~ mean_t(b_t) + sd_t(b_t) sqrt(1 + 1/m) t_(m-1),   noise of a task at random,
-
-with b_t the intercepts at the mean of the features: what the model believes of another task, with the uncertainty that
-comes with it. Without a shared mean (mu = 0) its expected prediction is the mean of the intercepts, since nothing tells
-the signs of its coefficients.
+average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own
+(`bayesmtfs.estimators.new_tasks`) and the noise of a task at random: what the model believes of another task, with the
+uncertainty that comes with it.
 """
 
 import copy
@@ -20,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.designs import Design
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
+from bayesmtfs.estimators.new_tasks import Population, draw_task, expected_task
+from bayesmtfs.inference.posterior_tree import with_fixed_variables
 from bayesmtfs.inputs import match_labels
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.tasks import TaskData
 
 LARGEST_BLOCK = 4_000_000  # numbers held at once
-NEW_TASK = -1
 
 # Takes predictors and noise (draws, rows) and gives (rows,) numbers
 type Summary = Callable[[FloatArray, FloatArray], tuple[FloatArray, ...]]
@@ -49,7 +46,7 @@ class PosteriorPrediction(MultiTaskEstimator):
         check_is_fitted(self)
         if self.loss == "logistic":
             return self._summarise(X, tasks, _mean_logit)[0]
-        if self.unknown_task == "population":
+        if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
             return self._summarise(X, tasks, _mean, expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
@@ -70,7 +67,7 @@ class PosteriorPrediction(MultiTaskEstimator):
         expected : for a new task use its expected coefficients instead of draws
         """
         if isinstance(X, TaskData):
-            return self._summarise_task_data(X, summary)
+            return self._summarise_task_data(X, summary, expected)
         rows = self._read_rows(X, tasks)
         if rows.task is None:
             columns = [self._at(rows.X, t, summary, expected) for t in range(len(self.tasks_))]
@@ -79,14 +76,14 @@ class PosteriorPrediction(MultiTaskEstimator):
             return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
         return self._by_task(rows.X, rows.task, summary, expected)
 
-    def _summarise_task_data(self, data: TaskData, summary: Summary) -> tuple[FloatArray, ...]:
+    def _summarise_task_data(self, data: TaskData, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
         index = match_labels(data.task_names, data.n_tasks, self.tasks_)
-        if (index < 0).any():
+        if self.unknown_task == "error" and (index < 0).any():
             self._predict_task_data(data)  # says which tasks are unknown
         if self._form == "wide" and data.shared_design:
-            columns = [self._at(data.design, int(t), summary, False) for t in index]
+            columns = [self._at(data.design, int(t), summary, expected) for t in index]
             return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-        parts = self._by_task(data.X, index[data.task], summary, False)
+        parts = self._by_task(data.X, index[data.task], summary, expected)
         return tuple(cast(FloatArray, data.in_input_order(part)) for part in parts)
 
     def _by_task(self, X: Design, task: IntArray, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
@@ -122,60 +119,53 @@ class PosteriorPrediction(MultiTaskEstimator):
             return TaskDraws(coef[:, :, t], intercept[:, t], noise[:, t])
         if self.unknown_task == "mean":
             return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)))
-        centre = self._group("constant_data")["feature_centre"].values.mean(axis=1)
-        at_centre = intercept + np.einsum("spm,p->sm", coef, centre)
-        mean = posterior["mean_coef"].values.reshape(coef.shape[:2]) if "mean_coef" in posterior else np.zeros(1)
-        if expected:
-            mean = np.broadcast_to(mean, coef.shape[:2])
-            return TaskDraws(mean, at_centre.mean(axis=1) - mean @ centre, noise[:, 0])
-        return self._new_task(mean, at_centre, noise, centre)
+        return self._new_task(coef, intercept, noise, expected)
 
-    def _new_task(self, mean: FloatArray, at_centre: FloatArray, noise: FloatArray, centre: FloatArray) -> TaskDraws:
+    def _new_task(self, coef: FloatArray, intercept: FloatArray, noise: FloatArray, expected: bool) -> TaskDraws:
         """Draws for a task that comes from the population of tasks."""
-        posterior, (total, m) = self._posterior_dataset(), at_centre.shape
+        total, m = intercept.shape
+        population = self._population(coef, intercept)
+        if expected:
+            return TaskDraws(*expected_task(population), noise[:, 0])
         if m < 2:
             raise ValueError(
                 "unknown_task='population' needs at least two tasks to know how tasks differ, but the model was fitted "
                 "on one; use unknown_task='mean'"
             )
         rng = np.random.default_rng([0 if self.result_.seed is None else self.result_.seed, 2])
-        scale = posterior["row_scale"].values.reshape(total, -1)
-        if "norm_q" in posterior:
-            coef = mean + scale * standard_entries(rng, posterior["norm_q"].values.reshape(total, 1), scale.shape)
-        else:  # the horseshoe, whose row scales are deviations
-            coef = mean + scale * rng.standard_normal(scale.shape)
-        deviation = at_centre.std(axis=1, ddof=1) * np.sqrt(1.0 + 1.0 / m)
-        middle = at_centre.mean(axis=1) + deviation * rng.standard_t(m - 1, size=total)
-        fitted = self.get_params(deep=False)["fit_intercept"]
-        intercept = middle - coef @ centre if fitted else np.zeros(total)
-        return TaskDraws(coef, intercept, noise[np.arange(total), rng.integers(m, size=total)])
+        drawn = draw_task(rng, population)
+        return TaskDraws(*drawn, noise[np.arange(total), rng.integers(m, size=total)])
+
+    def _population(self, coef: FloatArray, intercept: FloatArray) -> Population:
+        posterior, constant = self._posterior_dataset(), self._group("constant_data")
+        shape, (total, m) = coef.shape[:2], intercept.shape
+        mean = posterior["mean_coef"].values.reshape(shape) if "mean_coef" in posterior else np.zeros(shape)
+        known = {
+            "mean": mean,
+            "scale": posterior["row_scale"].values.reshape(shape),
+            "norm_q": posterior["norm_q"].values.reshape(total, 1) if "norm_q" in posterior else None,
+        }
+        if not self.get_params(deep=False)["fit_intercept"]:
+            nothing = np.zeros(shape[1])
+            return Population(**known, levels=intercept, offsets=np.zeros((shape[1], m)), centre=nothing, share=nothing)
+        means, centre = constant["feature_mean"].values, constant["feature_centre"].values.mean(axis=1)
+        return Population(
+            **known,
+            levels=intercept + np.einsum("spm,pm->sm", coef, means),
+            offsets=means - centre[:, np.newaxis],
+            centre=centre,
+            share=constant["between_share"].values,
+        )
 
     def _posterior_dataset(self) -> Any:
-        return self._group("posterior")
+        tree = self.result_.posterior
+        assert tree is not None
+        return with_fixed_variables(tree)
 
     def _group(self, name: str) -> Any:
         tree = self.result_.posterior
         assert tree is not None
         return tree[name].dataset
-
-
-def standard_entries(rng: np.random.Generator, q: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    """Draws of GN(0, 1, q) by the mixture of uniforms; q may be infinite.
-
-    Parameters
-    ----------
-    rng : generator
-    q : broadcasts to the shape
-    shape : of the draws
-
-    Examples
-    --------
-    >>> draws = standard_entries(np.random.default_rng(0), np.array(2.0), (100_000,))
-    >>> round(float(np.var(draws)), 2)
-    0.5
-    """
-    mixing = rng.gamma(1.0 + 1.0 / q, size=shape) ** (1.0 / q)
-    return np.asarray(mixing * rng.uniform(-1.0, 1.0, size=shape))
 
 
 def check_interval(interval: float | None) -> None:

@@ -6,8 +6,9 @@ logarithmic scale, on which a row scale that drifts towards 0 is seen. An R-hat 
 chain that stands still or runs off has no variance to compare. Of NUTS also divergences, the fraction of missing
 information (BFMI) and trajectories that were cut off at their largest depth.
 
-Of a variable with many entries the `ENTRIES` that look worst by split R-hat and by lag-1 autocorrelation are judged in
-full, since ranks of a hundred thousand draws take longer than drawing them.
+Of a variable with many entries the `ENTRIES` that look worst by split R-hat, of the entry and of its distance from its
+mean, and by lag-1 autocorrelation are judged in full, since ranks of a hundred thousand draws take longer than drawing
+them.
 """
 
 import warnings
@@ -25,7 +26,7 @@ from bayesmtfs.protocols import FloatArray, IntArray, PosteriorWarning
 LARGEST_RHAT = 1.01
 LEAST_ESS_PER_CHAIN = 100
 LEAST_BFMI = 0.3
-ENTRIES = 100  # of a variable, for each of the two quick measures
+ENTRIES = 100  # of a variable, for each of the three quick measures
 DEPTH_NAMES = ("depth", "tree_depth")  # nutpie's and PyMC's name of the same thing
 
 
@@ -65,6 +66,12 @@ class Diagnostics:
     def least_ess(self) -> float:
         """Effective number of draws below which a variable is complained about."""
         return float(LEAST_ESS_PER_CHAIN * self.n_chains)
+
+    @property
+    def hard_to_follow(self) -> bool:
+        """Whether trajectories of NUTS went wrong: more draws alone do not help then."""
+        weak = self.bfmi is not None and not self.bfmi >= LEAST_BFMI
+        return bool(self.divergences or self.depth_share or weak)
 
     @property
     def largest_rhat(self) -> float:
@@ -152,6 +159,30 @@ def diagnose(draws: Draws, max_depth: int = 10) -> Diagnostics:
     )
 
 
+def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
+    """Advice for draws with problems.
+
+    Parameters
+    ----------
+    diagnostics : of the draws
+    sampler : "gibbs", "nuts" or "fast"
+    prior : of the coefficients
+
+    Examples
+    --------
+    >>> remedy_of(Diagnostics((), 4, 1000, divergences=3), "nuts", "horseshoe")
+    'raise tune and target_accept (towards 0.99), or lower expected_features'
+    >>> remedy_of(Diagnostics((), 4, 1000, divergences=0), "nuts", "horseshoe")
+    'raise draws and tune'
+    """
+    if sampler == "fast":
+        return "use sampler='auto'"
+    if not diagnostics.hard_to_follow:
+        return "raise draws and tune"
+    steps = "raise tune and target_accept (towards 0.99)"
+    return steps if prior in ("mixed_norm", "jeffreys") else f"{steps}, or lower expected_features"
+
+
 def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str, stacklevel: int = 2) -> None:
     """Give one `PosteriorWarning` with all problems and what to do, where there are any.
 
@@ -227,11 +258,11 @@ def _halved(entries: FloatArray) -> FloatArray:
 
 def _worst_looking(entries: FloatArray) -> IntArray:
     """Numbers of the entries to judge in full."""
-    if entries.shape[-1] <= 2 * ENTRIES:
+    if entries.shape[-1] <= 3 * ENTRIES:
         return np.arange(entries.shape[-1])
-    by_rhat = np.argsort(-_split_rhat(entries))[:ENTRIES]
-    by_memory = np.argsort(-_lag_one(entries))[:ENTRIES]
-    return np.union1d(by_rhat, by_memory)
+    distances = np.abs(entries - entries.mean(axis=(0, 1)))  # chains of unequal width have equal means
+    measures = (_split_rhat(entries), _split_rhat(distances), _lag_one(entries))
+    return np.unique(np.concatenate([np.argsort(-measure)[:ENTRIES] for measure in measures]))
 
 
 def _split_rhat(entries: FloatArray) -> FloatArray:

@@ -2,6 +2,9 @@
 
 nutpie runs the chains in threads outside Python. Its own progress display is replaced by the package's, and its
 statistics are kept under its own names (``diverging``, ``energy``, ``depth``, ...); `diagnostics` knows them.
+
+nutpie refuses to begin, or to look for its step size, where a derivative is exactly 0. Starts are therefore moved a
+little off the point estimate, and level ground gets a slope of `TILT`, see `_without_level_ground`.
 """
 
 import warnings
@@ -11,6 +14,7 @@ from typing import Any
 import numpy as np
 import nutpie
 import pymc as pm
+from pymc.model.fgraph import clone_model
 from scipy.special import gammaln
 
 from bayesmtfs import models
@@ -23,6 +27,9 @@ from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
 JITTERED = ("log_row_scale", "log_row_deviation", "log_global_scale", "inverse_norm_q", "noise", "shared_noise")
+MOVED = ("standard_coef", "mean_coef", "intercept")  # off a point at which derivatives vanish
+MOVE = 0.01  # of it, in units of sampling
+TILT = 1e-10  # of the log-density per unit of an intercept
 KEPT_STATISTICS = ("diverging", "energy", "depth", "n_steps", "step_size", "logp")
 
 
@@ -79,6 +86,7 @@ def sample(
     progress : see `bayesmtfs.progress.ProgressBar`
     """
     names = [name for name in DIMENSIONS if name in model.named_vars]
+    model = _without_level_ground(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the compilers, about themselves
         jittered = {variable for variable in model.free_RVs if variable.name in JITTERED}
@@ -130,7 +138,31 @@ def start_values(
         values["log_row_scale"] = np.log(scale)
         values["log_row_deviation"] = np.log(scale) + _log_unit_deviation(norm_q)
     known = {name: np.asarray(value, dtype=np.float64) for name, value in values.items() if name in free}
-    return _inside_bounds(known, model)
+    return _inside_bounds(_moved_a_little(known), model)
+
+
+def _moved_a_little(values: dict[str, FloatArray]) -> dict[str, FloatArray]:
+    """Values off a point where derivatives vanish: that of a coefficient of 0 does where residuals are all 0."""
+    rng = np.random.default_rng(0)
+    return {
+        name: value + MOVE * rng.uniform(0.5, 1.0, value.shape) if name in MOVED else value
+        for name, value in values.items()
+    }
+
+
+def _without_level_ground(model: pm.Model) -> pm.Model:
+    """Return the model, or a tilted copy of one with flat intercepts.
+
+    The hinge loss is linear between its kinks, and its slopes in an intercept are whole numbers that cancel: with a flat
+    prior there is ground on which nutpie stops. The tilt changes no log-density by more than `TILT` per unit.
+    """
+    flat = [variable for variable in model.free_RVs if variable.name == "intercept"]
+    if "penalty_strength" not in model.named_vars or not flat:
+        return model
+    tilted = clone_model(model)
+    with tilted:
+        pm.Potential("tilt", TILT * pm.math.sum(tilted["intercept"]))
+    return tilted
 
 
 def _row_means(data: TaskData, W: FloatArray) -> FloatArray:
@@ -182,8 +214,14 @@ def _finished(sampler: Any) -> tuple[Any, bool]:
         return sampler.wait(), False
     except KeyboardInterrupt:
         return sampler.abort(), True
-    except BaseException:
+    except Exception as error:
         sampler.cancel()  # its threads must not outlive the error
+        raise RuntimeError(
+            "NUTS found no point to begin from, or could not go on from where it was; look for values in X and y that "
+            "are far out, or use another prior or sampler"
+        ) from error
+    except BaseException:
+        sampler.cancel()
         raise
 
 

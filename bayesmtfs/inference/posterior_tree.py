@@ -1,9 +1,13 @@
 """Draws as a DataTree in ArviZ form: posterior, statistics, predictions, log-likelihood, data, and where it came from.
 
-Groups: ``posterior``, ``sample_stats`` (of NUTS), ``posterior_predictive``, ``log_likelihood``, ``observed_data``,
-``constant_data``. The last two follow the observations in the order of `TaskData`, sorted by task. Predictive draws and
-log-likelihoods are thinned, evenly over the chains, to at most `LARGEST_GROUP` numbers each: their ``draw`` coordinate
-says which draws they are. A row's log-likelihood is multiplied by its sample weight.
+Groups: ``posterior``, ``sample_stats`` (of NUTS; of other samplers how well a draw fits, ``total_log_likelihood``),
+``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data``. The last two follow the observations in
+the order of `TaskData`, sorted by task. Predictive draws and log-likelihoods are thinned, evenly over the chains, to at
+most `LARGEST_GROUP` numbers each: their ``draw`` coordinate says which draws they are. A row's log-likelihood is
+multiplied by its sample weight.
+
+What a model holds fixed, such as ``norm_q`` where q is not learned, is in ``constant_data``: it has no chains to compare,
+and summaries of draws have nothing to say about it. `with_fixed_variables` puts it back among the draws.
 """
 
 import json
@@ -14,6 +18,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from bayesmtfs.inference.between_tasks import between_share, task_means
 from bayesmtfs.inference.draws import DIMENSIONS, Draws
 from bayesmtfs.inference.units import SamplingUnits
 from bayesmtfs.protocols import FloatArray, IntArray
@@ -52,14 +57,16 @@ def build_tree(
         "task": data.task_names,
     }
     groups = {"/posterior": _posterior(draws, coords)}
+    if loss != "hinge":
+        groups |= _predictions(draws, data, loss, coords, random_seed)
     if draws.statistics:
         statistics = {name: (("chain", "draw"), values) for name, values in draws.statistics.items()}
         groups["/sample_stats"] = xr.Dataset(statistics, {name: coords[name] for name in ("chain", "draw")})
-    if loss != "hinge":
-        groups |= _predictions(draws, data, loss, coords, random_seed)
+    elif "/log_likelihood" in groups:  # of a sampler without any: how well each draw fits
+        groups["/sample_stats"] = xr.Dataset({"total_log_likelihood": groups["/log_likelihood"]["y"].sum("obs")})
     obs = {"obs": np.arange(data.n_observations)}
     groups["/observed_data"] = xr.Dataset({"y": ("obs", np.asarray(data.y, dtype=np.float64))}, obs)
-    groups["/constant_data"] = _constant_data(data, units, deviations, coords | obs)
+    groups["/constant_data"] = _constant_data(data, units, deviations, coords | obs).assign(_fixed(draws, coords))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = {
         "inference_library": "bayesmtfs",
@@ -72,11 +79,50 @@ def build_tree(
     return tree
 
 
+def with_fixed_variables(tree: xr.DataTree) -> xr.Dataset:
+    """Give the draws of all variables, those that the model holds fixed repeated draw by draw.
+
+    Parameters
+    ----------
+    tree : from `build_tree`, or any other in ArviZ form
+
+    Examples
+    --------
+    >>> draws = xr.Dataset({"coef": (("chain", "draw"), np.zeros((2, 3)))})
+    >>> tree = xr.DataTree.from_dict({"posterior": draws, "constant_data": xr.Dataset({"norm_q": 2.0})})
+    >>> with_fixed_variables(tree)["norm_q"].values
+    array([[2., 2., 2.],
+           [2., 2., 2.]])
+    """
+    posterior: xr.Dataset = tree["posterior"].dataset
+    if "constant_data" not in tree.children:
+        return posterior
+    constant, sample = tree["constant_data"].dataset, {name: posterior.sizes[name] for name in ("chain", "draw")}
+    fixed = [name for name in DIMENSIONS if name in constant and name not in posterior]
+    return posterior.assign({name: constant[name].expand_dims(sample) for name in fixed})
+
+
+def _is_drawn(draws: Draws, name: str) -> bool:
+    return name in DIMENSIONS and (name == "coef" or name not in draws.fixed)
+
+
+def _fixed(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
+    """Variables that are the same in every draw."""
+    variables = {
+        name: (DIMENSIONS[name], values[0, 0])
+        for name, values in draws.variables.items()
+        if name in DIMENSIONS and not _is_drawn(draws, name)
+    }
+    axes = {axis for name in variables for axis in DIMENSIONS[name]}
+    named = coords | {"task_bis": coords["task"]}
+    return xr.Dataset(variables, {axis: named[axis] for axis in axes})
+
+
 def _posterior(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
     variables = {
         name: (("chain", "draw", *DIMENSIONS[name]), values)
         for name, values in draws.variables.items()
-        if name in DIMENSIONS
+        if _is_drawn(draws, name)
     }
     relations = {"task_bis": coords["task"]} if "task_relations" in variables else {}
     dataset = xr.Dataset(variables, coords | relations)
@@ -96,6 +142,8 @@ def _constant_data(data: TaskData, units: SamplingUnits, deviations: FloatArray,
         "feature_deviation": ("feature", deviations),
         "feature_centre": (("feature", "task"), units.feature_centre),
         "feature_scale": (("feature", "task"), units.feature_scale),
+        "feature_mean": (("feature", "task"), task_means(data)),
+        "between_share": ("feature", between_share(data)),
         "target_centre": ((), units.target_centre),
         "target_scale": ((), units.target_scale),
     }

@@ -28,7 +28,7 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     result = result_of(fit)
     draws = draws_of(result, "norm_q")
     ax = new_axes(ax, 6.0, 3.0)
-    if draws is not None and np.ptp(draws) > 0:
+    if draws is not None and np.any(draws != draws[0]):
         ax.hist(1 / draws, bins=40, density=True, color="C0", alpha=0.6)
         low, point, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2])
         what = "median"

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.inference.posterior_tree import with_fixed_variables
 from bayesmtfs.inference.screening import chosen_features
 from bayesmtfs.inputs import as_labels
 from bayesmtfs.protocols import FloatArray, IntArray
@@ -100,9 +101,9 @@ def tree_of(posterior: Any) -> Any:
 
 
 def posterior_group(posterior: Any) -> Any:
-    """Group of the tree (or the Dataset) that holds ``coef``."""
+    """Group of the tree (or the Dataset) that holds ``coef``, with what the model holds fixed."""
     tree = tree_of(posterior)
-    group = tree["posterior"] if "posterior" in getattr(tree, "children", ()) else tree
+    group = with_fixed_variables(tree) if "posterior" in getattr(tree, "children", ()) else tree
     if "coef" not in getattr(group, "data_vars", ()):
         raise ValueError(
             f"posterior is a {type(posterior).__name__} without a variable coef (feature, task) in its group "

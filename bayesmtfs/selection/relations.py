@@ -182,7 +182,7 @@ def exponent_posterior(
     """
     check_probability("prob", prob)
     draws = variable(posterior_group(posterior), "norm_q", ())
-    if draws is None or np.ptp(draws) == 0:
+    if draws is None or np.all(draws == draws[0]):
         raise ValueError("posterior has no draws of norm_q: q was fixed; fit with norm_q='learn'")
     low, high = _bounds_of(posterior) if bounds is None else bounds
     if not 0 < low < high:

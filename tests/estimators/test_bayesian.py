@@ -77,6 +77,7 @@ def test_tree_tells_where_it_came_from(sim, model):
     tree = model.posterior_
     assert set(tree.children) == {
         "posterior",
+        "sample_stats",
         "posterior_predictive",
         "log_likelihood",
         "observed_data",
@@ -84,6 +85,10 @@ def test_tree_tells_where_it_came_from(sim, model):
     }
     assert tree.attrs["seed"] == 0 and tree.attrs["sampler"] == "gibbs" and tree.attrs["prior"] == "generalized_normal"
     assert json.loads(tree.attrs["versions"])["numpy"] == np.__version__
+    assert json.loads(tree.attrs["settings"]) == json.loads(json.dumps(model.get_params(deep=False)))
+    assert "norm_q" not in tree["posterior"] and tree["constant_data"]["norm_q"] == 2.0
+    total = tree["log_likelihood"]["y"].sum("obs")
+    np.testing.assert_allclose(tree["sample_stats"]["total_log_likelihood"], total)
     assert model.result_.seed == 0 and model.result_.settings["draws"] == 300
     assert "2 chains of 300 draws" in model.result_.summary()
 
@@ -232,6 +237,11 @@ def test_files_bring_everything_back(sim, labelled, model, classifier, kind, tmp
         ({"effect_size": -1.0}, "effect_size is -1.0; pass a number of at least 0"),
         ({"inclusion_threshold": 1.5}, "inclusion_threshold is 1.5; pass a number between 0 and 1"),
         ({"prior": "jeffreys", "row_scale_bounds": None}, "row_scale_bounds is None, .* improper"),
+        ({"row_scale_bounds": (2, 1)}, "row_scale_bounds is .2, 1.; pass 'auto' or two finite numbers"),
+        ({"row_scale_bounds": 3.0}, "row_scale_bounds is 3.0; pass 'auto' or two"),
+        ({"row_scale_bounds": "none"}, "row_scale_bounds is 'none'; pass 'auto' or two"),
+        ({"norm_q": None}, "norm_q is None; pass a number of at least 1"),
+        ({"random_state": -1}, "random_state is -1; pass a whole number of at least 0"),
         ({"prior": "mixed_norm", "unknown_task": "population"}, "unknown_task='population' needs row scales"),
         ({"expected_features": 9}, "expected_features is 9 but there are 8 features"),
     ],

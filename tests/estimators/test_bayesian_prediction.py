@@ -1,5 +1,7 @@
 """Predictions from draws, also for tasks that were never seen."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -7,7 +9,7 @@ from scipy.stats import gennorm, kstest
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.estimators.bayesian_prediction import standard_entries
+from bayesmtfs.estimators.new_tasks import standard_entries
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +46,9 @@ def test_new_tasks_are_less_sure_than_known_ones(sim, model):
     known = model.predict(sim.X[:50] + 2.0, tasks=np.zeros(50, dtype=int), return_std=True)
     new = model.predict(sim.X[:50] + 2.0, tasks=np.full(50, 99), return_std=True)
     assert np.all(new[1] > 1.5 * known[1])
-    centre = model.intercept_ + model.coef_ @ (sim.X + 2.0).mean(axis=0)
-    np.testing.assert_allclose(new[0], centre.mean(), rtol=1e-6)
+    means = np.array([sim.X[sim.tasks == t].mean(axis=0) + 2.0 for t in range(6)])
+    levels = model.intercept_ + np.sum(model.coef_ * means, axis=1)
+    np.testing.assert_allclose(new[0], levels.mean(), rtol=1e-6)
 
 
 def test_intervals_of_new_tasks_cover_tasks_of_the_same_population():
@@ -99,8 +102,19 @@ def test_task_data_of_the_long_form_keeps_the_input_order(sim, model):
     given = model.predict(TaskData.from_long(X, sim.y[order], tasks=tasks), return_std=True)
     for one, other in zip(given, model.predict(X, tasks=tasks, return_std=True), strict=True):
         np.testing.assert_allclose(one, other)
+
+
+@pytest.mark.parametrize("unknown_task", ["population", "mean"])
+@pytest.mark.parametrize("return_std", [True, False])
+def test_task_data_may_hold_tasks_that_were_never_seen(sim, model, unknown_task, return_std):
+    reader = pickle.loads(pickle.dumps(model)).set_params(unknown_task=unknown_task)
+    X, tasks = sim.X[:4], [7, 0, 7, 2]
+    data = TaskData.from_long(X, np.zeros(4), tasks=tasks)
+    np.testing.assert_allclose(
+        reader.predict(data, return_std=return_std), reader.predict(X, tasks=tasks, return_std=return_std)
+    )
     with pytest.raises(ValueError, match="X has tasks that were not there in fit: 7"):
-        model.predict(TaskData.from_long(X[:2], [1.0, 2.0], tasks=[7, 7]), return_std=True)
+        reader.set_params(unknown_task="error").predict(data, return_std=return_std)
 
 
 @pytest.fixture(scope="module")

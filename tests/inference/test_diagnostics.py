@@ -75,6 +75,14 @@ def test_worst_entry_among_many_is_found(rng):
     assert found.rhat > 1.5 and found.ess_bulk < 60 and found.n_entries == 4 * ENTRIES
 
 
+def test_chain_of_another_width_among_many_entries_is_found(rng):
+    """Its mean and its memory are those of the others: only distances from the mean tell."""
+    coef = rng.normal(size=(4, 400, 10 * ENTRIES, 1))
+    assert diagnose(draws_of(coef=coef)).largest_rhat < 1.03
+    coef[2, :, 777] *= 5.0
+    assert diagnose(draws_of(coef=coef)).largest_rhat > 1.1
+
+
 def test_one_chain_is_compared_with_itself(rng):
     drift = np.linspace(0, 3, 400)[None, :, None, None] + 0.1 * rng.normal(size=(1, 400, 1, 1))
     assert diagnose(draws_of(coef=drift)).largest_rhat > 1.5

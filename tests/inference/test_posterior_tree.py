@@ -1,12 +1,14 @@
 import json
+from dataclasses import replace
 
+import arviz as az
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 from bayesmtfs.inference import posterior_tree
 from bayesmtfs.inference.draws import Draws
-from bayesmtfs.inference.posterior_tree import build_tree, kept_draws, linear_predictors
+from bayesmtfs.inference.posterior_tree import build_tree, kept_draws, linear_predictors, with_fixed_variables
 from bayesmtfs.inference.units import no_units
 
 
@@ -61,6 +63,24 @@ def test_large_groups_are_thinned_evenly(small, draws, monkeypatch):
     tree = tree_of(draws, small)
     assert tree["log_likelihood"].sizes["draw"] == 10 and tree["posterior"].sizes["draw"] == 30
     assert tree["log_likelihood"]["draw"].values[[0, -1]].tolist() == [0, 29]
+
+
+def test_what_is_fixed_is_constant_data_and_comes_back_with_the_draws(small, draws):
+    """Summaries of the draws then have no constants, of which ArviZ has no R-hat."""
+    shape, m = (2, 30), small.n_tasks
+    fixed = {
+        "norm_q": np.full(shape, np.inf),
+        "intercept": np.zeros((*shape, m)),
+        "task_relations": np.ones((*shape, m, m)),
+    }
+    variables = {**draws.variables, **fixed}
+    tree = tree_of(replace(draws, variables=variables, fixed=frozenset(fixed)), small)
+    assert set(tree["posterior"].data_vars) == {"coef", "noise"}
+    assert np.isfinite(az.summary(tree, round_to=5)["r_hat"]).all()
+    whole = with_fixed_variables(tree)
+    for name, values in variables.items():
+        np.testing.assert_array_equal(whole[name].values, values, err_msg=name)
+    assert whole["intercept"].dims == ("chain", "draw", "task")
 
 
 def test_where_it_came_from(small, draws):

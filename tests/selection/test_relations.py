@@ -78,6 +78,7 @@ def test_a_narrow_posterior_identifies_q(tree_of):
     ("draws", "options", "message"),
     [
         (np.full(50, 2.0), {}, "q was fixed; fit with norm_q='learn'"),
+        (np.full(50, np.inf), {}, "q was fixed; fit with norm_q='learn'"),
         (None, {}, "q was fixed; fit with norm_q='learn'"),
         (np.linspace(2, 20, 50), {"bounds": (1, 16)}, r"bounds is \(1, 16\) but norm_q has draws from 2 to 20"),
         (np.linspace(2, 20, 50), {"bounds": (16, 1)}, r"bounds is \(16, 1\); pass two numbers 0 < low < high"),
