@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayesmtfs import persistence
 from bayesmtfs.designs import Design
 from bayesmtfs.estimators.failed_fits import unchanged_on_error
+from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns, with_columns
 from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
@@ -65,6 +66,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def training_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
         """Check the parameters and read the data, with targets as numbers, or as -1 and +1."""
+        check_kinds(self)
         self._check_parameters()
         data = self._read_fit_data(X, y, tasks, sample_weight)
         return self._code_targets(data, from_task_data=isinstance(X, TaskData))

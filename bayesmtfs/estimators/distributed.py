@@ -18,6 +18,7 @@ from sklearn.base import clone
 from bayesmtfs.classes import match_classes, read_classes
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
+from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.penalised import MixedNormClassifier
 from bayesmtfs.estimators.stream_sources import Columns, read_stream
 from bayesmtfs.inputs import match_labels, read_labels
@@ -113,6 +114,7 @@ def _check(model: Any) -> None:
         raise TypeError(
             f"estimator is a {type(model).__name__}; pass a MixedNormClassifier, or for the squared loss use fit_moments"
         )
+    check_kinds(model)
     model._check_parameters()
     if model.loss != "logistic":
         raise ValueError(f"loss is {model.loss!r}; a distributed fit wants loss='logistic'")

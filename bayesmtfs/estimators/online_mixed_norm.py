@@ -14,6 +14,7 @@ from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
 from bayesmtfs.estimators.online_plain_rows import PlainRows
 from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption
+from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.stream_estimator import StreamEstimator
 from bayesmtfs.inputs import as_labels, match_labels, read_groups, read_labels
 from bayesmtfs.likelihoods import named
@@ -147,8 +148,10 @@ class OnlineMixedNormEstimator(StreamEstimator):
                 "standardize=True takes its scales from all rows and goes with fit only; scale the batches first, for "
                 "instance by StandardScaler().partial_fit of scikit-learn"
             )
-        self._check_parameters()
         first = not hasattr(self, "_candidates")
+        if first:
+            check_kinds(self)
+        self._check_parameters()
         data, names = self._read_batch(X, y, tasks, classes, sample_weight, first)
         if first:
             self._begin()

@@ -79,6 +79,8 @@ class RankingSelector(MultiTaskEstimator):
         return found
 
     def _fit(self, data: TaskData) -> None:
+        if not isinstance(self.n_features_to_select, str):
+            as_count(self.n_features_to_select, available(data))  # refuses too many before the work is done
         found = self.rank_data(data)
         self.n_iter_ = found.convergence.n_iter
         self.converged_ = found.convergence.converged
@@ -96,7 +98,7 @@ class RankingSelector(MultiTaskEstimator):
         )
 
     def _size(self, data: TaskData) -> int:
-        return as_count(self.n_features_to_select, int(self.ranking_.max()))
+        return as_count(self.n_features_to_select, available(data))
 
     # ------------------------------------------------------------------ the selection
 
@@ -154,6 +156,11 @@ def _places(order: NDArray[np.intp]) -> IntArray:
     return places
 
 
+def available(data: TaskData) -> int:
+    """Number of features, or of groups where there are some."""
+    return data.n_features if data.groups is None else len(np.unique(data.groups))
+
+
 def check_size(size: Any) -> None:
     """Refuse a number of features that is neither a count nor a share."""
     if isinstance(size, int | np.integer) and not isinstance(size, bool) and size >= 1:
@@ -166,8 +173,13 @@ def check_size(size: Any) -> None:
     )
 
 
-def as_count(size: Any, available: int) -> int:
-    """Turn a count or share into a count; more than there are means all."""
+def as_count(size: Any, number: int) -> int:
+    """Turn a count or share of a number of features into a count."""
     if isinstance(size, int | np.integer):
-        return min(int(size), available)
-    return max(1, round(float(size) * available))
+        if size > number:
+            raise ValueError(
+                f"n_features_to_select is {size} but there are {number} features (or groups of them) to select from; "
+                f"pass a whole number from 1 to {number}, or a share such as 0.5"
+            )
+        return int(size)
+    return max(1, round(float(size) * number))

@@ -21,6 +21,7 @@ from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
+from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.estimators.stream_batches import check_form, check_not_swapped, wide_batch
 from bayesmtfs.estimators.streaming import StreamFits
@@ -96,8 +97,10 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         classes : all labels that will come, for classifiers; needed in the first call where its y lacks some
         sample_weight : (n,) or, for the wide form, (n, m)
         """
-        self._check_parameters()
         first = not hasattr(self, "_stream")
+        if first:
+            check_kinds(self)
+        self._check_parameters()
         plain = None if first or classes is not None or sample_weight is not None else self._plain_batch(X, y, tasks)
         if plain is not None:
             self._read(plain)

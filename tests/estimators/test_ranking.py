@@ -24,11 +24,16 @@ def test_groups_share_a_rank():
 
 
 @pytest.mark.parametrize(
-    ("size", "available", "count"), [(3, 10, 3), (30, 10, 10), (0.25, 10, 2), (0.01, 10, 1), (1.0, 7, 7)]
+    ("size", "available", "count"), [(3, 10, 3), (10, 10, 10), (0.25, 10, 2), (0.01, 10, 1), (1.0, 7, 7)]
 )
 def test_counts_and_shares(size, available, count):
     check_size(size)
     assert as_count(size, available) == count
+
+
+def test_more_features_than_there_are_is_refused():
+    with pytest.raises(ValueError, match="n_features_to_select is 99 but there are 4 features.*from 1 to 4"):
+        as_count(99, 4)
 
 
 @pytest.mark.parametrize("size", [0, -2, 0.0, 1.2, True, "half", None, np.nan])

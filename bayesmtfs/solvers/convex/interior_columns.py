@@ -18,19 +18,19 @@ class Columns:
     def __init__(self, problem: Problem, rows: IntArray) -> None:
         data, row_of_feature = problem.data, problem.blocks.row_of_feature
         self.fit_intercept = problem.fit_intercept
-        self.spans = data.spans
-        self.features = np.flatnonzero(np.isin(row_of_feature, rows))
+        self.spans, self.offsets, self.task = data.spans, data.offsets, data.task
+        self.grouped = data.groups is not None
+        self.features = np.flatnonzero(np.isin(row_of_feature, rows)) if self.grouped else rows
         self.n_tasks = data.n_tasks
         chosen = row_of_feature[self.features]
         present = None if data.present is None else data.present[self.features]
-        self.grouped = data.groups is not None
         self.blocks = Blocks(
             len(self.features),
             data.n_tasks,
             groups=chosen if self.grouped else None,
             present=present,
             # Rows keep their length while larger groups come and go
-            features_per_row=int(np.bincount(row_of_feature).max()),
+            features_per_row=int(np.bincount(row_of_feature).max()) if self.grouped else 1,
         )
         self.row = np.searchsorted(rows, chosen)  # (k,) place of each feature's row among the rows
         self.complete = data.is_complete and present is None
@@ -62,7 +62,7 @@ class Columns:
     def predictor(self, W: FloatArray) -> FloatArray:
         """(N,) Linear predictor, without intercept, of coefficients (k, m)."""
         if self.complete:
-            return np.ravel(W.T @ self.designs[0].T)
+            return (W.T @ self.designs[0].T).ravel()
         return np.concatenate([X @ W[:, t] for t, X in enumerate(self.designs)])
 
     def adjoint(self, theta: FloatArray) -> FloatArray:
@@ -75,18 +75,23 @@ class Columns:
     def quadratic_forms(self, own: FloatArray) -> FloatArray:
         """(N,) ``x' diag(h_t) x`` for every observation, with own = h (k, m)."""
         if self.complete:
-            return np.ravel(own.T @ self.squares[0].T)
+            return (own.T @ self.squares[0].T).ravel()
         return np.concatenate([squares @ own[:, t] for t, squares in enumerate(self.squares)])
 
     def scores(self, theta: FloatArray) -> FloatArray:
         """(R, K) Scores of the rows."""
         return np.ascontiguousarray(self.blocks.gather(self.adjoint(theta)))
 
+    def task_sums(self, values: FloatArray) -> FloatArray:
+        """(m,) Sum of (N,) values over the observations of each task."""
+        sums: FloatArray = np.add.reduceat(values, self.offsets[:-1])
+        return sums
+
     def without_means(self, values: FloatArray) -> FloatArray:
         """(N,) Values minus their mean over each task."""
         if self.complete:
             by_task = values.reshape(self.n_tasks, -1)
-            return np.ravel(by_task - by_task.mean(axis=1, keepdims=True))
+            return (by_task - by_task.mean(axis=1, keepdims=True)).ravel()
         return np.concatenate([values[start:stop] - values[start:stop].mean() for start, stop in self.spans])
 
     # ------------------------------------------------------------------ rows and features

@@ -12,8 +12,9 @@ import numpy as np
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 from bayesmtfs.solvers.convex import interior_rows
 from bayesmtfs.solvers.convex.interior_columns import Columns
-from bayesmtfs.solvers.convex.interior_newton import BreakdownError, NewtonSystem
+from bayesmtfs.solvers.convex.interior_newton import NewtonSystem
 from bayesmtfs.solvers.convex.interior_rows import PULL, SCORE, Ball, Lengths, Rows
+from bayesmtfs.solvers.convex.interior_tasks import BreakdownError
 from bayesmtfs.solvers.convex.problem import Problem
 
 NEAR = 0.6  # dual norm over strength above which a row joins the working set, at first

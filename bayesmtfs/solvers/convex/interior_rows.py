@@ -111,7 +111,7 @@ def enter(score: FloatArray, ball: Ball, product: float) -> Rows:
 
 def advance(rows: Rows, change: Rows, lengths: Lengths, score: FloatArray, ball: Ball) -> Rows:
     """Rows after a step, with slacks computed afresh from the scores given."""
-    entries, balls = np.empty_like(rows.entries), np.empty_like(rows.balls)
+    entries, balls = np.empty(rows.entries.shape), np.empty(rows.balls.shape)
     _place(entries, balls, score, rows.entries[RADIUS] + lengths.slack * change.entries[RADIUS], ball)
     entries[PRICE_UP:] = rows.entries[PRICE_UP:] + lengths.price * change.entries[PRICE_UP:]
     balls[PRICE_BALL] = rows.balls[PRICE_BALL] + lengths.price * change.balls[PRICE_BALL]
@@ -119,6 +119,7 @@ def advance(rows: Rows, change: Rows, lengths: Lengths, score: FloatArray, ball:
 
 
 def _place(entries: FloatArray, balls: FloatArray, score: FloatArray, radius: FloatArray, ball: Ball) -> None:
+    """Write scores, radii and the slacks that belong to them."""
     reach = ball.strength[:, np.newaxis] * (ball.sparsity[:, np.newaxis] + radius)
     entries[SCORE], entries[RADIUS] = score, radius
     entries[UP], entries[DOWN] = reach - score, reach + score
@@ -135,22 +136,14 @@ def _inside(radius: FloatArray, exponent: float) -> FloatArray:
 
 def longest_steps(rows: Rows, change: Rows, exponent: float, longest: Lengths) -> Lengths:
     """Longest steps that keep slacks (with radii) and prices from becoming negative, up to the ones given."""
-    shrinkage = change.entries[RADIUS:] / rows.entries[RADIUS:]
-    slack = -1.0 / float(np.min(shrinkage[:DOWN], initial=-1.0 / longest.slack))
-    price = -1.0 / float(np.min(shrinkage[DOWN:], initial=-1.0 / longest.price))
-    if exponent < math.inf:
-        price = -1.0 / float(np.min(change.balls[PRICE_BALL] / rows.balls[PRICE_BALL], initial=-1.0 / price))
-        slack = _longest_inside(rows, change.entries[RADIUS], exponent, slack)
+    slack, price = _longest(*rows, *change, exponent, *longest)
+    if exponent < math.inf and exponent != 2.0:
+        slack = _longest_inside(rows.entries[RADIUS], change.entries[RADIUS], exponent, slack)
     return Lengths(slack, price)
 
 
-def _longest_inside(rows: Rows, change: FloatArray, exponent: float, longest: float) -> float:
-    """Longest change of the radii that stays inside the balls: a quadratic root at q = 2, else a backtracking search."""
-    radius = rows.entries[RADIUS]
-    if exponent == 2.0:
-        square, half = np.einsum("ik,ik->i", change, change), np.einsum("ik,ik->i", radius, change)
-        root = half + np.sqrt(half**2 + square * rows.balls[BALL])
-        return 1.0 / float(np.max(root / rows.balls[BALL], initial=1.0 / longest))
+def _longest_inside(radius: FloatArray, change: FloatArray, exponent: float, longest: float) -> float:
+    """Longest change of the radii that stays inside the balls, by a backtracking search."""
     while _inside(radius + longest * change, exponent).min(initial=1.0) <= 0.0:
         longest *= SHORTER
     return longest
@@ -158,11 +151,7 @@ def _longest_inside(rows: Rows, change: FloatArray, exponent: float, longest: fl
 
 def complementarity(rows: Rows, change: Rows, lengths: Lengths) -> float:
     """Sum of ``slack * price`` after a step, with slacks that change linearly."""
-    slacks = rows.entries[UP:PRICE_UP] + lengths.slack * change.entries[UP:PRICE_UP]
-    prices = rows.entries[PRICE_UP:] + lengths.price * change.entries[PRICE_UP:]
-    ball = rows.balls[BALL] + lengths.slack * change.balls[BALL]
-    price = rows.balls[PRICE_BALL] + lengths.price * change.balls[PRICE_BALL]
-    return float(np.vdot(slacks, prices) + ball @ price)
+    return float(_complementarity(*rows, *change, *lengths))
 
 
 def respond(rows: Rows, ball: Ball) -> Response:
@@ -186,10 +175,61 @@ def pull(rows: Rows, ball: Ball, response: Response, product: float, before: Row
 
 def move(rows: Rows, ball: Ball, response: Response, pulled: Pull, score: FloatArray) -> Rows:
     """Change of everything in the rows that belongs to a change of their scores."""
-    change = Rows(np.zeros_like(rows.entries), np.zeros_like(rows.balls))
+    change = Rows(np.zeros(rows.entries.shape), np.zeros(rows.balls.shape))
     change.entries[SCORE] = score
     _move(*rows, ball.strength, ball.exponent, *response, *pulled, *change)
     return change
+
+
+@njit(cache=True, error_model="numpy")
+def _longest(
+    entries: FloatArray,
+    balls: FloatArray,
+    change: FloatArray,
+    balls_change: FloatArray,
+    exponent: float,
+    slack: float,
+    price: float,
+) -> tuple[float, float]:
+    """Longest steps in slacks and prices, inside curved balls at q = 2 only; NaN where the change has one."""
+    fastest, cheapest, everything = 1.0 / slack, 1.0 / price, 0.0  # the largest shrinkages
+    for i in range(entries.shape[1]):
+        square, half = 0.0, 0.0
+        for t in range(entries.shape[2]):
+            for k in range(RADIUS, PRICE_UP):
+                fastest = max(fastest, -change[k, i, t] / entries[k, i, t])
+            for k in range(PRICE_UP, PRICE_DOWN + 1):
+                cheapest = max(cheapest, -change[k, i, t] / entries[k, i, t])
+            square += change[RADIUS, i, t] ** 2
+            half += change[RADIUS, i, t] * entries[RADIUS, i, t]
+            everything += change[PRICE_UP, i, t] + change[PRICE_DOWN, i, t]
+        if exponent < np.inf:
+            cheapest = max(cheapest, -balls_change[PRICE_BALL, i] / balls[PRICE_BALL, i])
+        if exponent == 2.0:
+            # the root of a quadratic equation, without cancellation
+            fastest = max(fastest, (half + math.sqrt(half**2 + square * balls[BALL, i])) / balls[BALL, i])
+    return (1.0 / fastest, 1.0 / cheapest) if everything == everything else (np.nan, np.nan)
+
+
+@njit(cache=True, error_model="numpy")
+def _complementarity(
+    entries: FloatArray,
+    balls: FloatArray,
+    change: FloatArray,
+    balls_change: FloatArray,
+    slack: float,
+    price: float,
+) -> float:
+    total = 0.0
+    for i in range(entries.shape[1]):
+        total += (balls[BALL, i] + slack * balls_change[BALL, i]) * (
+            balls[PRICE_BALL, i] + price * balls_change[PRICE_BALL, i]
+        )
+        for t in range(entries.shape[2]):
+            for k in (UP, DOWN):
+                room = entries[k, i, t] + slack * change[k, i, t]
+                total += room * (entries[k + 2, i, t] + price * change[k + 2, i, t])
+    return total
 
 
 @njit(cache=True, error_model="numpy")

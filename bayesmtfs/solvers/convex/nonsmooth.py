@@ -30,9 +30,9 @@ from bayesmtfs.progress import ProgressBar
 from bayesmtfs.protocols import BoolArray, FloatArray, Solution
 from bayesmtfs.solvers.convex import interior_point, interior_rows, vertices
 from bayesmtfs.solvers.convex.interior_columns import Columns
-from bayesmtfs.solvers.convex.interior_newton import BreakdownError
 from bayesmtfs.solvers.convex.interior_point import Linearised, Setup, State
 from bayesmtfs.solvers.convex.interior_rows import DOWN, PRICE_UP, UP, Ball
+from bayesmtfs.solvers.convex.interior_tasks import BreakdownError
 from bayesmtfs.solvers.convex.problem import Problem, with_zero_sum
 from bayesmtfs.solvers.convex.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
 

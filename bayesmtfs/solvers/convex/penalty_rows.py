@@ -1,7 +1,8 @@
 """Some rows of a penalty and the features that make them up: all of them, or those of a working set."""
 
-from dataclasses import replace
-from typing import NamedTuple, Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from bayesmtfs.solvers.convex.problem import Problem
 StepArguments = tuple[IntArray, FloatArray, float, FloatArray, Scratch]
 
 
-class PenaltyRows(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class PenaltyRows:
     """Rows of the penalty, each a run of features: one feature, or a group that enters or leaves together.
 
     Matrices (k, m) that belong to these rows have their features in the order of ``features``.
@@ -45,12 +47,12 @@ class PenaltyRows(NamedTuple):
         """Whether some row has more than one feature."""
         return self.n_rows < len(self.features)
 
-    @property
+    @cached_property
     def sizes(self) -> IntArray:
         """(R,) Number of features of each row."""
         return np.diff(self.starts)
 
-    @property
+    @cached_property
     def strengths(self) -> FloatArray:
         """(R,) Strength of the penalty on each row."""
         return self.penalty.strengths(self.n_rows)
@@ -100,7 +102,7 @@ class PenaltyRows(NamedTuple):
         """Norm within a row."""
         return float(self.penalty.norm_q) if isinstance(self.penalty, MixedNorm) else 2.0
 
-    @property
+    @cached_property
     def sparsity(self) -> FloatArray:
         """(R,) Weight of the 1-norm within each row."""
         sparsity = self.penalty.task_sparsity if isinstance(self.penalty, SparseGroup) else 0.0

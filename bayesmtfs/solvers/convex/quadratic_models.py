@@ -153,7 +153,9 @@ class QuadraticModel(ABC):
         weights = extrapolation_weights(self.iterates[0])
         if weights is None:
             return False
-        return self.try_state(tuple(np.tensordot(weights, kept[1:], axes=1) for kept in self.iterates), objective)
+        combined = (weights @ kept[1:].reshape(len(weights), -1) for kept in self.iterates)
+        state = tuple(flat.reshape(array.shape) for flat, array in zip(combined, self.state, strict=True))
+        return self.try_state(state, objective)
 
     def try_state(self, state: tuple[FloatArray, ...], objective: float) -> bool:
         """Go to another state if its objective is lower; return whether it was."""
@@ -292,9 +294,10 @@ def quadratic_model(
 
 def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:
     """Weights of sum 1 for all iterates but the first, that make the combination of their steps shortest."""
-    steps = np.diff(iterates.reshape(len(iterates), -1), axis=0)
+    flat = iterates.reshape(len(iterates), -1)
+    steps = flat[1:] - flat[:-1]
     products = steps @ steps.T
-    trace = float(np.trace(products))
+    trace = float(products.trace())
     if not trace > 0:
         return None
     solution = np.linalg.solve(products / trace + SINGULAR * np.eye(len(products)), np.ones(len(products)))

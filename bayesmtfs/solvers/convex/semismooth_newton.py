@@ -147,7 +147,7 @@ def solve_rows(Q: FloatArray, bend: Curvature, ridge: float, right: FloatArray) 
 def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
     """Lower Cholesky factor of ``Q + diag(diagonal)``, and whether there is none."""
     shifted = Q.copy(order="F")
-    shifted[np.diag_indices_from(shifted)] += diagonal
+    shifted.ravel(order="K")[:: len(shifted) + 1] += diagonal
     factor, failed = dpotrf(shifted, lower=1, overwrite_a=1)
     return factor, bool(failed)
 

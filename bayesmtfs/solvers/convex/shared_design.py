@@ -191,7 +191,9 @@ class _Search:
         self.working = working._replace(W=np.zeros_like(working.W))
         if start is not None:
             support = np.flatnonzero(start.W.any(axis=1))
-            self._add(support[~np.isin(support, self.working.features)])
+            missing = support[~np.isin(support, self.working.features)]
+            if len(missing) > 0:
+                self._add(missing)
             W = start.W[self.working.features] * self.working.columns.length[:, None]
             self.working = self.working._replace(W=W)
 
@@ -201,7 +203,8 @@ class _Search:
         active = working.active
         W, columns = working.W[active], working.columns.take(active)
         self.residual = residual = design.centred(design.Y - columns.predict(W))
-        length = float(np.median(working.columns.length)) if len(working.features) > 0 else 0.0
+        middle = len(working.features) // 2
+        length = float(np.partition(working.columns.length, middle)[middle]) if len(working.features) > 0 else 0.0
         scores = self.state.scores.bounds(residual, self.strength, length) / self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))

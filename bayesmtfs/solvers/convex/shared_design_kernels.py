@@ -22,13 +22,10 @@ def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArr
     for t in range(row.size):
         change = row[t] - W[i, t]
         W[i, t] = row[t]
-        row[t] = change
         square += change * change
-    if square > 0.0:
-        for k in range(len(W)):
-            factor = gram[i, k]
-            for t in range(row.size):
-                correlation[k, t] -= factor * row[t]
+        if change != 0.0:
+            for k in range(len(W)):
+                correlation[t, k] -= change * gram[i, k]
     return square
 
 
@@ -42,8 +39,8 @@ def sweep_euclidean(
     ----------
     gram : (b, b) array
         Inner products of the block's columns, which have length 1.
-    correlation : (b, m) array
-        Inner products of the columns with the residuals; kept up to date, in place.
+    correlation : (m, b) array
+        Inner products of the residuals with the columns, task by task; kept up to date, in place.
     W : (b, m) array
         Rows of the block, overwritten.
     thresholds, entry_thresholds : (b,) arrays
@@ -60,7 +57,7 @@ def sweep_euclidean(
     for i in range(n_rows):
         square = 0.0
         for t in range(n_tasks):
-            value = W[i, t] + correlation[i, t]
+            value = W[i, t] + correlation[t, i]
             size = max(abs(value) - entry_thresholds[i], 0.0)
             row[t] = math.copysign(size, value)
             square += size * size
@@ -119,7 +116,7 @@ def sweep_general(
     total = 0.0
     for i in range(n_rows):
         for t in range(n_tasks):
-            row[t] = W[i, t] + correlation[i, t]
+            row[t] = W[i, t] + correlation[t, i]
         if norms[i] == 0.0 and _is_surely_zero(row, thresholds[i], norm_q):
             continue
         norms[i] = prox_row_of_type(row, thresholds[i], norm_q, work, norms[i])

@@ -21,6 +21,7 @@ from bayesmtfs.solvers.convex.shared_design_columns import Columns
 from bayesmtfs.solvers.convex.shared_design_kernels import sweep_euclidean, sweep_general
 
 BLOCK = 48  # rows per block of coordinate descent
+SMALL = 5000  # entries of W up to which all rows are one block
 ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is most of the work
 FIRST_EPOCHS = 3
 CHECK_EVERY = 10  # epochs between two looks at the gap
@@ -53,11 +54,11 @@ class StoredGram:
 
     def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
         """Begin coordinate descent on W, in place."""
-        return GramDescent(problem, W, self.Q)
+        return WholeDescent(problem, W, self.Q) if W.size <= SMALL else GramDescent(problem, W, self.Q)
 
-    def epoch_cost(self, W: FloatArray) -> float:
+    def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
-        return 2.0 * np.count_nonzero(W.any(axis=1)) * W.size
+        return 2.0 * n_active * W.size
 
 
 class ColumnGram:
@@ -84,8 +85,8 @@ class ColumnGram:
         """Begin coordinate descent on W, in place."""
         return ColumnDescent(problem, W, self.columns)
 
-    def epoch_cost(self, W: FloatArray) -> float:
-        """Operations of an epoch of coordinate descent."""
+    def epoch_cost(self, W: FloatArray, n_active: int) -> float:
+        """Operations of an epoch of coordinate descent, whatever is zero."""
         return 4.0 * self.columns.n_rows * W.size
 
 
@@ -110,11 +111,15 @@ class RowProblem(NamedTuple):
         largest = float(self.penalty.dual_norm(correlation).max(initial=0.0))
         return objective, objective - best_dual(cross, square, largest)
 
-    def newton_cost(self, W: FloatArray) -> float:
-        """Operations of a Newton step at the support of W; infinite where its factors would take too much memory."""
-        n_active = float(np.count_nonzero(W.any(axis=1)))
-        n_parts = n_factors(self.penalty, W.shape[1])
-        return 2.0 * n_parts * n_active**3 if n_parts * n_active**2 <= MAX_FACTORS else np.inf
+    def newton_cost(self, n_active: int) -> float:
+        """Operations of a Newton step on so many rows; infinite where its factors would take too much memory."""
+        n_parts = n_factors(self.penalty, self.target.shape[1])
+        return 2.0 * n_parts * float(n_active) ** 3 if n_parts * n_active**2 <= MAX_FACTORS else np.inf
+
+
+def count_active(W: FloatArray) -> int:
+    """Return the number of rows that are not zero."""
+    return int(np.count_nonzero(W.any(axis=1)))
 
 
 def best_dual(cross: float, square: float, largest: float) -> float:
@@ -175,9 +180,9 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray
         if goal.reached(gap, spent.work) or gap > 0.9 * last or spent.n_iter >= goal.max_iter:
             return W, spent.n_iter
         last = gap
-        for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(W) < np.inf else 0):
+        for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(count_active(W)) < np.inf else 0):
             trial, n_steps = proximal_point(problem.gram, problem.penalty, W, correlation, sigma, 1e-9 * goal.gap)
-            spent.add(n_steps, problem.newton_cost(trial) + STEP_OVERHEAD)
+            spent.add(n_steps, problem.newton_cost(count_active(trial)) + STEP_OVERHEAD)
             trial_correlation = problem.correlation(trial)
             trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
             if not trial_objective <= objective:  # the step failed: descend again, then try a shorter one
@@ -192,26 +197,32 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray
 def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> None:
     """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
     descent = problem.gram.descent(problem, W)
-    n_epochs, work = 0, 0.0
+    n_epochs, work, due = 0, 0.0, 0
     while spent.n_iter < goal.max_iter:
-        decrease = descent.epoch()
-        cost = problem.gram.epoch_cost(W) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
-        spent.add(1, cost)
-        n_epochs, work = n_epochs + 1, work + cost
+        n_new = min(descent.EPOCHS, goal.max_iter - spent.n_iter)
+        decrease = descent.epochs(n_new)
+        n_active = count_active(W)
+        cost = problem.gram.epoch_cost(W, n_active) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
+        spent.add(n_new, cost)
+        n_epochs, work = n_epochs + n_new, work + n_new * cost
         small = decrease <= 0.1 * goal.gap and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
-        if small or n_epochs % CHECK_EVERY == 0:
+        if n_epochs >= due and (small or n_epochs % CHECK_EVERY == 0):
             gap = problem.objective_and_gap(W, descent.correlation())[1]
             if goal.reached(gap, spent.work) or decrease == 0.0:
                 return
-        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(W):
+            due = n_epochs + int(descent.WAIT * n_epochs)
+        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(n_active):
             return
 
 
 class Descent(ABC):
     """Block coordinate descent on W, in place."""
 
+    EPOCHS = 1  # between two counts of the work
+    WAIT = 0.0  # share of the epochs so far that go by after a look at the gap, before another one
+
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
-        self.problem, self.W, self.n_epochs = problem, W, 0
+        self.W = W
         penalty = problem.penalty
         self.thresholds = np.ascontiguousarray(penalty.strengths(len(W)))
         sparsity = penalty.task_sparsity if isinstance(penalty, SparseGroup) else 0.0
@@ -219,6 +230,57 @@ class Descent(ABC):
         self.norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
         self.scratch = scratch(self.norm_q, W.shape[1])
+
+    def epochs(self, number: int) -> float:
+        """Go through all rows so often; at least by how much the objective fell the last time."""
+        for _ in range(number):
+            decrease = self.epoch()
+        return decrease
+
+    @abstractmethod
+    def epoch(self) -> float:
+        """Go through the rows; at least by how much the objective fell."""
+
+    @abstractmethod
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+
+    def sweep(self, gram: FloatArray, correlation: FloatArray, part: slice) -> float:
+        """Update some rows, and their correlations (m, b), which are overwritten; the sum of their squared moves."""
+        rows, thresholds = self.W[part], self.thresholds[part]
+        if self.norm_q == 2.0:
+            moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
+        else:
+            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q, self.scratch)
+        return float(moved)
+
+
+class WholeDescent(Descent):
+    """Descent on so few rows that nothing is faster than compiled loops over all of them."""
+
+    EPOCHS = 5
+    WAIT = 0.3
+
+    def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
+        super().__init__(problem, W)
+        self.Q = np.ascontiguousarray(Q)
+        self.state = np.ascontiguousarray(problem.correlation(W).T)  # (m, k)
+
+    def epoch(self) -> float:
+        """Go through the rows; at least by how much the objective fell."""
+        return self.sweep(self.Q, self.state, slice(None)) / 2
+
+    def correlation(self) -> FloatArray:
+        """Correlations of all rows with the residuals."""
+        return self.state.T
+
+
+class BlockDescent(Descent):
+    """Descent block by block."""
+
+    def __init__(self, problem: RowProblem, W: FloatArray) -> None:
+        super().__init__(problem, W)
+        self.n_epochs = 0
         self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
         self.blocks: list[FloatArray] = []  # Z'Z of each part
 
@@ -229,17 +291,11 @@ class Descent(ABC):
 
     def update(self, number: int, part: slice) -> float:
         """Go through the rows of one block."""
-        rows = self.W[part]
-        before = rows.copy()
-        correlation = self.block_correlation(part)
-        gram, thresholds = self.blocks[number], self.thresholds[part]
-        if self.norm_q == 2.0:
-            moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
-        else:
-            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q, self.scratch)
+        before = self.W[part].copy()
+        moved = self.sweep(self.blocks[number], self.block_correlation(part).T.copy(), part)
         if moved > 0:
-            self.move(part, rows - before)
-        return float(moved) / 2
+            self.move(part, self.W[part] - before)
+        return moved / 2
 
     def is_due(self, part: slice) -> bool:
         """Whether a block is gone through in this epoch."""
@@ -247,18 +303,14 @@ class Descent(ABC):
 
     @abstractmethod
     def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals, a new array."""
+        """Correlations of the rows of a block with the residuals."""
 
     @abstractmethod
     def move(self, part: slice, change: FloatArray) -> None:
         """Account for a change of a block of W."""
 
-    @abstractmethod
-    def correlation(self) -> FloatArray:
-        """Correlations of all rows with the residuals."""
 
-
-class GramDescent(Descent):
+class GramDescent(BlockDescent):
     """Descent that keeps the correlations of all rows up to date."""
 
     def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
@@ -268,8 +320,8 @@ class GramDescent(Descent):
         self.state = problem.correlation(W)
 
     def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals, a new array."""
-        return self.state[part].copy()
+        """Correlations of the rows of a block with the residuals."""
+        return self.state[part]
 
     def move(self, part: slice, change: FloatArray) -> None:
         """Account for a change of a block of W."""
@@ -281,7 +333,7 @@ class GramDescent(Descent):
         return self.state
 
 
-class ColumnDescent(Descent):
+class ColumnDescent(BlockDescent):
     """Descent that keeps the residuals up to date."""
 
     def __init__(self, problem: RowProblem, W: FloatArray, columns: Columns) -> None:
@@ -297,8 +349,9 @@ class ColumnDescent(Descent):
         return self.n_epochs % ZEROS_EVERY == 1 or bool(self.W[part].any())
 
     def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals, a new array."""
-        return np.ascontiguousarray(self.parts_of_columns[part.start].correlations(self.residual))
+        """Correlations of the rows of a block with the residuals."""
+        result: FloatArray = self.parts_of_columns[part.start].correlations(self.residual)
+        return result
 
     def move(self, part: slice, change: FloatArray) -> None:
         """Account for a change of a block of W."""

@@ -6,24 +6,20 @@ import pytest
 from bayesmtfs import TaskData
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.solvers.convex import interior_newton
 from bayesmtfs.solvers.convex.interior_columns import Columns
-from bayesmtfs.solvers.convex.interior_newton import AllAtOnce, BreakdownError, NewtonSystem, TaskByTask
+from bayesmtfs.solvers.convex.interior_newton import AllAtOnce, NewtonSystem, TaskByTask
 from bayesmtfs.solvers.convex.interior_rows import Response
+from bayesmtfs.solvers.convex.interior_tasks import BreakdownError, FeatureSystems, ObservationSystem
 from bayesmtfs.solvers.convex.problem import Problem
 
 SHAPES = {"few features": (40, 6), "many features": (12, 20), "more rows than observations": (6, 30)}
 
 
-def make_columns(shape, n_tasks=3, groups=None, fit_intercept=True):
+def make_columns(shape, n_tasks=3, groups=None, fit_intercept=True, sizes=None):
     n, p = SHAPES[shape]
-    rng = np.random.default_rng(1)
-    data = TaskData.from_long(
-        rng.standard_normal((n * n_tasks, p)) + 3.0,
-        np.ones(n * n_tasks),
-        np.arange(n * n_tasks) % n_tasks,
-        groups=groups,
-    )
+    sizes = [n] * n_tasks if sizes is None else sizes
+    X = np.random.default_rng(1).standard_normal((sum(sizes), p)) + 3.0
+    data = TaskData.from_long(X, np.ones(len(X)), np.repeat(np.arange(len(sizes)), sizes), groups=groups)
     problem = Problem(data, named("absolute"), row_penalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
     return Columns(problem, np.arange(problem.blocks.n_rows))
 
@@ -70,6 +66,20 @@ def test_solution_is_that_of_one_dense_system(shape, fit_intercept, coupled):
     np.testing.assert_allclose(x, dense_solution(columns, E, response, f), rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_tasks_of_both_kinds_are_solved_together(fit_intercept):
+    columns = make_columns("few features", sizes=[40, 5, 25, 1, 9], fit_intercept=fit_intercept)
+    response = make_response(columns)
+    rng = np.random.default_rng(8)
+    E, f = rng.uniform(0.5, 2.0, 80), rng.standard_normal(80)
+    E[[3, 50, 75]] = 1e-6  # one of each kind of system, and two of tasks with fewer features than observations
+    system = NewtonSystem(columns, E, response, accuracy=1e-12)
+    kinds = [type(part) for part in system.factorised.systems]
+    assert kinds == [FeatureSystems, ObservationSystem, ObservationSystem]
+    x = system.solve(f)
+    np.testing.assert_allclose(x, dense_solution(columns, E, response, f), rtol=1e-6, atol=1e-8 * np.abs(x).max())
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_groups_share_one_outer_product(shape):
     p = SHAPES[shape][1]
@@ -92,6 +102,15 @@ def test_observations_at_a_kink_keep_their_digits(n_soft):
     np.testing.assert_allclose(np.add.reduceat(x, [0, 40, 80]), 0.0, atol=1e-10 * np.abs(x).max())
 
 
+@pytest.mark.parametrize("spoilt", [0.0, -1e-17, np.inf, np.nan])
+def test_a_slack_that_rounding_used_up_is_a_breakdown(spoilt):
+    columns = make_columns("few features")
+    E = np.ones(120)
+    E[7] = spoilt
+    with pytest.raises(BreakdownError, match="slack"):
+        NewtonSystem(columns, E, make_response(columns), accuracy=1e-8)
+
+
 def test_kind_of_factorisation_follows_the_shape():
     kinds = {}
     for shape in SHAPES:
@@ -111,11 +130,3 @@ def test_one_matrix_steps_in_where_refinement_fails(monkeypatch):
     monkeypatch.setattr(TaskByTask, "solve", lambda self, right: -plain(self, right))  # refinement makes it worse
     np.testing.assert_allclose(system.solve(f), exact, rtol=1e-8)
     assert isinstance(system.factorised, AllAtOnce)
-
-
-def test_a_matrix_that_is_not_positive_definite_is_lifted_or_refused():
-    nearly = np.asfortranarray([[1.0, 1.0], [1.0, 1.0 - 1e-13]])
-    lower = np.tril(interior_newton._cholesky(nearly.copy(order="F"), 0.0))
-    np.testing.assert_allclose(lower @ lower.T, nearly, atol=1e-11)
-    with pytest.raises(BreakdownError, match="not positive definite"):
-        interior_newton._cholesky(np.asfortranarray([[1.0, 2.0], [2.0, 1.0]]), 0.0)

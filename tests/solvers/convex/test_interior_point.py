@@ -7,7 +7,7 @@ from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors import row_penalty
 from bayesmtfs.solvers.convex import interior_point, nonsmooth
-from bayesmtfs.solvers.convex.interior_newton import BreakdownError
+from bayesmtfs.solvers.convex.interior_tasks import BreakdownError
 from bayesmtfs.solvers.convex.problem import Problem
 
 

@@ -29,12 +29,12 @@ def updated_row_by_row(Z, Y, W, prox):
 
 def check(block, prox, sweep):
     Z, Y, W, _ = block
-    correlation, rows = Z.T @ (Y - Z @ W), W.copy()
+    correlation, rows = np.ascontiguousarray((Y - Z @ W).T @ Z), W.copy()
     moved = sweep(Z.T @ Z, correlation, rows)
     expected = updated_row_by_row(Z, Y, W, prox)
     np.testing.assert_allclose(rows, expected, atol=1e-12)
     assert np.array_equal(rows == 0, expected == 0)
-    np.testing.assert_allclose(correlation, Z.T @ (Y - Z @ rows), atol=1e-12)
+    np.testing.assert_allclose(correlation, (Y - Z @ rows).T @ Z, atol=1e-12)
     np.testing.assert_allclose(moved, np.sum((rows - W) ** 2), rtol=1e-12)
 
 
