@@ -10,16 +10,15 @@ Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
 - of the effects with a local false sign rate below 0.05, at most 5% have the wrong sign.
 
 ``--recovery`` asks whether 90% intervals of q hold the truth where data are simulated with a given q and only some
-features matter, from two chains each, whose R-hat is printed too. ``--discoveries`` counts the false ones in sets with a
-Bayesian false discovery rate of 10%, on data from the prior. ``--models`` does the same as above for every model with a
-proper prior, sampled by NUTS. Seconds are CPU time.
+features matter, from two chains each, whose R-hat is printed too; for normal targets and for labels. ``--discoveries``
+counts the false ones in sets with a Bayesian false discovery rate of 10%, on data from the prior. ``--models`` does the
+same as above for every model with a proper prior, sampled by NUTS. Seconds are CPU time.
 """
 
 import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 from matplotlib.figure import Figure
 from prior_draws import FloatArray, Parameters, draw_parameters, draw_targets
-from scipy import stats
+from scipy import special, stats
 
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
@@ -124,23 +123,42 @@ def design(random_state: int, n_tasks: int = 5, n_features: int = 8) -> TaskData
 
 
 def posteriors_from_prior(
-    count: int, norm_q: float | None, prior: Hyperprior, draws: int = 1200, random_state: int = 0
+    count: int,
+    norm_q: float | None,
+    prior: Hyperprior,
+    draws: int = 1200,
+    random_state: int = 0,
+    loss: str = "squared",
 ) -> Iterator[tuple[TaskData, Parameters, PosteriorDraws]]:
     """Data from the prior, the truth behind them, and draws of the Gibbs sampler."""
+    draw = draw_labels if loss == "logistic" else draw_targets
     for seed in range(random_state, random_state + count):
         rng, data = np.random.default_rng([seed, 1]), design(seed)
         truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
-        data = data.with_target(draw_targets(rng, data, truth))
+        data = data.with_target(draw(rng, data, truth))
         settings = ChainSettings(draws=draws, tune=draws // 2, random_seed=seed, norm_q=norm_q)
-        yield data, truth, sample_chain(data, prior, settings)
+        yield data, truth, sample_chain(data, prior, settings, loss=loss)
+
+
+def draw_labels(rng: np.random.Generator, data: TaskData, parameters: Parameters) -> FloatArray:
+    """(N,) Labels -1 and +1 given the parameters."""
+    chance = special.expit(data.linear_predictor(parameters.W, parameters.intercept))
+    return np.where(rng.random(data.n_observations) < chance, 1.0, -1.0)
 
 
 def gibbs_fits(
-    count: int, norm_q: float | None, prior: Hyperprior, draws: int = 1200, random_state: int = 0
+    count: int,
+    norm_q: float | None,
+    prior: Hyperprior,
+    draws: int = 1200,
+    random_state: int = 0,
+    loss: str = "squared",
 ) -> Iterator[Fit]:
     """Fits of data from the prior by the Gibbs sampler."""
-    for _, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state):
-        wanted = {"coef": truth.W, "intercept": truth.intercept, "noise": truth.noise, "row_scale": truth.row_scales}
+    for _, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state, loss):
+        wanted = {"coef": truth.W, "intercept": truth.intercept, "row_scale": truth.row_scales}
+        if loss != "logistic":
+            wanted["noise"] = truth.noise
         if prior.kind == "beta_prime":
             wanted["global_scale"] = np.asarray(truth.global_scale)
         if norm_q is None:
@@ -198,24 +216,22 @@ class Recovery(NamedTuple):
     r_hats: FloatArray  # (fits,) of 1/q
 
 
-def exponent_recovery(n_tasks: int, count: int, draws: int = 1000) -> dict[float, Recovery]:
+def exponent_recovery(n_tasks: int, count: int, draws: int = 1000, loss: str = "squared") -> dict[float, Recovery]:
     """For each true q: whether 90% intervals hold it, from two chains per fit; 4 of 10 features matter.
 
     The row scales have half-Cauchy priors whatever q (``scale_power=2``): with the exponent q their spread would be
     pi / q, which a sparse truth contradicts at large q.
     """
     found = {}
+    kind: Any = "classification" if loss == "logistic" else "regression"
+    sizes = {"n_tasks": n_tasks, "n_features": 10, "n_samples": 50, "n_relevant": 4}
     for norm_q in TRUE_EXPONENTS:
         intervals, r_hats = [], []
         for seed in range(count):
-            sim = simulate_tasks(
-                n_tasks=n_tasks, n_features=10, n_samples=50, n_relevant=4, norm_q=norm_q, snr=5.0, random_state=seed
-            )
-            prior = hyperprior_for(sim.data, scale_power=2.0)
-            settings = ChainSettings(draws=draws, tune=draws // 2, norm_q=None)
-            chains = np.stack(
-                [sample_chain(sim.data, prior, replace(settings, random_seed=2 * seed + k)).norm_q for k in range(2)]
-            )
+            data = simulate_tasks(**sizes, norm_q=norm_q, snr=5.0, kind=kind, random_state=seed).data
+            prior = hyperprior_for(data, loss, scale_power=2.0)
+            settings = [ChainSettings(draws, draws // 2, 2 * seed + k, norm_q=None) for k in range(2)]
+            chains = np.stack([sample_chain(data, prior, one, loss=loss).norm_q for one in settings])
             intervals.append(np.quantile(chains, [0.05, 0.5, 0.95]))
             r_hats.append(float(array_stats.rhat(1.0 / chains, chain_axis=0, draw_axis=1, method="rank")))
         low, middle, high = np.transpose(intervals)
@@ -329,6 +345,13 @@ GIBBS_CASES: dict[str, tuple[float | None, Hyperprior]] = {
     "q learned, beta prime": (None, Hyperprior(global_scale=0.3, tail_shape=1.0, spike_shape=1.0)),
     "q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.01, 3.0))),
 }
+LABEL_PRIOR = Hyperprior(global_scale=0.5, tail_shape=1.0, intercept_scale=1.0)
+LABEL_CASES: dict[str, tuple[float | None, Hyperprior]] = {
+    "labels, q = 2": (2.0, LABEL_PRIOR),
+    "labels, q = 4": (4.0, LABEL_PRIOR),
+    "labels, q learned": (None, LABEL_PRIOR),
+    "labels, q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.05, 3.0), intercept_scale=1.0)),
+}
 
 
 def main() -> None:
@@ -341,9 +364,10 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=None, help="where to write the rank ECDFs")
     options = parser.parse_args()
     panels: dict[str, list[Fit]] = {}
-    for title, (norm_q, prior) in GIBBS_CASES.items() if options.fits else ():
+    for title, (norm_q, prior) in (GIBBS_CASES | LABEL_CASES).items() if options.fits else ():
         begin = time.process_time()
-        panels[title] = list(gibbs_fits(options.fits, norm_q, prior))
+        loss = "logistic" if title in LABEL_CASES else "squared"
+        panels[title] = list(gibbs_fits(options.fits, norm_q, prior, loss=loss))
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     for title, build in nuts_models().items() if options.models else ():
         begin = time.process_time()
@@ -351,11 +375,11 @@ def main() -> None:
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     if options.picture is not None:
         draw_ranks(panels, options.picture)
-    for n_tasks in (20, 139) if options.recovery else ():
-        for norm_q, (share, medians, r_hats) in exponent_recovery(n_tasks, options.recovery).items():
+    for n_tasks, loss in ((20, "squared"), (139, "squared"), (20, "logistic")) if options.recovery else ():
+        for norm_q, (share, medians, r_hats) in exponent_recovery(n_tasks, options.recovery, loss=loss).items():
             print(
-                f"{n_tasks} tasks, q {norm_q}: 90% intervals cover {share:.0%}, medians {np.round(medians, 2)}, "
-                f"largest R-hat of 1/q {r_hats.max():.3f}",
+                f"{n_tasks} tasks, {loss} loss, q {norm_q}: 90% intervals cover {share:.0%}, "
+                f"medians {np.round(medians, 2)}, largest R-hat of 1/q {r_hats.max():.3f}",
                 flush=True,
             )
     for title, (q, prior) in GIBBS_CASES.items() if options.discoveries else ():

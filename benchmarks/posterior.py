@@ -1,13 +1,14 @@
 """Effective draws per second of the Gibbs sampler against NUTS on the same posterior.
 
     python benchmarks/posterior.py [--tasks 20 139] [--q 2 4 learn] [--draws 1000] [--chains 2] [--quick] [--school]
-    python benchmarks/posterior.py --tasks --genes 500 2000 [--nuts-draws 300]
+    python benchmarks/posterior.py --tasks --genes 500 2000 [--seeds 0 1 2] [--screened 300] [--nuts-draws 300]
+    python benchmarks/posterior.py --tasks --genes 200 500 --targets normal --q 2 4
 
 One model, one data set, several samplers: ours, nutpie, the NUTS of PyMC and that of numpyro (where installed). Data are
 like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. With ``--genes`` they are
-like microarrays with labels: hundreds or thousands of correlated features, of which 10 matter, and three tasks of 50 to
-100 rows. The figure is the smallest
-effective sample size (bulk and tail) over coefficients, logarithms of the row scales, noise, and 1/q where it is
+like microarrays with labels, or with ``--targets normal`` with numbers: hundreds or thousands of correlated features, of
+which 10 matter, and three tasks of 50 to 100 rows; ``--screened`` keeps so many features of them. The figure is the
+smallest effective sample size (bulk and tail) over coefficients, logarithms of the row scales, noise, and 1/q where it is
 learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure counts only where R-hat is
 below 1.01.
 """
@@ -25,9 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.datasets import load_school
+from bayesmtfs.inference.screening import chosen_features, screen
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
+from bayesmtfs.solvers.gibbs.gibbs_posterior import (
+    ChainSettings,
+    PosteriorDraws,
+    more_rows_than_features,
+    sample_chain,
+)
 from bayesmtfs.standardization import scaled
 from bayesmtfs.tasks import TaskData
 
@@ -69,8 +76,8 @@ def school_like(n_tasks: int, random_state: int = 0) -> TaskData:
     return sim.data
 
 
-def microarray_like(n_genes: int, random_state: int = 0) -> TaskData:
-    """Simulated labels of three studies with many more genes than samples; 10 genes matter."""
+def microarray_like(n_genes: int, random_state: int = 0, labels: bool = True) -> TaskData:
+    """Simulated labels or numbers of three studies with many more genes than samples; 10 genes matter."""
     sim = simulate_tasks(
         n_tasks=3,
         n_features=n_genes,
@@ -80,15 +87,15 @@ def microarray_like(n_genes: int, random_state: int = 0) -> TaskData:
         snr=5.0,
         design="ar",
         correlation=0.6,
-        kind="classification",
+        kind="classification" if labels else "regression",
         random_state=random_state,
     )
     return sim.data
 
 
 def prior_for(data: TaskData, norm_q: float | None, loss: str = "squared") -> Hyperprior:
-    """Half-Cauchy scales whatever q."""
-    expected = 10.0 if loss == "logistic" else None
+    """Half-Cauchy scales whatever q; with more features than rows ten of them are expected to matter."""
+    expected = 10.0 if loss == "logistic" or not more_rows_than_features(data) else None
     return hyperprior_for(data, loss, expected_features=expected, scale_power=None if norm_q == 2.0 else 2.0)
 
 
@@ -246,12 +253,30 @@ def school(draws: int, tune: int, chains: int) -> Figures:
     return figures
 
 
+def genes(options: argparse.Namespace, n_genes: int, run: Callable[..., list[Figures]]) -> None:
+    """Data with more features than rows, for every seed and, with normal targets, every q."""
+    labels = options.targets == "labels"
+    loss, exponents = ("logistic", ["2"]) if labels else ("squared", options.q)
+    for seed in options.seeds:
+        data = microarray_like(n_genes, seed, labels)
+        if options.screened:
+            data = chosen_features(data, screen(data, loss, True, options.screened))
+        for text in exponents:
+            norm_q = None if text == "learn" else float(text)
+            print(f"{n_genes} genes ({data.n_features} sampled), data seed {seed}, {options.targets}, q {text}")
+            lengths = (options.draws, options.draws // 2, options.chains, options.nuts_draws)
+            run(data, norm_q, *lengths, options.samplers, loss)
+
+
 def main(run: Callable[..., list[Figures]] = compare) -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, nargs="*", default=[20, 139])
     parser.add_argument("--q", nargs="*", default=["2", "4", "learn"])
-    parser.add_argument("--genes", type=int, nargs="*", default=[], help="numbers of features of the labelled data")
+    parser.add_argument("--genes", type=int, nargs="*", default=[], help="numbers of features, more than rows")
+    parser.add_argument("--targets", choices=["labels", "normal"], default="labels", help="of the genes")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the data with genes")
+    parser.add_argument("--screened", type=int, default=None, help="number of genes that are kept")
     parser.add_argument("--draws", type=int, default=2000, help="of the Gibbs sampler, after half as many")
     parser.add_argument("--nuts-draws", type=int, default=300, help="of NUTS, after as many")
     parser.add_argument("--chains", type=int, default=2)
@@ -268,9 +293,7 @@ def main(run: Callable[..., list[Figures]] = compare) -> None:
             print(f"{n_tasks} tasks, q {'learned' if norm_q is None else text}")
             run(data, norm_q, options.draws, options.draws // 2, options.chains, options.nuts_draws, options.samplers)
     for n_genes in options.genes:
-        print(f"{n_genes} genes, labels, q 2")
-        lengths = (options.draws, options.draws // 2, options.chains, options.nuts_draws)
-        run(microarray_like(n_genes), 2.0, *lengths, options.samplers, "logistic")
+        genes(options, n_genes, run)
     if options.school:
         if "BAYESMTFS_DATA" not in os.environ:
             raise SystemExit("set BAYESMTFS_DATA to the folder of the data sets")

@@ -94,9 +94,9 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys": for numbers where there are more rows per
-        task than features, and for labels where q is fixed and sample weights are whole numbers; else NUTS. "fast" is
-        expectation propagation at q = 2, in a fraction of the time (`bayesmtfs.inference.fast` states its error).
+        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys", with labels if their sample weights are
+        whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of the time
+        (`bayesmtfs.inference.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains.
     effect_size : float, default 0.05

@@ -2,12 +2,10 @@
 
 Which sampler ``"auto"`` takes:
 
-- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs.gibbs_posterior`) under generalized normal or Jeffreys rows: for
-  normal targets where a task has on average more rows than features, and for labels with a fixed q. Weights of labels
-  must be whole numbers there (a weight of 2 is the row twice), since Pólya-Gamma laws of other weights have no exact
-  draws;
-- NUTS (`nuts`) for everything else: normal targets with more features than rows (``"gibbs"`` has them too, but was not
-  compared there), labels with q learned or with other weights, and the other priors;
+- the interwoven Gibbs sampler (`bayesmtfs.solvers.gibbs.gibbs_posterior`) under generalized normal or Jeffreys rows, for
+  normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
+  Pólya-Gamma laws of other weights have no exact draws;
+- NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
 - ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
 
 With more than ``max_features`` features, `screening` chooses among them first.
@@ -91,16 +89,15 @@ def choose_sampler(data: TaskData, request: PosteriorRequest) -> str:
     data : the observations that are sampled, after screening
     request : what was asked for
     """
-    gibbs = gibbs_posterior.supports(data, request.loss, request.prior, request.norm_q)
+    gibbs = gibbs_posterior.supports(data, request.loss, request.prior)
     if request.sampler == "auto":
-        compared = request.loss == "logistic" or gibbs_posterior.more_rows_than_features(data)
-        return "gibbs" if gibbs and compared else "nuts"
+        return "gibbs" if gibbs else "nuts"
     if request.sampler == "gibbs" and not gibbs:
         raise ValueError(
             f"sampler='gibbs' does not have prior={request.prior!r} with loss={request.loss!r} and norm_q="
             f"{'learn' if request.norm_q is None else request.norm_q!r}; it samples prior='generalized_normal' and "
-            "'jeffreys', with the logistic loss only at a fixed norm_q and with sample weights that are whole numbers: "
-            "use sampler='nuts' or 'auto'"
+            "'jeffreys', with the logistic loss only with sample weights that are whole numbers: use sampler='nuts' or "
+            "'auto'"
         )
     if request.sampler == "fast" and not (
         request.prior in FAST_PRIORS and request.norm_q == 2 and request.loss in ("squared", "logistic")

@@ -10,6 +10,6 @@ def test_quick_run_prints_and_draws(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(sys, "argv", ["calibration.py", "--fits", "2", "--picture", str(picture)])
     calibration.main()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(calibration.GIBBS_CASES)
+    assert len(lines) == len(calibration.GIBBS_CASES | calibration.LABEL_CASES)
     assert all("2 fits" in line and "wrong signs" in line for line in lines)
     assert picture.stat().st_size > 10_000

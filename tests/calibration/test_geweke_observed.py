@@ -16,6 +16,7 @@ from bayesmtfs.solvers.gibbs import (
     gibbs_observations,
     gibbs_observed_sweep,
     gibbs_state,
+    gibbs_sweep,
 )
 from bayesmtfs.tasks import TaskData
 
@@ -25,7 +26,9 @@ PRIORS = {
     "intercepts": Hyperprior(**LIGHT),
     "log_uniform": Hyperprior(kind="log_uniform", bounds=(0.1, 3.0), shared_noise=True, intercept_scale=1.0),
     "shared_mean": Hyperprior(mean_scale=0.7, **LIGHT),
-    "no_intercept": Hyperprior(tail_shape=2.0, spike_shape=1.0, fit_intercept=False, learn_global_scale=False),
+    "no_intercept": Hyperprior(
+        tail_shape=2.0, spike_shape=1.0, fit_intercept=False, learn_global_scale=False, scale_power=None
+    ),
 }
 
 
@@ -35,30 +38,39 @@ def bounded(one: Parameters):
     deviations = one.W - one.mean_coef[:, np.newaxis]
     standard = np.arctan(deviations / one.row_scales[:, np.newaxis]).ravel()
     sizes, intercept, mean = np.arctan(np.abs(one.W)).ravel(), np.tanh(one.intercept), np.arctan(one.mean_coef)
+    shape = np.concatenate([[1.0, 1.0 / one.norm_q, logs[-1]], logs[:3], np.abs(standard), sizes]) / one.norm_q
     return np.concatenate(
-        [logs, logs**2, logs * logs[-1], standard, standard**2, sizes, intercept, intercept**2, mean, mean**2]
+        [logs, logs**2, logs * logs[-1], standard, standard**2, sizes, intercept, intercept**2, mean, mean**2, shape]
     )
 
 
-def chain(prior, data, labels, norm_q, count, rng):
+def chain(prior, data, labels, norm_q, count, rng, wide):
     """Sweeps with two of three rows active, each followed by new targets."""
     one = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
-    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, learn_q=False)
+    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, learn_q=norm_q is None)
     state = gibbs_state.State(
         W=np.ascontiguousarray(one.W.T - one.mean_coef),
         mean=one.mean_coef.copy(),
         intercept=one.intercept.copy(),
         noise=one.noise.copy(),
         log_scales=np.log(one.row_scales),
-        numbers=np.array([np.log(one.global_scale), 1.0 / norm_q, 0.1]),
+        numbers=np.array([np.log(one.global_scale), 1.0 / one.norm_q, 0.3]),
         widths=np.ones(3),
         information=np.array([1.0, 0.0, -1.0]),
     )
     observations = gibbs_observations.observations_of(data, 0.0, labels)
     space = gibbs_observed_sweep.observed_space_for(observations, rows)
-    space = space._replace(block=gibbs_block.block_for(observations, rows, most_features=2))
-    gibbs_block_tuning.choose_rows(observations, rows, law, state, space.block)
-    space.block.numbers[gibbs_block.LOG_STEP] = np.log(1.0)
+    block = gibbs_block.block_for(observations, rows, most_features=2)
+    space, kept = space._replace(block=block), gibbs_sweep.kept_for(rows, 1)
+    parts = gibbs_observed_sweep.observed_parts_for(observations, rows, law, norm_q or 2.0, block)
+    if not wide and norm_q == 2.0:  # the third row never moves along a path
+        parts = parts._replace(path=None, collapsed=block, free=block if labels else None)
+    gibbs_block_tuning.choose_rows(observations, rows, law, state, block)
+    block.numbers[gibbs_block.LOG_STEP] = np.log(1.0)
+    if parts.path is not None:
+        parts.path.leading[:2], parts.path.weights[:] = 1, [3.0, 1.0, 1.0]  # a leading row is not always active
+    if parts.exponent is not None:
+        parts.exponent.carried.precisions[:] = 0.7  # any will do for labels, if they stay
     found = []
     for _ in range(count):
         one = Parameters(
@@ -67,12 +79,12 @@ def chain(prior, data, labels, norm_q, count, rng):
             state.noise.copy(),
             np.exp(state.log_scales),
             float(np.exp(state.numbers[0])),
-            norm_q,
+            1.0 / state.numbers[1] if state.numbers[1] > 0.0 else np.inf,
             state.mean.copy(),
         )
         found.append(bounded(one))
         observations.targets[:] = targets(rng, data, labels, one)
-        gibbs_observed_sweep.observed_sweep(rng, observations, rows, law, state, space, 0, 0)
+        gibbs_observed_sweep.run_observed(rng, observations, rows, law, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 
 
@@ -82,13 +94,13 @@ def targets(rng, data, labels, one):
     return np.where(rng.random(data.n_observations) < expit(data.linear_predictor(one.W, one.intercept)), 1.0, -1.0)
 
 
-def smallest_p_value(name, labels, norm_q, count, seed):
+def smallest_p_value(name, labels, norm_q, count, seed, wide=True):
     """Of all functions, corrected for their number (Bonferroni)."""
     prior, rng = PRIORS[name], np.random.Generator(np.random.PCG64(seed))
     X = np.random.default_rng(5).standard_normal((6, 3)) + [0.0, 1.0, 0.0]
     data = TaskData.from_long(X, np.zeros(6), tasks=[0, 1, 1, 2, 2, 2])
     direct = np.array([bounded(_noiseless(draw_parameters(rng, prior, 3, 3, norm_q), labels)) for _ in range(count)])
-    found = chain(prior, data, labels, norm_q, count, rng)
+    found = chain(prior, data, labels, norm_q, count, rng, wide)
     if labels:  # the noise has no part in it
         found[:, 3:6] = found[:, 10:13] = found[:, 17:20] = 0.0
         direct[:, 3:6] = direct[:, 10:13] = direct[:, 17:20] = 0.0
@@ -113,7 +125,29 @@ def _noiseless(one: Parameters, labels):
         ("no_intercept", 1.3),
         ("shared_mean", 4.0),
         ("intercepts", np.inf),
+        ("intercepts", None),
+        ("log_uniform", None),
+        ("shared_mean", None),
+        ("no_intercept", None),
     ],
 )
 def test_sampler_keeps_the_joint_law(name, norm_q, labels):
     assert smallest_p_value(name, labels, norm_q, 3000, seed=1) > 1e-3
+
+
+def test_few_features_keep_the_joint_law():
+    assert smallest_p_value("intercepts", True, 2.0, 3000, seed=2, wide=False) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "normal"])
+@pytest.mark.parametrize("name", PRIORS)
+def test_many_features_keep_the_joint_law_in_long_runs(name, labels):
+    assert smallest_p_value(name, labels, 2.0, 40_000, seed=3) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", [True, False], ids=["labels", "normal"])
+@pytest.mark.parametrize("name", PRIORS)
+def test_learned_exponent_keeps_the_joint_law_in_long_runs(name, labels):
+    assert smallest_p_value(name, labels, None, 30_000, seed=3) > 1e-3

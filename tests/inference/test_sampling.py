@@ -25,7 +25,7 @@ FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
         ({"prior": "jeffreys", "norm_q": None}, "gibbs"),
         ({"loss": "logistic"}, "gibbs"),
         ({"loss": "logistic", "norm_q": np.inf}, "gibbs"),
-        ({"loss": "logistic", "norm_q": None}, "nuts"),
+        ({"loss": "logistic", "norm_q": None}, "gibbs"),
         ({"loss": "logistic", "prior": "matrix_variate"}, "nuts"),
         ({"prior": "horseshoe"}, "nuts"),
         ({"prior": "mixed_norm"}, "nuts"),
@@ -37,10 +37,13 @@ def test_route(small, options, wanted):
     assert choose_sampler(small, PosteriorRequest(**options)) == wanted
 
 
-@pytest.mark.parametrize(("loss", "wanted"), [("squared", "nuts"), ("logistic", "gibbs")])
-def test_more_features_than_rows(loss, wanted):
+@pytest.mark.parametrize(
+    ("loss", "norm_q", "wanted"),
+    [("squared", 2.0, "gibbs"), ("squared", None, "gibbs"), ("logistic", 2.0, "gibbs"), ("logistic", None, "gibbs")],
+)
+def test_more_features_than_rows(loss, norm_q, wanted):
     data = TaskData.from_long(np.ones((10, 20)), np.arange(10.0))
-    assert choose_sampler(data, PosteriorRequest(loss=loss)) == wanted
+    assert choose_sampler(data, PosteriorRequest(loss=loss, norm_q=norm_q)) == wanted
 
 
 def test_labels_with_broken_weights_go_to_nuts(small):
@@ -52,14 +55,17 @@ def test_labels_with_broken_weights_go_to_nuts(small):
         choose_sampler(weighted, replace(request, sampler="gibbs"))
 
 
-def test_tree_of_labels_is_complete(small):
+@pytest.mark.parametrize("norm_q", [2.0, None])
+def test_tree_of_labels_is_complete(small, norm_q):
     labelled = small.with_target(np.where(small.y > np.median(small.y), 1.0, -1.0))
-    found = sample_posterior(labelled, PosteriorRequest(loss="logistic", **FEW))
+    request = PosteriorRequest(loss="logistic", norm_q=norm_q, **FEW)
+    found = sample_posterior(labelled, request)
     assert found.tree.attrs["sampler"] == "gibbs" and "noise" not in found.tree["posterior"]
     shape = (2, 40, labelled.n_observations)
     for group in ("posterior_predictive", "log_likelihood"):
         assert found.tree[group]["y"].shape == shape and np.all(np.isfinite(found.tree[group]["y"]))
-    again = sample_posterior(labelled, PosteriorRequest(loss="logistic", **FEW))
+    assert ("norm_q" in found.draws.fixed) == (norm_q is not None)
+    again = sample_posterior(labelled, request)
     for name, values in found.draws.variables.items():
         np.testing.assert_array_equal(values, again.draws.variables[name])
 
@@ -68,8 +74,8 @@ def test_tree_of_labels_is_complete(small):
     ("options", "message"),
     [
         (
-            {"sampler": "gibbs", "loss": "logistic", "norm_q": None},
-            "sampler='gibbs' does not have prior='generalized_normal' with loss='logistic' and norm_q='learn'",
+            {"sampler": "gibbs", "loss": "hinge", "norm_q": None},
+            "sampler='gibbs' does not have prior='generalized_normal' with loss='hinge' and norm_q='learn'",
         ),
         ({"sampler": "gibbs", "prior": "horseshoe"}, "use sampler='nuts' or 'auto'"),
         ({"sampler": "fast", "norm_q": None}, "sampler='fast' does not have .* norm_q='learn'"),

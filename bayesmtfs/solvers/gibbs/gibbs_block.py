@@ -26,6 +26,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.solvers.gibbs.gibbs_leapfrog import draw_momentum, drift, kinetic_energy, push
 from bayesmtfs.solvers.gibbs.gibbs_observations import Observations, Working, dot
 from bayesmtfs.solvers.gibbs.gibbs_scales import beta_prime_power
 from bayesmtfs.solvers.gibbs.gibbs_slice import power_of, softplus
@@ -107,24 +108,18 @@ def step_on_block(
     m, size = len(state.W), n_coordinates(block, len(state.W))
     read_state(observations, working, rows, state, block)
     step, log_tau = math.exp(block.numbers[LOG_STEP]), state.numbers[LOG_TAU]
-    energy = -log_density(observations, rows, law, state, block, log_tau)
-    for d in range(size):
-        variance = block.variance[d]
-        block.momentum[d] = rng.standard_normal() / math.sqrt(variance) if variance > 0.0 else 0.0
-        energy += 0.5 * variance * block.momentum[d] ** 2
+    draw_momentum(rng, block.variance, block.momentum, size)
+    energy = kinetic_energy(block.variance, block.momentum, size)
+    energy -= log_density(observations, rows, law, state, block, log_tau)
     value = 0.0
     for _ in range(1 + int(rng.random() * min(longest / step, 100.0))):
-        for d in range(size):
-            block.momentum[d] += 0.5 * step * block.slope[d]
-            block.position[d] += step * block.variance[d] * block.momentum[d]
+        push(block.momentum, block.slope, step, size)
+        drift(block.position, block.variance, block.momentum, step, size)
         value = log_density(observations, rows, law, state, block, log_tau)
-        for d in range(size):
-            block.momentum[d] += 0.5 * step * block.slope[d]
+        push(block.momentum, block.slope, step, size)
         if not value > -np.inf:
             return 0.0
-    change = energy + value
-    for d in range(size):
-        change -= 0.5 * block.variance[d] * block.momentum[d] ** 2
+    change = energy + value - kinetic_energy(block.variance, block.momentum, size)
     if -rng.standard_exponential() < change:
         write_state(working, rows, state, block, m)
     return math.exp(min(change, 0.0))
@@ -217,7 +212,7 @@ def log_density(observations: Observations, rows: Rows, law: Law, state: State, 
     first_intercept = first_scale + block.counts[ROWS]
     x = block.position[first_intercept + m]
     _fill_predictors(observations, block, m, math.exp(x - log_tau))
-    value = _fill_likelihood(observations, state, block)
+    value = fill_likelihood(observations, state, block.predictors, block.scores)
     value += _add_coefficients(observations, rows, state, block, x) - 0.5 * (x - law.log_global_scale) ** 2
     slope_x = math.exp(x - log_tau) * dot(block.following, block.scores) - (x - law.log_global_scale)
     exponent, shapes = beta_prime_power(law, state.numbers[INVERSE_Q]), law.spike_shape + law.tail_shape
@@ -230,15 +225,23 @@ def log_density(observations: Observations, rows: Rows, law: Law, state: State, 
             value += law.spike_shape * y - shapes * softplus(y)
             block.slope[k] += exponent * (law.spike_shape - shapes / (1.0 + math.exp(-y)))
     block.slope[first_intercept + m] = slope_x
-    for t in range(m):
-        b = block.position[first_intercept + t]
-        slope = 0.0
+    position, slope = block.position[first_intercept:], block.slope[first_intercept:]
+    return value + add_intercepts(observations, law, block.scores, position, slope)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_intercepts(
+    observations: Observations, law: Law, scores: FloatArray, position: FloatArray, slope: FloatArray
+) -> float:
+    """Log-prior of the intercepts, which are the first coordinates given; their slopes are filled in."""
+    value = 0.0
+    for t in range(len(observations.offsets) - 1):
+        slope[t] = 0.0
         for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            slope += block.scores[n]
+            slope[t] += scores[n]
         if law.intercept_variance > 0.0:
-            value -= 0.5 * b * b / law.intercept_variance
-            slope -= b / law.intercept_variance
-        block.slope[first_intercept + t] = slope
+            value -= 0.5 * position[t] * position[t] / law.intercept_variance
+            slope[t] -= position[t] / law.intercept_variance
     return value
 
 
@@ -262,7 +265,7 @@ def _fill_predictors(observations: Observations, block: Block, m: int, factor: f
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_likelihood(observations: Observations, state: State, block: Block) -> float:
+def fill_likelihood(observations: Observations, state: State, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of the predictors, and its derivatives."""
     value = 0.0
     for t in range(len(state.W)):
@@ -270,14 +273,14 @@ def _fill_likelihood(observations: Observations, state: State, block: Block) -> 
         for n in range(observations.offsets[t], observations.offsets[t + 1]):
             target, weight = observations.targets[n], observations.weights[n]
             if observations.labels:
-                margin = target * block.predictors[n]
+                margin = target * predictors[n]
                 small = math.exp(-abs(margin))
                 value -= weight * (math.log1p(small) + max(-margin, 0.0))
-                block.scores[n] = weight * target * (small if margin > 0.0 else 1.0) / (1.0 + small)
+                scores[n] = weight * target * (small if margin > 0.0 else 1.0) / (1.0 + small)
             else:
-                residual = target - block.predictors[n]
-                block.scores[n] = weight * noise_precision * residual
-                value -= 0.5 * block.scores[n] * residual
+                residual = target - predictors[n]
+                scores[n] = weight * noise_precision * residual
+                value -= 0.5 * scores[n] * residual
     return value
 
 

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.gibbs.gibbs_block import (
     FEATURES,
     FIRST_STEP,
@@ -53,7 +54,7 @@ def tune_block(
     number, tune : of the sweep, from 1 on, and of the last one that is tuned
     """
     if acceptance >= 0.0:
-        _follow_acceptance(block, acceptance)
+        follow_acceptance(block.numbers, acceptance)
         read_state(observations, working, rows, state, block)
         _add_to_moments(block, n_coordinates(block, len(state.W)))
     for share in CHOICES:
@@ -62,17 +63,24 @@ def tune_block(
     for share in SCALINGS:
         if number == int(share * tune) and block.counts[MOMENTS] >= LEAST_STATES:
             _scale(block, n_coordinates(block, len(state.W)))
-    if number == tune and block.numbers[STEPS] > 0.0:
-        block.numbers[LOG_STEP] = block.numbers[MEAN_LOG_STEP]
+    if number == tune:
+        keep_step(block.numbers)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def choose_rows(observations: Observations, rows: Rows, law: Law, state: State, block: Block) -> None:
-    """Make the rows active of which the data know most, as many as there is room for."""
-    m, n_features, n_rows = len(state.W), 0, 0
+    """Make the rows active of which the data know most, as many as there is room for; steps are tuned anew."""
+    fill_block(observations, rows, law, block, np.argsort(-state.information))
+    _restart(block, math.log(FIRST_STEP))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_block(observations: Observations, rows: Rows, law: Law, block: Block, order: IntArray) -> None:
+    """Make the first rows in an order active, as many as there is room for."""
+    m, n_features, n_rows = len(rows.present), 0, 0
     for row in range(len(rows.sizes)):
         block.is_active[row] = 0
-    for row in np.argsort(-state.information):
+    for row in order:
         if n_features + rows.starts[row + 1] - rows.starts[row] > len(block.features):
             break
         block.is_active[row] = 1
@@ -94,7 +102,6 @@ def choose_rows(observations: Observations, rows: Rows, law: Law, state: State, 
     for t in range(m):
         block.variance[first_intercept + t] = FIRST_VARIANCE if law.intercept_variance > 0.0 else 0.0
     block.variance[first_intercept + m] = FIRST_VARIANCE if law.learn_global_scale else 0.0
-    _restart(block, math.log(FIRST_STEP))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -103,20 +110,32 @@ def _restart(block: Block, log_step: float) -> None:
     block.counts[MOMENTS] = 0
     for d in range(block.moments.shape[1]):
         block.moments[0, d] = block.moments[1, d] = 0.0
-    block.numbers[LOG_STEP] = block.numbers[MEAN_LOG_STEP] = log_step
-    block.numbers[ERROR] = block.numbers[STEPS] = 0.0
-    block.numbers[CENTRE] = log_step + math.log(2.0)
+    restart_step(block.numbers, log_step)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _follow_acceptance(block: Block, acceptance: float) -> None:
-    """Dual averaging."""
-    numbers = block.numbers
+def restart_step(numbers: FloatArray, log_step: float) -> None:
+    """Begin from a step size."""
+    numbers[LOG_STEP] = numbers[MEAN_LOG_STEP] = log_step
+    numbers[ERROR] = numbers[STEPS] = 0.0
+    numbers[CENTRE] = log_step + math.log(2.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def follow_acceptance(numbers: FloatArray, acceptance: float) -> None:
+    """Dual averaging of the step size."""
     numbers[STEPS] += 1.0
     count = numbers[STEPS]
     numbers[ERROR] += (WISHED_ACCEPTANCE - acceptance - numbers[ERROR]) / (count + 10.0)
     numbers[LOG_STEP] = min(numbers[CENTRE] - 20.0 * math.sqrt(count) * numbers[ERROR], 0.5)
     numbers[MEAN_LOG_STEP] += count**-0.75 * (numbers[LOG_STEP] - numbers[MEAN_LOG_STEP])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def keep_step(numbers: FloatArray) -> None:
+    """Take the mean of the step sizes from now on."""
+    if numbers[STEPS] > 0.0:
+        numbers[LOG_STEP] = numbers[MEAN_LOG_STEP]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -22,9 +22,11 @@ from numba import njit
 
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.gibbs.gibbs_block import FEATURES, Block
-from bayesmtfs.solvers.gibbs.gibbs_features import step_on_normal_scale
+from bayesmtfs.solvers.gibbs.gibbs_features import jump_on_normal_scale, step_on_normal_scale
 from bayesmtfs.solvers.gibbs.gibbs_observations import Observations, Working, dot, move_along
 from bayesmtfs.solvers.gibbs.gibbs_state import Law, Rows, State
+
+LEAST_SHARE = 1e-11  # of a feature that the others leave
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -65,6 +67,7 @@ def step_on_collapsed_scales(
             if rows.present[t, block.features[f]]:
                 sweep_out(S[t], mean[t], f)
                 working.curvatures[t], working.pulls[t] = terms_without(A[t], h[t], S[t], mean[t], v[t], f)
+        jump_on_normal_scale(rng, working, law, state, row)
         step_on_normal_scale(rng, working, law, state, row)
         for t in range(m):
             if rows.present[t, block.features[f]]:
@@ -122,11 +125,14 @@ def _fill_normal(
 def terms_without(
     A: FloatArray, h: FloatArray, S: FloatArray, mean: FloatArray, v: FloatArray, f: int
 ) -> tuple[float, float]:
-    """``a`` and ``g`` of a feature that is swept out, and ``v = S A_f``."""
-    a, g = A[f, f], h[f] - dot(A[f], mean)
+    """``a`` and ``g`` of a feature that is swept out, and ``v = S A_f``.
+
+    ``g^2 / a`` is bounded: where the others leave nothing of a feature but rounding errors, both are 0.
+    """
     for j in range(len(h)):
         v[j] = dot(S[j], A[f])
-    return max(a - dot(v, A[f]), 0.0), g
+    a, g = A[f, f] - dot(v, A[f]), h[f] - dot(A[f], mean)
+    return (a, g) if a > LEAST_SHARE * A[f, f] else (0.0, 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

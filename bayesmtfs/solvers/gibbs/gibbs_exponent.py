@@ -2,21 +2,26 @@ r"""Random walk on 1/q, the shape of generalized normal rows, with everything ca
 
 Coefficients that kept their places would hold q where it is, since they have the shape of the present q. So each moves
 with q, all the more the less the data know of it. With ``sigma`` the prior standard deviation of a coefficient, Q the
-precision of its likelihood and ``lambda = 1 / (1 + Q sigma^2)``,
+precision of its likelihood and ``lambda = 1 / (1 + d Q sigma^2)``,
 
     w' = (1 - lambda) w + lambda r(w)
 
 where r takes w from its quantile of the prior at q to the same quantile at the new q. The quantiles are joined by
 straight lines, so that the map and its Jacobian are exact for what they are. Where the data know nearly all, lambda
-below `LEAST_SHARE`, w stays.
+below `LEAST_SHARE`, w stays. The weight d of the data is drawn for each step, between `LEAST_DATA_WEIGHT` and 1, its
+logarithm uniformly: no one weight is best everywhere, since a coefficient that moves against its own likelihood may be
+made up for by others.
 
 Half of the steps take the map from q to q', the other half the inverse of the map from q' to q: then each way back is
 as likely as the way there, and the step is a Metropolis step with the Jacobian.
 
-The scale of a loose row, of which the data know less than the prior, goes so that the prior variance stays. In other
-rows it keeps its distance, in standard deviations ``1 / sqrt(k q)``, from the one that fits the coefficients best,
-``(ln S_i(q) + ln(q / k)) / q``, ``S_i = sum |w|^q`` over k entries; sigma is there the one that was typical while the
-sampler was tuned, so that the coefficients move without the scale, which follows them.
+The scale of a loose row, of which the data know less than the prior, goes so that the prior variance stays, and so does
+a learned global scale. In other rows it keeps its distance, in standard deviations ``1 / sqrt(k q)``, from the one that
+fits the coefficients best, ``(ln S_i(q) + ln(q / k)) / q``, ``S_i = sum |w|^q`` over k entries; sigma is there the one that
+was typical while the sampler was tuned, so that the coefficients move without the scale, which follows them.
+
+`propose` and `accept` know nothing of the likelihood; `step_on_exponent` has the one in sums, and
+`gibbs_observed_exponent` the one by observation.
 """
 
 import math
@@ -26,7 +31,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.gibbs.gibbs_scales import NONE, beta_prime_power, log_information, log_power_sum, unit_variance
+from bayesmtfs.solvers.gibbs.gibbs_scales import NONE, beta_prime_power, log_power_sum, unit_variance
 from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, STEP, Law, Rows, State
 
@@ -34,6 +39,7 @@ WISHED_ACCEPTANCE = 0.35
 EVEN_NODES, TAIL_NODES = 48, 32  # probabilities: evenly spaced to 15/16, then by falling tails
 TAIL_RATIO = 0.62
 LEAST_SHARE = 0.02  # of the prior in what is known of a coefficient, below which it stays
+LEAST_DATA_WEIGHT = 0.05  # against the prior's, in what decides how far a coefficient is carried
 GRID = 512  # points at which the density is summed
 
 
@@ -43,14 +49,23 @@ class ExponentSpace(NamedTuple):
     nodes: FloatArray  # (2, nodes) quantiles of |z| at the present and the proposed q
     log_scales: FloatArray  # (R,) proposed
     deviations: FloatArray  # (R,) sigma
+    precisions: FloatArray  # (m, p) Q of every coefficient
     W: FloatArray  # (m, p) proposed
     residuals: FloatArray  # (m, p) proposed
+
+
+class Proposal(NamedTuple):
+    """Another q; scales and coefficients are in the space."""
+
+    inverse_q: float
+    log_tau: float
+    change: float  # of the log-density of all but the data, with the logarithm of the Jacobian
 
 
 def exponent_space(n_tasks: int, n_features: int, n_rows: int) -> ExponentSpace:
     """Allocate."""
     shape, nodes = (n_tasks, n_features), np.zeros((2, EVEN_NODES + TAIL_NODES))
-    return ExponentSpace(nodes, np.empty(n_rows), np.empty(n_rows), np.empty(shape), np.empty(shape))
+    return ExponentSpace(nodes, np.empty(n_rows), np.empty(n_rows), np.zeros(shape), np.empty(shape), np.empty(shape))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -74,71 +89,125 @@ def step_on_exponent(
     tuning : number of the sweep, 1, 2, ..., while the step is tuned; 0: leave it as it is
     space : what the step writes to
     """
+    m, p = state.W.shape
+    for t in range(m):
+        for i in range(p):
+            space.precisions[t, i] = Q[t, i, i]
+    proposal = propose(rng, rows, law, state, space)
+    if accept(rng, proposal, _likelihood_change(Q, residuals, state, space), law, state, tuning, space):
+        copy_into(space.residuals, residuals)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def propose(rng: np.random.Generator, rows: Rows, law: Law, state: State, space: ExponentSpace) -> Proposal:
+    """Another 1/q, with scales and coefficients that suit.
+
+    Parameters
+    ----------
+    rng : generator
+    rows, law, state : the problem and the state, which stays
+    space : what is written to; its precisions must be there, and must not hang on q, scales or coefficients
+    """
     inverse, step = state.numbers[INVERSE_Q], state.numbers[STEP]
     proposal = reflected(inverse + step * rng.standard_normal(), law.inverse_low, law.inverse_high)
     fill_quantiles(inverse, space.nodes[0])
     fill_quantiles(proposal, space.nodes[1])
-    _fill_deviations(Q, rows, state, space)
-    change = _carry_coefficients(rng.random() < 0.5, Q, residuals, rows, state, space, inverse, proposal)
-    inside = True
+    _fill_deviations(rows, state, space)
+    data_weight = LEAST_DATA_WEIGHT ** rng.random()
+    change = _carry_coefficients(rng.random() < 0.5, data_weight, rows, state, space, inverse, proposal)
+    log_tau = log_tau_new = state.numbers[LOG_TAU]
+    if law.learn_global_scale:
+        log_tau_new += log_scale_shift(inverse, proposal)
+        change += 0.5 * ((log_tau - law.log_global_scale) ** 2 - (log_tau_new - law.log_global_scale) ** 2)
     for row in range(len(rows.sizes)):
         change += _carry_scale(rows, state, space, row, inverse, proposal)
-        inside = inside and law.low <= space.log_scales[row] <= law.high
-    accepted = 0.0
-    if inside:
-        log_tau = state.numbers[LOG_TAU]
-        change += _scales_value(space.log_scales, law, log_tau, proposal)
-        change -= _scales_value(state.log_scales, law, log_tau, inverse)
-        if -rng.standard_exponential() < change:
-            accepted = 1.0
-            state.numbers[INVERSE_Q] = proposal
-            for row in range(len(rows.sizes)):
-                state.log_scales[row] = space.log_scales[row]
-            copy_into(space.W, state.W)
-            copy_into(space.residuals, residuals)
-    if tuning > 0:
-        logarithm = math.log(step) + 2.0 * (accepted - WISHED_ACCEPTANCE) / math.sqrt(tuning)
-        state.numbers[STEP] = min(math.exp(logarithm), law.inverse_high - law.inverse_low)
+        if not law.low <= space.log_scales[row] <= law.high:
+            change = NONE
+    change += _scales_value(space.log_scales, law, log_tau_new, proposal)
+    change -= _scales_value(state.log_scales, law, log_tau, inverse)
+    return Proposal(proposal, log_tau_new, change)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_deviations(Q: FloatArray, rows: Rows, state: State, space: ExponentSpace) -> None:
+def accept(
+    rng: np.random.Generator,
+    proposal: Proposal,
+    likelihood_change: float,
+    law: Law,
+    state: State,
+    tuning: int,
+    space: ExponentSpace,
+) -> bool:
+    """Let the state go to the proposal, or not; says which.
+
+    Parameters
+    ----------
+    rng : generator
+    proposal : from `propose`
+    likelihood_change : from the present coefficients to those in the space
+    law, state : the problem and the state
+    tuning : number of the sweep, 1, 2, ..., while the step is tuned; 0: leave it as it is
+    space : proposed scales and coefficients
+    """
+    accepted = -rng.standard_exponential() < proposal.change + likelihood_change
+    if accepted:
+        state.numbers[INVERSE_Q], state.numbers[LOG_TAU] = proposal.inverse_q, proposal.log_tau
+        for row in range(len(space.log_scales)):
+            state.log_scales[row] = space.log_scales[row]
+        copy_into(space.W, state.W)
+    if tuning > 0:
+        excess = (1.0 if accepted else 0.0) - WISHED_ACCEPTANCE
+        logarithm = math.log(state.numbers[STEP]) + 2.0 * excess / math.sqrt(tuning)
+        state.numbers[STEP] = min(math.exp(logarithm), law.inverse_high - law.inverse_low)
+    return accepted
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_scale_shift(inverse: float, proposal: float) -> float:
+    """What is added to ``ln rho`` where the prior variance stays when 1/q moves."""
+    return 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_deviations(rows: Rows, state: State, space: ExponentSpace) -> None:
     """Sigma of every row: the present one of a loose row, else the typical one."""
-    unit = unit_variance(state.numbers[INVERSE_Q])
-    for row in range(len(rows.sizes)):
+    m, p = space.precisions.shape
+    totals, unit = space.deviations, unit_variance(state.numbers[INVERSE_Q])
+    for row in range(len(totals)):
+        totals[row] = 1e-300
+    for t in range(m):
+        for i in range(p):
+            if rows.present[t, i]:
+                totals[rows.row_of_feature[i]] += space.precisions[t, i]
+    for row in range(len(totals)):
         if state.information[row] < 0.0:
             logarithm = 2.0 * state.log_scales[row] + math.log(unit)
         else:
-            logarithm = state.information[row] - log_information(Q, rows, row)
+            logarithm = state.information[row] - math.log(totals[row] / max(rows.sizes[row], 1.0))
         space.deviations[row] = math.exp(0.5 * logarithm)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _carry_coefficients(
     onwards: bool,
-    Q: FloatArray,
-    residuals: FloatArray,
+    data_weight: float,
     rows: Rows,
     state: State,
     space: ExponentSpace,
     inverse: float,
     proposal: float,
 ) -> float:
-    """Proposed coefficients and residuals; the change of the log-likelihood with the logarithm of the Jacobian."""
+    """Proposed coefficients; the logarithm of the Jacobian."""
     m, p = state.W.shape
     old, new = 1.0 / math.sqrt(unit_variance(inverse)), 1.0 / math.sqrt(unit_variance(proposal))  # rho / sigma
     value, product = 0.0, 1.0
     for t in range(m):
-        residual = space.residuals[t]
-        for j in range(p):
-            residual[j] = residuals[t, j]
-            space.W[t, j] = state.W[t, j]
         for i in range(p):
-            sigma = space.deviations[rows.row_of_feature[i]]
-            share = 1.0 / (1.0 + Q[t, i, i] * sigma * sigma)
+            w, sigma = state.W[t, i], space.deviations[rows.row_of_feature[i]]
+            space.W[t, i] = w
+            share = 1.0 / (1.0 + data_weight * space.precisions[t, i] * sigma * sigma)
             if share < LEAST_SHARE or not rows.present[t, i]:
                 continue
-            w = state.W[t, i]
             if onwards:
                 size, slope = blended(abs(w) / sigma, share, old, new, space.nodes[0], space.nodes[1])
             else:
@@ -148,11 +217,25 @@ def _carry_coefficients(
                 value += math.log(product)
                 product = 1.0
             space.W[t, i] = math.copysign(sigma * size, w)
-            change = space.W[t, i] - w
-            value += change * (residual[i] - 0.5 * Q[t, i, i] * change)
-            for j in range(p):
-                residual[j] -= Q[t, i, j] * change
     return value + math.log(product)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: State, space: ExponentSpace) -> float:
+    """Change of the log-likelihood in sums; proposed residuals."""
+    m, p = state.W.shape
+    value = 0.0
+    for t in range(m):
+        residual = space.residuals[t]
+        for j in range(p):
+            residual[j] = residuals[t, j]
+        for i in range(p):
+            change = space.W[t, i] - state.W[t, i]
+            if change != 0.0:
+                value += change * (residual[i] - 0.5 * Q[t, i, i] * change)
+                for j in range(p):
+                    residual[j] -= Q[t, i, j] * change
+    return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -197,7 +280,7 @@ def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inver
     log_scale, change = state.log_scales[row], 0.0
     log_sum, log_sum_new = log_power_sum(state.W, rows, row, old), log_power_sum(space.W, rows, row, new)
     if state.information[row] < 0.0 or log_sum == NONE:
-        carried = log_scale + 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
+        carried = log_scale + log_scale_shift(inverse, proposal)
     else:
         best = inverse * (log_sum + math.log(old / size))
         carried = proposal * (log_sum_new + math.log(new / size)) + (log_scale - best) * math.sqrt(old / new)

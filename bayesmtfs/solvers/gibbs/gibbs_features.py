@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_cells import jump_by_cells
 from bayesmtfs.solvers.gibbs.gibbs_coefficients import bound_of, truncated_normal
 from bayesmtfs.solvers.gibbs.gibbs_observations import Observations, Working, dot, move_along, weighted_square
 from bayesmtfs.solvers.gibbs.gibbs_scales import (
@@ -30,6 +31,8 @@ from bayesmtfs.solvers.gibbs.gibbs_scales import (
 )
 from bayesmtfs.solvers.gibbs.gibbs_slice import LogScaleDensity, slice_step
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, Law, Rows, State
+
+REACH_BELOW, REACH_ABOVE = 5.0, 12.0  # of the scales that are drawn anew, around ln tau
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -99,18 +102,32 @@ def _anchors(law: Law, state: State) -> FloatArray:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, state: State, row: int) -> None:
-    """Move the scale of a feature at q = 2 with its coefficients integrated out.
+def _normal_scale_density(working: Working, law: Law, state: State) -> LogScaleDensity:
+    """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
     Coefficients at their conditional means, ``z = 0`` in `gibbs_slice`, have the value of the integral up to a constant.
     """
     m = len(state.W)
     zeros = np.zeros(m)
-    target = LogScaleDensity(
+    return LogScaleDensity(
         float(m), NONE, 2.0, 0.0, 0.0, 0.0, working.curvatures, working.pulls, zeros, 0.5,
         _anchors(law, state), beta_prime_power(law, 0.5), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low, law.high,
     )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, state: State, row: int) -> None:
+    """Move the scale of a feature at q = 2 with its coefficients integrated out."""
+    target = _normal_scale_density(working, law, state)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def jump_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, state: State, row: int) -> None:
+    """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
+    target, centre = _normal_scale_density(working, law, state), state.numbers[LOG_TAU]
+    low, high = (law.low, law.high) if law.log_uniform else (centre - REACH_BELOW, centre + REACH_ABOVE)
+    state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, low, high)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -18,6 +18,7 @@ from numba import njit
 
 from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.gibbs.gibbs_polya_gamma import draw_polya_gamma
+from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
 from bayesmtfs.solvers.gibbs.gibbs_state import Rows, State
 from bayesmtfs.tasks import TaskData
 
@@ -114,6 +115,22 @@ def fill_scores(rng: np.random.Generator, observations: Observations, state: Sta
                 omega = weight * noise_precision
                 working.scores[n] = omega * (target - eta)
             working.precisions[n] = omega
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_likelihood(observations: Observations, state: State, predictors: FloatArray) -> float:
+    """Log-likelihood of predictors up to a constant; the precisions of labels are integrated out."""
+    value = 0.0
+    for t in range(len(state.W)):
+        square = 0.0
+        for n in range(observations.offsets[t], observations.offsets[t + 1]):
+            target, weight = observations.targets[n], observations.weights[n]
+            if observations.labels:
+                value -= weight * softplus(-target * predictors[n])
+            else:
+                square += weight * (target - predictors[n]) ** 2
+        value -= 0.5 * square / (state.noise[t] * state.noise[t])
+    return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -1,15 +1,18 @@
-"""One sweep of the Gibbs sampler by observation, and many of them: for labels, and where features outnumber the rows.
+"""Sweeps of the Gibbs sampler by observation: for labels, and where features outnumber the rows.
 
 The order matters where something is integrated out:
 
 1. active rows, intercepts and the global scale along a Hamiltonian path (`gibbs_block`), with the Pólya-Gamma
-   precisions of labels integrated out; not for normal targets at q = 2, where nothing is left for it to do;
-2. the precisions given the linear predictors;
-3. at q = 2 the scales of active rows with all their coefficients integrated out, then those (`gibbs_collapsed`);
-4. all features in turn (`gibbs_features`), the global scale in three parametrisations (`gibbs_scales`), shared means with
-   the coefficients fixed (`gibbs_mean`), and the noise of normal targets.
+   precisions of labels integrated out; not for normal targets at a fixed q = 2, where nothing is left for it to do;
+2. a learned q, with scales and coefficients carried along (`gibbs_observed_exponent`), the precisions integrated out too;
+3. the precisions given the linear predictors, and the intercepts;
+4. at a fixed q = 2 the scales of active rows with all their coefficients integrated out, then those (`gibbs_collapsed`);
+5. all features in turn (`gibbs_features`), shared means together (`gibbs_observed_mean`), the global scale in three
+   parametrisations (`gibbs_scales`), shared means with the coefficients fixed (`gibbs_mean`), and the noise of normal
+   targets.
 
-The exponent q stays as it is.
+At a fixed q = 2 with more features than rows in every task, steps 1, 3 and 4 are those of `gibbs_active`.
+All steps but the second leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
 """
 
 import math
@@ -19,6 +22,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_active import step_on_active_rows
 from bayesmtfs.solvers.gibbs.gibbs_block import FEATURES, Block, block_for, step_on_block
 from bayesmtfs.solvers.gibbs.gibbs_block_tuning import tune_block
 from bayesmtfs.solvers.gibbs.gibbs_collapsed import step_on_collapsed_scales
@@ -32,11 +36,20 @@ from bayesmtfs.solvers.gibbs.gibbs_observations import (
     fill_scores,
     working_for,
 )
+from bayesmtfs.solvers.gibbs.gibbs_observed_exponent import (
+    ObservedExponentSpace,
+    fill_precisions,
+    observed_exponent_space,
+    step_on_observed_exponent,
+)
+from bayesmtfs.solvers.gibbs.gibbs_observed_mean import step_on_means
+from bayesmtfs.solvers.gibbs.gibbs_path import Path, path_for
 from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, Law, Rows, State
 from bayesmtfs.solvers.gibbs.gibbs_sweep import Kept, draw_noise, keep
 
 LONGEST_PATH = 3.0  # in standard deviations
+EXPONENT_STEPS = 3  # on 1/q in a sweep; cheap beside the rest
 
 
 class ObservedSpace(NamedTuple):
@@ -48,10 +61,41 @@ class ObservedSpace(NamedTuple):
     residuals: FloatArray  # (m, p)
 
 
+class ObservedParts(NamedTuple):
+    """What only some sweeps have."""
+
+    free: Block | None  # active rows along a path with their scales: labels, or q other than 2
+    collapsed: Block | None  # active rows with coefficients integrated out: q stays at 2
+    path: Path | None  # instead of both: q stays at 2, and there are more features than rows
+    exponent: ObservedExponentSpace | None  # q is learned
+    mean: Rows | None  # a shared mean
+
+
 def observed_space_for(observations: Observations, rows: Rows) -> ObservedSpace:
     """Allocate."""
     shape = rows.present.shape
     return ObservedSpace(working_for(observations), block_for(observations, rows), np.zeros(shape), np.zeros(shape))
+
+
+def observed_parts_for(observations: Observations, rows: Rows, law: Law, norm_q: float, block: Block) -> ObservedParts:
+    """Allocate what the prior and the data ask for.
+
+    Parameters
+    ----------
+    observations, rows, law : the problem
+    norm_q : q at the start
+    block : of the space
+    """
+    normal = norm_q == 2.0 and not law.learn_q
+    path = path_for(observations, rows, block)
+    wide = normal and path.rest.factor.shape[1] > 0
+    return ObservedParts(
+        free=block if not wide and (observations.labels or not normal) else None,
+        collapsed=block if normal and not wide else None,
+        path=path if wide else None,
+        exponent=observed_exponent_space(observations, rows) if law.learn_q else None,
+        mean=rows if law.mean_precision > 0.0 else None,
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -63,50 +107,55 @@ def run_observed(
     state: State,
     space: ObservedSpace,
     kept: Kept,
+    free: Block | None,
+    collapsed: Block | None,
+    path: Path | None,
+    exponent: ObservedExponentSpace | None,
+    mean: Rows | None,
     first: int,
     stop: int,
     tune: int,
 ) -> None:
-    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept."""
+    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that steps are tuned.
+
+    What is None is not compiled, which would take longer than most chains.
+    """
+    working, block = space.working, space.block
     for number in range(first, stop):
-        observed_sweep(rng, observations, rows, law, state, space, number + 1 if number < tune else 0, tune)
+        tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
+        fill_predictors(observations, rows, state, working.predictors)
+        if free is not None:
+            if free.counts[FEATURES] > 0 and 0.0 < state.numbers[INVERSE_Q] <= 1.0:
+                acceptance = step_on_block(rng, observations, working, rows, law, state, free, LONGEST_PATH)
+        if tuning > 0:
+            tune_block(observations, working, rows, law, state, block, acceptance, tuning, tune)
+        if exponent is not None:
+            fill_precisions(observations, working, rows, state, tuning, exponent)
+            for _ in range(EXPONENT_STEPS):
+                step_on_observed_exponent(rng, observations, working, rows, law, state, tuning, exponent)
+        if path is not None:
+            if block.counts[FEATURES] > 0:
+                step_on_active_rows(rng, observations, working, rows, law, state, block, path, tuning, tune)
+                by_path = True
+        if not by_path:
+            fill_scores(rng, observations, state, working)
+            if law.intercept_variance > 0.0:
+                _draw_intercepts(rng, observations, working, law, state)
+        if collapsed is not None:
+            if collapsed.counts[FEATURES] > 0:
+                step_on_collapsed_scales(rng, observations, working, rows, law, state, collapsed)
+        step_on_features(rng, observations, working, rows, law, state, tuning)
+        if mean is not None:
+            step_on_means(rng, observations, working, mean, law, state)
+        if law.learn_global_scale:
+            _fill_moments(observations, working, rows, state, space)
+            step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
+        if mean is not None:
+            recentre(rng, mean, law, state)
+        if law.learn_noise and not observations.labels:
+            _draw_noise(rng, observations, rows, law, state, working)
         if number >= tune:
             keep(rows, state, kept, number - tune)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def observed_sweep(
-    rng: np.random.Generator,
-    observations: Observations,
-    rows: Rows,
-    law: Law,
-    state: State,
-    space: ObservedSpace,
-    tuning: int,
-    tune: int,
-) -> None:
-    """Move everything once; ``tuning`` is the number of the sweep from 1 to ``tune`` while steps are tuned, else 0."""
-    working, block, inverse_q = space.working, space.block, state.numbers[INVERSE_Q]
-    normal = inverse_q == 0.5
-    fill_predictors(observations, rows, state, working.predictors)
-    acceptance = -1.0
-    if block.counts[FEATURES] > 0 and 0.0 < inverse_q <= 1.0 and (observations.labels or not normal):
-        acceptance = step_on_block(rng, observations, working, rows, law, state, block, LONGEST_PATH)
-    if tuning > 0:
-        tune_block(observations, working, rows, law, state, block, acceptance, tuning, tune)
-    fill_scores(rng, observations, state, working)
-    if law.intercept_variance > 0.0:
-        _draw_intercepts(rng, observations, working, law, state)
-    if block.counts[FEATURES] > 0 and normal:
-        step_on_collapsed_scales(rng, observations, working, rows, law, state, block)
-    step_on_features(rng, observations, working, rows, law, state, tuning)
-    if law.learn_global_scale:
-        _fill_moments(observations, working, rows, state, space)
-        step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
-    if law.mean_precision > 0.0:
-        recentre(rng, rows, law, state)
-    if law.learn_noise and not observations.labels:
-        _draw_noise(rng, observations, rows, law, state, working)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

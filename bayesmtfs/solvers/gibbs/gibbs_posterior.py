@@ -7,12 +7,14 @@ Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8.
 
 Two forms of the same sampler:
 
-- in sums (`gibbs_sweep`), for normal targets with more rows than features in the average task, with at most
-  `FEW_FEATURES` features, and wherever q is learned: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep;
+- in sums (`gibbs_sweep`), for normal targets with more rows than features in the average task or with at most
+  `FEW_FEATURES` features: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep;
   at a fixed q = 2 the coefficients of a task are drawn jointly, O(m p^3), and so are all means;
 - by observation (`gibbs_observed_sweep`), for labels, by Pólya-Gamma augmentation (Polson, Scott and Windle 2013), and
-  for normal targets with more features than rows: O(p) a sweep for every observation. q is fixed there, and weights of
-  labels must be whole numbers, since PG(b, c) has no exact draws for other b.
+  for normal targets with more features than rows: O(p) a sweep for every observation. Weights of labels must be whole
+  numbers, since PG(b, c) has no exact draws for other b.
+
+Both learn q by the same walk on 1/q (`gibbs_exponent`).
 
 One seeded generator per chain: the same seed gives the same draws, bit for bit. The compiled parts release the
 interpreter lock, so that chains may run in threads.
@@ -38,7 +40,7 @@ from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.gibbs.gibbs_observations import observations_of
 from bayesmtfs.solvers.gibbs.gibbs_observed_start import dual_ridge_start, first_observed_state
-from bayesmtfs.solvers.gibbs.gibbs_observed_sweep import observed_space_for, run_observed
+from bayesmtfs.solvers.gibbs.gibbs_observed_sweep import observed_parts_for, observed_space_for, run_observed
 from bayesmtfs.solvers.gibbs.gibbs_pairs import alike
 from bayesmtfs.solvers.gibbs.gibbs_state import (
     INVERSE_Q,
@@ -102,15 +104,14 @@ class PosteriorDraws(NamedTuple):
     interrupted: bool
 
 
-def supports(data: TaskData, loss: str, prior: str, norm_q: float | None = 2.0) -> bool:
-    """Whether this sampler has the posterior: independent generalized normal rows, for labels q fixed, whole weights.
+def supports(data: TaskData, loss: str, prior: str) -> bool:
+    """Whether this sampler has the posterior: independent generalized normal rows, whole weights of labels, any q.
 
     Parameters
     ----------
     data : observations; groups, absent features, weights and sparse designs are all right
     loss : such as "squared"
     prior : such as "generalized_normal"
-    norm_q : q, None to learn it
 
     Examples
     --------
@@ -122,7 +123,7 @@ def supports(data: TaskData, loss: str, prior: str, norm_q: float | None = 2.0) 
         return False
     if loss == "logistic":
         whole = (data.weight == np.round(data.weight)) & (data.weight >= 1.0) & (data.weight <= MOST_WEIGHT)
-        return norm_q is not None and bool(whole.all())
+        return bool(whole.all())
     return loss in ("squared", "gaussian")
 
 
@@ -162,16 +163,15 @@ def sample_chain(
     """
     if start is not None and start.shape != (data.n_features, data.n_tasks):
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
-    if loss == "logistic" and not supports(data, loss, PRIORS[0], settings.norm_q):
+    if loss == "logistic" and not supports(data, loss, PRIORS[0]):
         raise ValueError(
-            "labels need a fixed norm_q and weights that are whole numbers from 1 to "
-            f"{MOST_WEIGHT:.0f}; norm_q is {settings.norm_q} and the weights go from {data.weight.min()} to "
-            f"{data.weight.max()}; sample the model by NUTS instead"
+            f"labels need weights that are whole numbers from 1 to {MOST_WEIGHT:.0f}; the weights go from "
+            f"{data.weight.min()} to {data.weight.max()}; sample the model by NUTS instead"
         )
     rows, law = rows_of(data), law_of(prior, learn_q=settings.norm_q is None)
     kept = kept_for(rows, settings.draws)
     many_features = data.n_features > FEW_FEATURES and not more_rows_than_features(data)
-    by_observation = settings.norm_q is not None and (loss == "logistic" or many_features)
+    by_observation = loss == "logistic" or many_features
     prepare = _by_observation if by_observation else _in_sums
     advance = prepare(data, prior, settings, start, loss, rows, law, kept)
     total = settings.tune + settings.draws
@@ -183,6 +183,11 @@ def sample_chain(
 def _centre(prior: Hyperprior, loss: str) -> float:
     """Prior mean of the intercepts, from which normal targets are measured."""
     return prior.intercept_centre if prior.fit_intercept and loss != "logistic" else 0.0
+
+
+def _first_q(prior: Hyperprior, settings: ChainSettings) -> float:
+    """Q at the start, which is also all later ones where it is fixed."""
+    return float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
 
 
 def _in_sums(
@@ -198,10 +203,8 @@ def _in_sums(
     """Begin a chain in sums of the data."""
     sums = sums_of(data, _centre(prior, loss))
     rng = np.random.Generator(np.random.PCG64(settings.random_seed))
-    norm_q = settings.norm_q
-    if norm_q is None:
-        norm_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds))
     W = ridge_start(sums, rows, law) if start is None else np.asarray(start, dtype=np.float64).T
+    norm_q = _first_q(prior, settings)
     state = first_state(sums, rows, law, W, norm_q, rng)
     space, parts = space_for(sums), parts_for(rows, law, norm_q, alike(sums, rows))
 
@@ -225,11 +228,13 @@ def _by_observation(
     observations = observations_of(data, _centre(prior, loss), labels=loss == "logistic")
     rng = np.random.Generator(np.random.PCG64(settings.random_seed))
     W = dual_ridge_start(observations, rows) if start is None else np.asarray(start, dtype=np.float64).T
-    state = first_observed_state(observations, rows, law, W, settings.norm_q or FIRST_Q, rng)
+    norm_q = _first_q(prior, settings)
+    state = first_observed_state(observations, rows, law, W, norm_q, rng)
     space = observed_space_for(observations, rows)
+    parts = observed_parts_for(observations, rows, law, norm_q, space.block)
 
     def advance(done: int, stop: int) -> None:
-        run_observed(rng, observations, rows, law, state, space, kept, done, stop, settings.tune)
+        run_observed(rng, observations, rows, law, state, space, kept, *parts, done, stop, settings.tune)
 
     return advance
 

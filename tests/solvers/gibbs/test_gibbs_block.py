@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from bayesmtfs.priors.hyperpriors import Hyperprior, log_global_scale_density, log_scale_density
+from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.solvers.gibbs import gibbs_block, gibbs_block_tuning, gibbs_observations, gibbs_state
 from bayesmtfs.tasks import TaskData
 
@@ -42,23 +41,6 @@ def problem(labels, norm_q, groups=None):
     return observations, working, rows, law, state, block
 
 
-def log_posterior(observations, rows, state, norm_q):
-    """Log-density of W, ln rho, b and ln tau, from its statement."""
-    coefficients = np.where(rows.present, state.W + state.mean, 0.0)
-    value = 0.0
-    for t, (start, stop) in enumerate(zip(observations.offsets, observations.offsets[1:], strict=False)):
-        eta = state.intercept[t] + coefficients[t] @ observations.design[:, start:stop]
-        y, weight = observations.targets[start:stop], observations.weights[start:stop]
-        if observations.labels:
-            value -= weight @ np.logaddexp(0.0, -y * eta)
-        else:
-            value += weight @ stats.norm.logpdf(y, eta, state.noise[t])
-    log_scales = state.log_scales[rows.row_of_feature]
-    value += np.sum(stats.gennorm.logpdf(state.W, norm_q, scale=np.exp(log_scales))[rows.present])
-    value += np.sum(log_scale_density(state.log_scales, math.exp(state.numbers[0]), norm_q, PRIOR))
-    return value + log_global_scale_density(state.numbers[0], PRIOR) + np.sum(stats.norm.logpdf(state.intercept, 0, 2))
-
-
 @pytest.mark.parametrize("labels", [True, False])
 @pytest.mark.parametrize(("norm_q", "groups"), [(2.0, None), (1.5, None), (4.0, [0, 0, 1, 2, 2])])
 def test_slope_is_the_derivative(labels, norm_q, groups):
@@ -83,7 +65,7 @@ def test_slope_is_the_derivative(labels, norm_q, groups):
 
 
 @pytest.mark.parametrize("labels", [True, False])
-def test_density_is_that_of_the_posterior(labels):
+def test_density_is_that_of_the_posterior(labels, log_posterior):
     """Two positions differ by the log-posterior of the states that they stand for, with the Jacobian of ``w / rho``."""
     observations, working, rows, law, state, block = problem(labels, 2.0)
     gibbs_block.read_state(observations, working, rows, state, block)
@@ -97,7 +79,7 @@ def test_density_is_that_of_the_posterior(labels):
         moved = moved._replace(intercept=state.intercept.copy())
         gibbs_block.write_state(working, rows, moved, block, 2)
         jacobian = float(np.sum(rows.sizes * 0.0 + rows.present.sum(axis=0) * moved.log_scales))
-        wanted.append(log_posterior(observations, rows, moved, 2.0) + jacobian)
+        wanted.append(log_posterior(observations, rows, moved, 2.0, PRIOR) + jacobian)
     assert values[1] - values[0] == pytest.approx(wanted[1] - wanted[0], rel=1e-9)
 
 

@@ -162,10 +162,11 @@ def test_what_is_supported_and_what_is_refused(sim):
     assert supports(sim.data, "squared", "generalized_normal")
     assert not supports(sim.data, "squared", "matrix_variate")
     assert supports(sim.data, "logistic", "generalized_normal")
-    assert not supports(sim.data, "logistic", "generalized_normal", norm_q=None)
     assert not supports(sim.data, "hinge", "generalized_normal")
-    with pytest.raises(ValueError, match="labels need a fixed norm_q"):
-        sample_chain(sim.data, hyperprior_for(sim.data), SHORT, loss="logistic")
+    halved = TaskData.from_long(sim.X, np.sign(sim.y), tasks=sim.tasks, sample_weight=np.full(len(sim.y), 0.5))
+    assert not supports(halved, "logistic", "generalized_normal")
+    with pytest.raises(ValueError, match="labels need weights that are whole numbers .* go from 0.5 to 0.5"):
+        sample_chain(halved, hyperprior_for(halved, "logistic"), SHORT, loss="logistic")
     with pytest.raises(ValueError, match="draws is 0"):
         ChainSettings(draws=0)
     with pytest.raises(ValueError, match="norm_q is -1"):
