@@ -9,7 +9,8 @@ along a Hamiltonian path (Neal 2011), with the precisions of labels integrated o
     eta = b + X w + e^(x - x_0) u,
     ln p = sum ln p(y | eta) - sum |w / rho|^q + sum ln p(l - x) + ln p(x) + ln p(b)
 
-up to a constant, in the coordinates ``w / rho``, ``l - x``, b and x (non-centred). Which rows are active, the step size and
+up to a constant, in the coordinates ``w / rho``, ``l - x``, b and x (non-centred); at q = inf, ``w / rho`` is reflected at
+-1 and 1. Which rows are active, the step size and
 the scale of every coordinate are found while the sampler is tuned, and then stay.
 
 References
@@ -26,7 +27,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.gibbs.gibbs_leapfrog import draw_momentum, drift, kinetic_energy, push
+from bayesmtfs.solvers.gibbs.gibbs_leapfrog import draw_momentum, drift, kinetic_energy, push, reflect
 from bayesmtfs.solvers.gibbs.gibbs_observations import Observations, Working, dot
 from bayesmtfs.solvers.gibbs.gibbs_scales import beta_prime_power
 from bayesmtfs.solvers.gibbs.gibbs_slice import power_of, softplus
@@ -115,6 +116,8 @@ def step_on_block(
     for _ in range(1 + int(rng.random() * min(longest / step, 100.0))):
         push(block.momentum, block.slope, step, size)
         drift(block.position, block.variance, block.momentum, step, size)
+        if state.numbers[INVERSE_Q] == 0.0:
+            reflect(block.position, block.momentum, block.counts[FEATURES] * m)
         value = log_density(observations, rows, law, state, block, log_tau)
         push(block.momentum, block.slope, step, size)
         if not value > -np.inf:
@@ -287,7 +290,8 @@ def fill_likelihood(observations: Observations, state: State, predictors: FloatA
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_coefficients(observations: Observations, rows: Rows, state: State, block: Block, x: float) -> float:
     """``-sum |z|^q``; slopes of all z, and what the likelihood adds to those of the scales."""
-    m, norm_q, value = len(state.W), 1.0 / state.numbers[INVERSE_Q], 0.0
+    m, inverse_q, value = len(state.W), state.numbers[INVERSE_Q], 0.0
+    norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     first_scale = block.counts[FEATURES] * m
     for k in range(block.counts[ROWS]):
         block.slope[first_scale + k] = 0.0
@@ -300,8 +304,10 @@ def _add_coefficients(observations: Observations, rows: Rows, state: State, bloc
             if rows.present[t, block.features[f]]:
                 start, stop = observations.offsets[t], observations.offsets[t + 1]
                 pull = scale * dot(feature[start:stop], block.scores[start:stop])
-                power = power_of(abs(z), norm_q)
-                value -= power
                 block.slope[k] += pull * z
-                block.slope[d] = pull - (norm_q * power / z if z != 0.0 else 0.0)
+                block.slope[d] = pull
+                if norm_q < np.inf and z != 0.0:
+                    power = power_of(abs(z), norm_q)
+                    value -= power
+                    block.slope[d] -= norm_q * power / z
     return value

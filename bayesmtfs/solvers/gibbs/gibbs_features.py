@@ -5,7 +5,8 @@ have the log-likelihood ``g_t w_t - a_t w_t^2 / 2`` and the prior GN(0, rho, q):
 
 - q = 2: rho with the coefficients integrated out, ``sum_t [g^2 / (2 (a + k)) - ln(1 + a / k) / 2] + ln p(ln rho | tau)``,
   ``k = 2 / rho^2``, by a slice step; then the coefficients, which are normal;
-- any q: the coefficients by the uniform mixture (`gibbs_coefficients`), then rho given them, and then rho with the
+- q = 1 and q = inf: the same with other integrals (`gibbs_integrated`);
+- any other q: the coefficients by the uniform mixture (`gibbs_coefficients`), then rho given them, and then rho with the
   coefficients carried along, each at its place in the normal approximation of its conditional law (`gibbs_slice`).
 
 In a row of several features rho moves given the coefficients, and then with ``w / rho`` fixed. With a shared mean the
@@ -20,13 +21,14 @@ from numba import njit
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.solvers.gibbs.gibbs_cells import jump_by_cells
 from bayesmtfs.solvers.gibbs.gibbs_coefficients import bound_of, truncated_normal
+from bayesmtfs.solvers.gibbs.gibbs_integrated import draw_given_scale
 from bayesmtfs.solvers.gibbs.gibbs_observations import Observations, Working, dot, move_along, weighted_square
 from bayesmtfs.solvers.gibbs.gibbs_scales import (
     NONE,
-    WIDTH_PER_MOVE,
     beta_prime_power,
     log_largest,
     log_power_sum,
+    tune_row,
     unit_variance,
 )
 from bayesmtfs.solvers.gibbs.gibbs_slice import LogScaleDensity, slice_step
@@ -55,6 +57,7 @@ def step_on_features(
     tuning : number of the sweep, 1, 2, ..., while steps are tuned; 0: leave them as they are
     """
     normal = state.numbers[INVERSE_Q] == 0.5
+    integrable = state.numbers[INVERSE_Q] == 0.0 or state.numbers[INVERSE_Q] == 1.0
     for row in range(len(rows.sizes)):
         before = state.log_scales[row]
         single = rows.starts[row + 1] - rows.starts[row] == 1
@@ -66,18 +69,20 @@ def step_on_features(
                 step_on_normal_scale(rng, working, law, state, row)
             if normal:
                 _draw_normal(rng, observations, working, rows, state, row, i)
+            elif single and integrable:
+                _step_on_integrated_row(rng, observations, working, rows, law, state, row)
             else:
                 _draw_bounded(rng, observations, working, rows, state, row, i)
             if law.mean_precision > 0.0:
                 _draw_mean(rng, observations, working, rows, law, state, i)
-        if not (single and normal):
+        if not (single and (normal or integrable)):
             _step_given_coefficients(rng, rows, law, state, row)
-        if not single:
-            _step_with_row(rng, observations, working, rows, law, state, row)
-        elif not normal and state.numbers[INVERSE_Q] > 0.0:
-            _step_carrying(rng, observations, working, rows, law, state, row)
+            if not single:
+                _step_with_row(rng, observations, working, rows, law, state, row)
+            else:
+                _step_carrying(rng, observations, working, rows, law, state, row)
         if tuning > 0:
-            _tune(rows, state, row, before, information, tuning)
+            tune_row(state, row, before, math.log(information / max(rows.sizes[row], 1.0)), tuning)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -148,6 +153,31 @@ def _draw_normal(
         if rows.present[t, i]:
             precision = working.curvatures[t] + prior_precision
             new = working.pulls[t] / precision + rng.standard_normal() / math.sqrt(precision)
+            _set_coefficient(observations, working, state, t, i, new)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _step_on_integrated_row(
+    rng: np.random.Generator,
+    observations: Observations,
+    working: Working,
+    rows: Rows,
+    law: Law,
+    state: State,
+    row: int,
+) -> None:
+    """Scale of a feature at q = 1 or q = inf with its coefficients integrated out, and then they."""
+    i, inverse_q, anchors = rows.members[rows.starts[row]], state.numbers[INVERSE_Q], _anchors(law, state)
+    norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
+    # where a task does not have the feature, its integral is that of the prior, which the slope takes back
+    target = LogScaleDensity(
+        float(len(state.W)), NONE, norm_q, 0.0, 0.0, 0.0, working.curvatures, working.pulls, anchors[:0], 1.0,
+        anchors, beta_prime_power(law, inverse_q), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low, law.high,
+    )  # fmt: skip
+    state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
+    for t in range(len(state.W)):
+        if rows.present[t, i]:
+            new = draw_given_scale(rng, working.curvatures[t], working.pulls[t], state.log_scales[row], norm_q)
             _set_coefficient(observations, working, state, t, i, new)
 
 
@@ -276,14 +306,3 @@ def fill_direction(
             w, x = state.W[t, i], observations.design[i]
             for n in range(observations.offsets[t], observations.offsets[t + 1]):
                 working.direction[n] += w * x[n]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _tune(rows: Rows, state: State, row: int, before: float, information: float, tuning: int) -> None:
-    """Width of the slice steps from the moves made, and how much the data know of the row."""
-    share = 1.0 / min(tuning + 1, 100)
-    wished = WIDTH_PER_MOVE * abs(state.log_scales[row] - before)
-    state.widths[row] = min(max(state.widths[row] + share * (wished - state.widths[row]), 0.01), 5.0)
-    prior_variance = 2.0 * state.log_scales[row] + math.log(unit_variance(state.numbers[INVERSE_Q]))
-    known = math.log(information / max(rows.sizes[row], 1.0)) + prior_variance
-    state.information[row] += share * (known - state.information[row])

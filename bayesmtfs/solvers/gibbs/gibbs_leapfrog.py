@@ -2,7 +2,8 @@ r"""Parts of a Hamiltonian path with a diagonal mass: momenta, half steps, and t
 
     H = -ln p(position) + sum variance momentum^2 / 2,   momentum ~ N(0, 1 / variance),
 
-the variance of a coordinate as far as it is known; a coordinate of variance 0 stays where it is.
+the variance of a coordinate as far as it is known; a coordinate of variance 0 stays where it is. Within walls a path is
+reflected (section 5.5.1 there), which changes neither its volume nor its way back.
 
 References
 ----------
@@ -45,3 +46,15 @@ def drift(position: FloatArray, variance: FloatArray, momentum: FloatArray, step
     """Move positions by a step along the momenta."""
     for d in range(size):
         position[d] += step * variance[d] * momentum[d]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reflect(position: FloatArray, momentum: FloatArray, size: int) -> None:
+    """Turn the first ``size`` coordinates back at walls at -1 and 1 that they have run through."""
+    for d in range(size):
+        if abs(position[d]) > 1.0:
+            way = (position[d] + 1.0) % 4.0  # there and back
+            if way > 2.0:
+                way = 4.0 - way
+                momentum[d] = -momentum[d]
+            position[d] = way - 1.0

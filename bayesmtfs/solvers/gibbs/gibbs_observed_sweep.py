@@ -125,7 +125,7 @@ def run_observed(
         tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
         fill_predictors(observations, rows, state, working.predictors)
         if free is not None:
-            if free.counts[FEATURES] > 0 and 0.0 < state.numbers[INVERSE_Q] <= 1.0:
+            if free.counts[FEATURES] > 0 and state.numbers[INVERSE_Q] <= 1.0:
                 acceptance = step_on_block(rng, observations, working, rows, law, state, free, LONGEST_PATH)
         if tuning > 0:
             tune_block(observations, working, rows, law, state, block, acceptance, tuning, tune)

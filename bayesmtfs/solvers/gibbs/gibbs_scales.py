@@ -7,6 +7,8 @@ turn (interweaving, Yu and Meng 2011, *Journal of Computational and Graphical St
 - l_i with the row's coefficients carried along, each at its place in the normal approximation of its conditional law
   (`gibbs_slice`; at q = 2 this is the same as integrating them out); in a row of several features with ``w / rho_i``
   fixed;
+- instead of these, in rows of one feature at q = 1 and q = inf, l_i with the row's coefficients integrated out
+  (`gibbs_integrated`), and then they;
 - ln tau with rho fixed; with ``rho / tau`` and w fixed; with ``rho / tau`` and ``w / rho`` fixed.
 """
 
@@ -16,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_integrated import draw_given_scale
 from bayesmtfs.solvers.gibbs.gibbs_slice import SLICE_WIDTH, LogScaleDensity, power_of, slice_step
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, Law, Rows, State
 
@@ -106,11 +109,59 @@ def step_on_row(
         log_scales[row] = slice_step(rng, moved, carrying, width)
         _move_to_positions(Q, residuals, rows, state, feature, carrying, log_scales[row])
     if tuning > 0:
-        share = 1.0 / min(tuning + 1, 100)
-        wished = WIDTH_PER_MOVE * abs(log_scales[row] - before)
-        state.widths[row] = min(max(width + share * (wished - width), 0.01), 5.0)
-        information = log_information(Q, rows, row) + 2.0 * log_scales[row] + math.log(unit_variance(inverse_q))
-        state.information[row] += share * (information - state.information[row])
+        tune_row(state, row, before, log_information(Q, rows, row), tuning)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_integrated_row(
+    rng: np.random.Generator,
+    Q: FloatArray,
+    residuals: FloatArray,
+    rows: Rows,
+    law: Law,
+    state: State,
+    row: int,
+    tuning: int,
+) -> None:
+    """Move the scale of a feature with its coefficients integrated out, and draw them; residuals in place."""
+    inverse_q, before = state.numbers[INVERSE_Q], state.log_scales[row]
+    norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
+    feature = rows.members[rows.starts[row]]
+    anchors = state.numbers[LOG_TAU : LOG_TAU + (0 if law.log_uniform else 1)]
+    precisions, pulls, positions = _standard_positions(Q, residuals, rows, state, feature, before)
+    target = LogScaleDensity(
+        rows.sizes[row], NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions[:0], 1.0,
+        anchors, beta_prime_power(law, inverse_q), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low, law.high,
+    )  # fmt: skip
+    moved = slice_step(rng, before, target, state.widths[row])
+    state.log_scales[row] = moved
+    count = 0
+    for t in range(len(state.W)):
+        if rows.present[t, feature]:
+            new = draw_given_scale(rng, precisions[count], pulls[count], moved, norm_q)
+            _set_coefficient(Q, residuals, state, t, feature, new)
+            count += 1
+    if tuning > 0:
+        tune_row(state, row, before, log_information(Q, rows, row), tuning)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def tune_row(state: State, row: int, before: float, information: float, tuning: int) -> None:
+    """Width of the slice steps from the moves made, and how much the data know of the row.
+
+    Parameters
+    ----------
+    state : the state
+    row : its number
+    before : ln rho before the moves
+    information : logarithm of the mean precision with which the data determine a coefficient
+    tuning : number of the sweep, 1, 2, ...
+    """
+    share = 1.0 / min(tuning + 1, 100)
+    wished = WIDTH_PER_MOVE * abs(state.log_scales[row] - before)
+    state.widths[row] = min(max(state.widths[row] + share * (wished - state.widths[row]), 0.01), 5.0)
+    prior_variance = 2.0 * state.log_scales[row] + math.log(unit_variance(state.numbers[INVERSE_Q]))
+    state.information[row] += share * (information + prior_variance - state.information[row])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -154,12 +205,17 @@ def _move_to_positions(
     for t in range(len(state.W)):
         if rows.present[t, i]:
             s = 1.0 / math.sqrt(row.precisions[count] + prior_precision)
-            new = s * (s * row.pulls[count] + row.positions[count])
-            change = new - state.W[t, i]
-            for j in range(Q.shape[1]):
-                residuals[t, j] -= Q[t, i, j] * change
-            state.W[t, i] = new
+            _set_coefficient(Q, residuals, state, t, i, s * (s * row.pulls[count] + row.positions[count]))
             count += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _set_coefficient(Q: FloatArray, residuals: FloatArray, state: State, t: int, i: int, new: float) -> None:
+    """Put a coefficient to a new value."""
+    change = new - state.W[t, i]
+    for j in range(Q.shape[1]):
+        residuals[t, j] -= Q[t, i, j] * change
+    state.W[t, i] = new
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

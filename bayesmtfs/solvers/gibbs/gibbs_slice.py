@@ -14,7 +14,8 @@ and c exchanged.
 A row of coefficients may be carried along: with ``g w - Q w^2 / 2`` its log-likelihood and ``k^2 e^(2x)`` its prior
 variance, ``w = s (s g + z)``, ``s^-2 = Q + e^(-2x) / k^2``, moves with x while z is fixed. That is the posterior of w
 under a normal prior, and interpolates between w fixed (Q large) and ``w e^-x`` fixed (Q = 0). It adds
-``sum [g w - Q w^2 / 2 - |w e^-x|^power + ln s]``, the last term being the Jacobian; nothing is approximated.
+``sum [g w - Q w^2 / 2 - |w e^-x|^power + ln s]``, the last term being the Jacobian; nothing is approximated. At the
+powers 1 and inf it may be integrated out instead (`gibbs_integrated`), for which positions are left empty.
 
 The step is the one of Neal (2003), *Annals of Statistics* 31:705-767, with stepping out and shrinkage.
 """
@@ -26,6 +27,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.solvers.gibbs.gibbs_integrated import log_integral
 
 SLICE_WIDTH = 1.0  # a width for scales of any kind
 SLICE_STEPS = 200  # most steps outwards on either side: far more than the scales span
@@ -40,9 +42,9 @@ class LogScaleDensity(NamedTuple):
     pull: float
     curvature: float
     origin: float
-    precisions: FloatArray  # (k,) Q of the coefficients that are carried along; may be empty
+    precisions: FloatArray  # (k,) Q of the coefficients that go with x; may be empty
     pulls: FloatArray  # (k,) g
-    positions: FloatArray  # (k,) z
+    positions: FloatArray  # (k,) z; empty: coefficients are integrated out
     spread: float  # k^2
     anchors: FloatArray  # (k,)
     exponent: float
@@ -81,6 +83,9 @@ def log_density(x: float, target: LogScaleDensity) -> float:
         value += factor * (target.pull - 0.5 * target.curvature * factor)
     if len(target.positions) > 0:
         value += _carried_value(x, target)
+    elif len(target.precisions) > 0:
+        for t in range(len(target.precisions)):
+            value += log_integral(target.precisions[t], target.pulls[t], x, target.power)
     shapes = target.first_shape + target.second_shape
     for j in range(len(target.anchors)):
         y = target.exponent * (x - target.anchors[j])

@@ -14,9 +14,15 @@ from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.solvers.gibbs.gibbs_coefficients import draw_in_turn, draw_jointly
 from bayesmtfs.solvers.gibbs.gibbs_ellipse import draw_on_ellipse
 from bayesmtfs.solvers.gibbs.gibbs_exponent import ExponentSpace, exponent_space, step_on_exponent
+from bayesmtfs.solvers.gibbs.gibbs_integrated import integrable
 from bayesmtfs.solvers.gibbs.gibbs_mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
 from bayesmtfs.solvers.gibbs.gibbs_pairs import step_on_pairs
-from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale, step_on_row, unit_variance
+from bayesmtfs.solvers.gibbs.gibbs_scales import (
+    step_on_global_scale,
+    step_on_integrated_row,
+    step_on_row,
+    unit_variance,
+)
 from bayesmtfs.solvers.gibbs.gibbs_slice import softplus
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, LOG_TAU, Law, Rows, State, Sums
 
@@ -38,6 +44,7 @@ class Parts(NamedTuple):
 
     normal: FloatArray | None  # (p, p) space for joint draws, where q stays at 2
     any_q: FloatArray | None  # (p, p) space for draws at another q
+    integrated: Rows | None  # scales of rows move with coefficients integrated out
     mean: MeanSpace | None  # a shared mean
     exponent: ExponentSpace | None  # q is learned
     pairs: IntArray | None  # (K, 3) features that are nearly alike, and the sign of their correlation
@@ -88,6 +95,7 @@ def parts_for(rows: Rows, law: Law, norm_q: float, pairs: IntArray | None) -> Pa
     return Parts(
         np.empty((p, p)) if always_normal else None,
         None if always_normal else np.empty((p, p)),
+        rows if integrable(norm_q) and not law.learn_q and len(rows.sizes) == p else None,
         mean_space(p) if law.mean_precision > 0.0 else None,
         exponent_space(m, p, len(rows.sizes)) if law.learn_q else None,
         pairs if pairs is not None and len(pairs) else None,
@@ -105,6 +113,7 @@ def run(
     kept: Kept,
     normal: FloatArray | None,
     any_q: FloatArray | None,
+    integrated: Rows | None,
     mean: MeanSpace | None,
     exponent: ExponentSpace | None,
     pairs: IntArray | None,
@@ -118,13 +127,16 @@ def run(
     """
     for number in range(first, stop):
         tuning = number + 1 if number < tune else 0
-        _draw_coefficients(rng, sums, rows, law, state, space, normal, any_q)
+        _draw_coefficients(rng, sums, rows, law, state, space, normal, any_q, integrated)
         if mean is not None:
             draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, mean)
         if pairs is not None:
             step_on_pairs(rng, space.Q, space.residuals, pairs, state)
         for row in range(len(rows.sizes)):
-            step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
+            if integrated is not None:
+                step_on_integrated_row(rng, space.Q, space.residuals, integrated, law, state, row, tuning)
+            else:
+                step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
         if law.learn_global_scale:
             step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
         if exponent is not None:
@@ -164,6 +176,7 @@ def _draw_coefficients(
     space: Space,
     normal: FloatArray | None,
     any_q: FloatArray | None,
+    integrated: Rows | None,
 ) -> None:
     """Coefficients of every task given their mean, scales and noise, and the residuals."""
     m, p = state.W.shape
@@ -184,7 +197,8 @@ def _draw_coefficients(
             for j in range(p):
                 residual[j] -= Q[i, j] * w[i]
         if any_q is not None:
-            draw_in_turn(rng, Q, residual, w, space.log_scales, present, inverse_q)
+            if integrated is None:
+                draw_in_turn(rng, Q, residual, w, space.log_scales, present, inverse_q)
             draw_on_ellipse(rng, Q, residual, w, space.log_scales, present, inverse_q, variance, any_q)
 
 

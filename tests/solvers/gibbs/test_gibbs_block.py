@@ -42,7 +42,7 @@ def problem(labels, norm_q, groups=None):
 
 
 @pytest.mark.parametrize("labels", [True, False])
-@pytest.mark.parametrize(("norm_q", "groups"), [(2.0, None), (1.5, None), (4.0, [0, 0, 1, 2, 2])])
+@pytest.mark.parametrize(("norm_q", "groups"), [(2.0, None), (1.5, None), (np.inf, None), (4.0, [0, 0, 1, 2, 2])])
 def test_slope_is_the_derivative(labels, norm_q, groups):
     observations, working, rows, law, state, block = problem(labels, norm_q, groups)
     gibbs_block.read_state(observations, working, rows, state, block)

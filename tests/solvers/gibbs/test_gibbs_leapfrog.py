@@ -39,3 +39,10 @@ def test_small_steps_keep_the_energy_and_paths_lead_back():
     momentum *= -1.0
     follow(position, momentum, 200, 0.01)
     np.testing.assert_allclose(position, start, atol=1e-12)
+
+
+def test_walls_turn_a_path_back():
+    position, momentum = np.array([0.5, -1.3, 3.6, 2.0]), np.array([1.0, -2.0, 3.0, 4.0])
+    gibbs_leapfrog.reflect(position, momentum, 3)
+    np.testing.assert_allclose(position, [0.5, -0.7, -0.4, 2.0])
+    np.testing.assert_allclose(momentum, [1.0, 2.0, 3.0, 4.0])
