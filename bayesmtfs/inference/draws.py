@@ -44,6 +44,7 @@ class Draws:
     interrupted : stopped before all draws were made
     independent : whether draws are independent, so that there are no chains to diagnose
     message : anything else that the user should know
+    sweeps : of a Gibbs sampler, for each draw
     """
 
     sampler: str
@@ -53,6 +54,7 @@ class Draws:
     interrupted: bool = False
     independent: bool = False
     message: str = ""
+    sweeps: int = 1
 
     @property
     def n_chains(self) -> int:

@@ -73,6 +73,7 @@ def build_tree(
         "inference_library_version": current_versions().get("bayesmtfs", "unknown"),
         "versions": json.dumps(current_versions()),
         "sampler": draws.sampler,
+        "sweeps_per_draw": draws.sweeps,
         "interrupted": int(draws.interrupted),
         **attributes,
     }

@@ -189,9 +189,11 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Draw
     if request.loss == "squared" and fits_exactly(data, request.fit_intercept):
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
+    sweeps = gibbs_posterior.sweeps_per_draw(data, request.norm_q)
 
     def run(chain: int, report: Report) -> gibbs_posterior.PosteriorDraws:
-        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), request.norm_q)
+        seed = int(seeds[chain])
+        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, seed, request.norm_q, sweeps)
         return gibbs_posterior.sample_chain(data, prior, settings, report, loss=request.loss)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
@@ -217,6 +219,7 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Draw
         variables=stacked(named_arrays),
         fixed=frozenset(name for name, is_fixed in fixed.items() if is_fixed),
         interrupted=any(chain.interrupted for chain in chains),
+        sweeps=sweeps,
     )
 
 

@@ -61,6 +61,7 @@ FIRST_Q = 2.0  # where q is learned
 SECONDS_BETWEEN_REPORTS = 0.2
 MOST_SWEEPS = 1000  # between two reports
 FEW_FEATURES = 100  # sums of normal targets are as cheap up to here, and exact where weights stand for repeated rows
+SWEEPS_OF_LEARNED_Q, SWEEPS_OF_MANY_FEATURES = 2, 4
 MOST_WEIGHT = 100.0  # of a label: its precision is a sum of as many draws
 
 type Advance = Callable[[int, int], None]  # first and last sweep
@@ -72,7 +73,8 @@ class ChainSettings:
 
     Attributes
     ----------
-    draws, tune : sweeps that are kept, and those before them
+    draws, tune : that are kept, and those before them
+    sweeps : for each draw
     random_seed : seed of the chain
     norm_q : q, also inf; None: learn it
     """
@@ -81,11 +83,13 @@ class ChainSettings:
     tune: int = 500
     random_seed: int = 0
     norm_q: float | None = 2.0
+    sweeps: int = 1
 
     def __post_init__(self) -> None:
-        if self.draws < 1 or self.tune < 0:
+        if self.draws < 1 or self.tune < 0 or self.sweeps < 1:
             raise ValueError(
-                f"draws is {self.draws} and tune is {self.tune}; pass at least one draw and no negative number"
+                f"draws is {self.draws}, tune is {self.tune} and sweeps is {self.sweeps}; pass at least one draw, no "
+                "negative number, and at least one sweep"
             )
         if self.norm_q is not None and not self.norm_q > 0.0:
             raise ValueError(f"norm_q is {self.norm_q}; pass a number above 0, inf, or None to learn it")
@@ -132,6 +136,24 @@ def more_rows_than_features(data: TaskData) -> bool:
     return data.n_features < float(data.weight.sum()) / data.n_tasks
 
 
+def many_features(data: TaskData) -> bool:
+    """Whether steps by observation are cheaper than sums of the data."""
+    return data.n_features > FEW_FEATURES and not more_rows_than_features(data)
+
+
+def sweeps_per_draw(data: TaskData, norm_q: float | None) -> int:
+    """How many sweeps make a draw about as independent of the last one as it is elsewhere after one.
+
+    Parameters
+    ----------
+    data : the observations
+    norm_q : q, None where it is learned
+    """
+    if many_features(data):
+        return SWEEPS_OF_MANY_FEATURES
+    return SWEEPS_OF_LEARNED_Q if norm_q is None else 1
+
+
 def sample_chain(
     data: TaskData,
     prior: Hyperprior,
@@ -169,14 +191,13 @@ def sample_chain(
             f"{data.weight.min()} to {data.weight.max()}; sample the model by NUTS instead"
         )
     rows, law = rows_of(data), law_of(prior, learn_q=settings.norm_q is None)
-    kept = kept_for(rows, settings.draws)
-    many_features = data.n_features > FEW_FEATURES and not more_rows_than_features(data)
-    by_observation = loss == "logistic" or many_features
+    kept = kept_for(rows, settings.draws, settings.sweeps)
+    by_observation = loss == "logistic" or many_features(data)
     prepare = _by_observation if by_observation else _in_sums
     advance = prepare(data, prior, settings, start, loss, rows, law, kept)
-    total = settings.tune + settings.draws
+    total = settings.sweeps * (settings.tune + settings.draws)
     done = _in_slices(advance, total, report)
-    count = max(done - settings.tune, 0)
+    count = max(done // settings.sweeps - settings.tune, 0)
     return _collect(kept, rows, count, _centre(prior, loss), interrupted=done < total)
 
 
@@ -209,7 +230,7 @@ def _in_sums(
     space, parts = space_for(sums), parts_for(rows, law, norm_q, alike(sums, rows))
 
     def advance(done: int, stop: int) -> None:
-        run(rng, sums, rows, law, state, space, kept, *parts, done, stop, settings.tune)
+        run(rng, sums, rows, law, state, space, kept, *parts, done, stop, settings.sweeps * settings.tune)
 
     return advance
 
@@ -234,7 +255,9 @@ def _by_observation(
     parts = observed_parts_for(observations, rows, law, norm_q, space.block)
 
     def advance(done: int, stop: int) -> None:
-        run_observed(rng, observations, rows, law, state, space, kept, *parts, done, stop, settings.tune)
+        run_observed(
+            rng, observations, rows, law, state, space, kept, *parts, done, stop, settings.sweeps * settings.tune
+        )
 
     return advance
 

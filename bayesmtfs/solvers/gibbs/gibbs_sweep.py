@@ -53,6 +53,7 @@ class Parts(NamedTuple):
 class Kept(NamedTuple):
     """Draws that are kept."""
 
+    sweeps: int  # for each of them
     W: FloatArray  # (draws, p, m)
     mean: FloatArray  # (draws, p)
     intercept: FloatArray  # (draws, m)
@@ -67,11 +68,12 @@ def space_for(sums: Sums) -> Space:
     return Space(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
 
 
-def kept_for(rows: Rows, draws: int) -> Kept:
-    """Allocate."""
+def kept_for(rows: Rows, draws: int, sweeps: int = 1) -> Kept:
+    """Allocate for so many draws, each the last of some sweeps."""
     m, p = rows.present.shape
     R = len(rows.sizes)
     return Kept(
+        sweeps=sweeps,
         W=np.empty((draws, p, m)),
         mean=np.empty((draws, p)),
         intercept=np.empty((draws, m)),
@@ -150,9 +152,11 @@ def run(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep(rows: Rows, state: State, kept: Kept, draw: int) -> None:
-    """Copy the state (by loops: assignments to slices take seconds to compile)."""
-    m, p = state.W.shape
+def keep(rows: Rows, state: State, kept: Kept, sweep: int) -> None:
+    """Copy the state after the last sweep of a draw (by loops: assignments to slices take seconds to compile)."""
+    if (sweep + 1) % kept.sweeps != 0:
+        return
+    draw, (m, p) = sweep // kept.sweeps, state.W.shape
     for t in range(m):
         kept.intercept[draw, t] = state.intercept[t]
         kept.noise[draw, t] = state.noise[t]

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for, log_noise_density, log_scale_density
 from bayesmtfs.simulation import simulate_tasks
 from bayesmtfs.solvers.gibbs import gibbs_state, gibbs_sweep
-from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain, supports
+from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain, supports, sweeps_per_draw
 from bayesmtfs.tasks import TaskData
 
 SHORT = ChainSettings(draws=40, tune=20, norm_q=None, random_seed=3)
@@ -91,6 +91,23 @@ def test_seed_repeats_every_bit(sim, norm_q):
         np.testing.assert_array_equal(one, other)
     other = sample_chain(sim.data, prior, ChainSettings(draws=60, tune=30, norm_q=norm_q, random_seed=6))
     assert np.abs(other.W - first.W).max() > 0
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_draw_is_the_last_of_its_sweeps(sim, loss):
+    data = sim.data.with_target(np.sign(sim.data.y)) if loss == "logistic" else sim.data
+    prior = hyperprior_for(data, loss)
+    every, third = (
+        sample_chain(data, prior, ChainSettings(draws, tune, sweeps=sweeps), loss=loss)
+        for draws, tune, sweeps in ((30, 6, 1), (10, 2, 3))
+    )
+    np.testing.assert_array_equal(third.W, every.W[2::3])
+    np.testing.assert_array_equal(third.row_scales, every.row_scales[2::3])
+
+
+def test_sweeps_per_draw(sim):
+    wide = TaskData.from_long(np.ones((4, 101)), np.zeros(4))
+    assert [sweeps_per_draw(sim.data, 2.0), sweeps_per_draw(sim.data, None), sweeps_per_draw(wide, 2.0)] == [1, 2, 4]
 
 
 @pytest.mark.parametrize("stop_at", [0.1, 0.7])
