@@ -339,6 +339,8 @@ def describe(title: str, summary: Summary, seconds: float) -> str:
 
 GIBBS_CASES: dict[str, tuple[float | None, Hyperprior]] = {
     "q = 2, half-Cauchy": (2.0, Hyperprior(global_scale=0.3)),
+    "q = 1, half-Cauchy": (1.0, Hyperprior(global_scale=0.3)),
+    "q = inf, half-Cauchy": (np.inf, Hyperprior(global_scale=0.3)),
     "q = 4, half-Cauchy": (4.0, Hyperprior(global_scale=0.3, scale_power=2.0)),
     "q learned, half-Cauchy": (None, Hyperprior(global_scale=0.3, scale_power=2.0)),
     "q learned, shared mean": (None, Hyperprior(global_scale=0.3, mean_scale=0.5)),
@@ -349,6 +351,7 @@ LABEL_PRIOR = Hyperprior(global_scale=0.5, tail_shape=1.0, intercept_scale=1.0)
 LABEL_CASES: dict[str, tuple[float | None, Hyperprior]] = {
     "labels, q = 2": (2.0, LABEL_PRIOR),
     "labels, q = 4": (4.0, LABEL_PRIOR),
+    "labels, q = inf": (np.inf, LABEL_PRIOR),
     "labels, q learned": (None, LABEL_PRIOR),
     "labels, q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.05, 3.0), intercept_scale=1.0)),
 }

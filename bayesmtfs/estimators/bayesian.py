@@ -98,8 +98,8 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of the time
         (`bayesmtfs.inference.fast` states its error).
     draws, tune, chains : int
-        Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, two where
-        q is learned, and four where features outnumber the rows.
+        Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
+        where q is learned or features outnumber the rows.
     effect_size : float, default 0.05
         Effect, in deviations of y per deviation of x, above which a feature counts as included.
     inclusion_threshold : float, default 0.5

@@ -2,17 +2,18 @@
 
 The order matters where something is integrated out:
 
-1. active rows, intercepts and the global scale along a Hamiltonian path (`gibbs_block`), with the Pólya-Gamma
-   precisions of labels integrated out; not for normal targets at a fixed q = 2, where nothing is left for it to do;
-2. a learned q, with scales and coefficients carried along (`gibbs_observed_exponent`), the precisions integrated out too;
-3. the precisions given the linear predictors, and the intercepts;
-4. at a fixed q = 2 the scales of active rows with all their coefficients integrated out, then those (`gibbs_collapsed`);
-5. all features in turn (`gibbs_features`), shared means together (`gibbs_observed_mean`), the global scale in three
+1. the size of all effects of labels (`gibbs_size`), with the Pólya-Gamma precisions integrated out;
+2. active rows, intercepts and the global scale along a Hamiltonian path (`gibbs_block`), with the
+   precisions integrated out too; not for normal targets at a fixed q = 2, where nothing is left for it to do;
+3. a learned q, with scales and coefficients carried along (`gibbs_observed_exponent`), the precisions integrated out too;
+4. the precisions given the linear predictors, and the intercepts;
+5. at a fixed q = 2 the scales of active rows with all their coefficients integrated out, then those (`gibbs_collapsed`);
+6. all features in turn (`gibbs_features`), shared means together (`gibbs_observed_mean`), the global scale in three
    parametrisations (`gibbs_scales`), shared means with the coefficients fixed (`gibbs_mean`), and the noise of normal
    targets.
 
-At a fixed q = 2 with more features than rows in every task, steps 1, 3 and 4 are those of `gibbs_active`.
-All steps but the second leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
+At a fixed q = 2 with more features than rows in every task, steps 2, 4 and 5 are those of `gibbs_active`.
+All steps but the third leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
 """
 
 import math
@@ -45,6 +46,7 @@ from bayesmtfs.solvers.gibbs.gibbs_observed_exponent import (
 from bayesmtfs.solvers.gibbs.gibbs_observed_mean import step_on_means
 from bayesmtfs.solvers.gibbs.gibbs_path import Path, path_for
 from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale
+from bayesmtfs.solvers.gibbs.gibbs_size import step_on_size
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, Law, Rows, State
 from bayesmtfs.solvers.gibbs.gibbs_sweep import Kept, draw_noise, keep
 
@@ -124,6 +126,8 @@ def run_observed(
     for number in range(first, stop):
         tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
         fill_predictors(observations, rows, state, working.predictors)
+        if observations.labels and law.learn_global_scale:
+            step_on_size(rng, observations, working, rows, law, state)
         if free is not None:
             if free.counts[FEATURES] > 0 and state.numbers[INVERSE_Q] <= 1.0:
                 acceptance = step_on_block(rng, observations, working, rows, law, state, free, LONGEST_PATH)

@@ -61,7 +61,7 @@ FIRST_Q = 2.0  # where q is learned
 SECONDS_BETWEEN_REPORTS = 0.2
 MOST_SWEEPS = 1000  # between two reports
 FEW_FEATURES = 100  # sums of normal targets are as cheap up to here, and exact where weights stand for repeated rows
-SWEEPS_OF_LEARNED_Q, SWEEPS_OF_MANY_FEATURES = 2, 4
+SLOW_SWEEPS = 4  # for a draw, where q is learned or features outnumber the rows
 MOST_WEIGHT = 100.0  # of a label: its precision is a sum of as many draws
 
 type Advance = Callable[[int, int], None]  # first and last sweep
@@ -149,9 +149,7 @@ def sweeps_per_draw(data: TaskData, norm_q: float | None) -> int:
     data : the observations
     norm_q : q, None where it is learned
     """
-    if many_features(data):
-        return SWEEPS_OF_MANY_FEATURES
-    return SWEEPS_OF_LEARNED_Q if norm_q is None else 1
+    return SLOW_SWEEPS if norm_q is None or many_features(data) else 1
 
 
 def sample_chain(

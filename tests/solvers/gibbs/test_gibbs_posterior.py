@@ -107,7 +107,7 @@ def test_a_draw_is_the_last_of_its_sweeps(sim, loss):
 
 def test_sweeps_per_draw(sim):
     wide = TaskData.from_long(np.ones((4, 101)), np.zeros(4))
-    assert [sweeps_per_draw(sim.data, 2.0), sweeps_per_draw(sim.data, None), sweeps_per_draw(wide, 2.0)] == [1, 2, 4]
+    assert [sweeps_per_draw(sim.data, 2.0), sweeps_per_draw(sim.data, None), sweeps_per_draw(wide, 2.0)] == [1, 4, 4]
 
 
 @pytest.mark.parametrize("stop_at", [0.1, 0.7])
