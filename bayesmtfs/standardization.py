@@ -40,6 +40,35 @@ def column_scales(data: TaskData) -> FloatArray:
     return np.column_stack(scales * (data.n_tasks // len(scales)))
 
 
+def column_means(data: TaskData) -> FloatArray:
+    """(p, m) Weighted mean of each feature within each task."""
+    means = [
+        np.asarray(X.T @ data.weight[start:stop]).ravel() / data.weight[start:stop].sum()
+        for X, (start, stop) in _distinct_designs(data)
+    ]
+    return np.column_stack(means * (data.n_tasks // len(means)))
+
+
+def pooled_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
+    """(p,) and (p,) Weighted mean and standard deviation of each feature over all rows of the tasks that have it."""
+    if data.present is None:
+        weight = np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0])
+        mean = np.asarray(data.design.T @ weight, dtype=np.float64).ravel() / weight.sum()
+        return mean, np.asarray(weighted_deviation(data.design, weight), dtype=np.float64)
+    share = np.where(data.present, data.task_weights, 0.0)
+    share /= np.maximum(share.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    means = column_means(data)
+    mean = np.sum(share * means, axis=1)
+    variance = np.sum(share * (column_scales(data) ** 2 + (means - mean[:, np.newaxis]) ** 2), axis=1)
+    return mean, np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
+
+
+def feature_deviations(data: TaskData, centred: bool = True) -> FloatArray:
+    """(p,) Standard deviation of each feature over all rows of the tasks that have it, or its root mean square."""
+    mean, deviation = pooled_moments(data)
+    return deviation if centred else np.hypot(mean, deviation)
+
+
 def scaled(data: TaskData, factor: FloatArray) -> TaskData:
     """Return the data with feature i of task t multiplied by ``factor[i, t]``."""
     if data.shared_design and np.all(factor == factor[:, :1]):

@@ -300,12 +300,16 @@ class TaskData:
         """First and last-plus-one observation of each task."""
         return list(zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True))
 
+    @cached_property
+    def task_weights(self) -> FloatArray:
+        """(m,) Total weight of each task."""
+        return np.add.reduceat(self.weight, self.offsets[:-1])
+
     def loss_weights(self, scale: LossScale) -> FloatArray:
         """(N,) Factor of each observation's loss: its weight, over the task's total for ``"mean"``."""
         if scale == "sum":
             return self.weight
-        totals = np.add.reduceat(self.weight, self.offsets[:-1])
-        return self.weight / totals[self.task]
+        return self.weight / self.task_weights[self.task]
 
     def linear_predictor(self, W: FloatArray, intercept: FloatArray) -> FloatArray:
         """(N,) x' w_t + b_t for every observation."""

@@ -80,7 +80,7 @@ def horseshoe_model(
     """
     if prior is None:
         prior = hyperprior_for(data, loss, expected_features=expected_features, **settings)
-    slab_width = prior.noise_scale / feature_deviation(data)
+    slab_width = prior.noise_scale / feature_deviation(data, prior.fit_intercept)
     data = readable(data, loss)
     with pm.Model(coords=coordinates(data)) as model:
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)

@@ -20,11 +20,14 @@ type Tensor = Any  # PyTensor and PyMC have no useful static types
 
 
 def coordinates(data: TaskData) -> dict[str, list[Any]]:
-    """Names along the dimensions ``feature``, ``task`` and ``obs``, and ``row`` where all tasks share one design."""
+    """Names along the dimensions ``feature`` and ``task``, and ``row`` where all tasks share one design.
+
+    Observations are sorted by task; their names along ``obs`` are their places in the user's input.
+    """
     named = {
         "feature": data.feature_names.tolist(),
         "task": data.task_names.tolist(),
-        "obs": list(range(data.n_observations)),
+        "obs": data.order.tolist(),
     }
     return named | {"row": list(range(data.design.shape[0]))} if data.shared_design else named
 

@@ -100,4 +100,4 @@ def set_task_data(model: pm.Model, data: TaskData) -> None:
     elif not np.all(data.weight == 1.0):
         raise ValueError("data has sample weights but the model was built without; build it with weighted rows")
     rows = {"row": range(data.design.shape[0])} if "row_index" in values else {}
-    pm.set_data(values, model=model, coords={"obs": range(data.n_observations)} | rows)
+    pm.set_data(values, model=model, coords={"obs": data.order.tolist()} | rows)

@@ -19,7 +19,7 @@ from bayesmtfs.estimators.bayesian_parameters import check_bayesian, posterior_r
 from bayesmtfs.estimators.bayesian_prediction import check_interval, predictive_summary, probability_summary
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.inference.diagnostics import Diagnostics, remedy_of, warn_of_problems
+from bayesmtfs.inference.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.inference.sampling import sample_posterior
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
@@ -72,6 +72,7 @@ class BayesianEstimator(PosteriorAttributes):
         found = sample_posterior(data, request)
         remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy, stacklevel=3)
+        warn_of_tails(found.diagnostics, stacklevel=3)
         self._store_posterior(data, found, request)
 
     @property

@@ -13,6 +13,10 @@ PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "hor
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
+NO_POPULATION = (
+    "unknown_task='population' needs row scales to draw a new task from, which prior='mixed_norm' has not; use another "
+    "prior, or unknown_task='mean'"
+)
 
 
 def check_bayesian(params: dict[str, Any], loss: str, losses: tuple[str, ...]) -> None:
@@ -133,10 +137,7 @@ def _check_prior_of_loss(params: dict[str, Any], loss: str) -> None:
             "use loss='logistic'"
         )
     if params["unknown_task"] == "population" and params["prior"] == "mixed_norm":
-        raise ValueError(
-            "unknown_task='population' needs row scales to draw a new task from, which prior='mixed_norm' has not; "
-            "use another prior, or unknown_task='mean'"
-        )
+        raise ValueError(NO_POPULATION)
     if params["prior"] == "jeffreys" and params["row_scale_bounds"] is None:
         raise ValueError(
             "row_scale_bounds is None, but the Jeffreys prior without bounds is improper and so is its posterior; pass "

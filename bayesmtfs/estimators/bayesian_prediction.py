@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.designs import Design
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
+from bayesmtfs.estimators.bayesian_parameters import NO_POPULATION
 from bayesmtfs.estimators.new_tasks import Population, draw_task, expected_task
 from bayesmtfs.inference.posterior_tree import with_fixed_variables
 from bayesmtfs.inputs import match_labels
@@ -138,6 +139,8 @@ class PosteriorPrediction(MultiTaskEstimator):
 
     def _population(self, coef: FloatArray, intercept: FloatArray) -> Population:
         posterior, constant = self._posterior_dataset(), self._group("constant_data")
+        if "row_scale" not in posterior:
+            raise ValueError(NO_POPULATION)
         shape, (total, m) = coef.shape[:2], intercept.shape
         mean = posterior["mean_coef"].values.reshape(shape) if "mean_coef" in posterior else np.zeros(shape)
         known = {

@@ -11,8 +11,8 @@ with N the sum of the weights.
 
 import numpy as np
 
-from bayesmtfs.inference.units import task_weights
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.standardization import column_means, pooled_moments
 from bayesmtfs.tasks import TaskData
 
 
@@ -23,14 +23,8 @@ def task_means(data: TaskData) -> FloatArray:
     ----------
     data : dense observations
     """
-    weight = task_weights(data)
-    sums = [data.weight[start:stop] @ X for X, (start, stop) in zip(data.task_designs, data.spans, strict=True)]
-    means = np.transpose(sums) / weight
-    if data.present is None:
-        return means
-    total = np.where(data.present, weight, 0.0)
-    overall = np.sum(total * means, axis=1) / np.maximum(total.sum(axis=1), np.finfo(float).tiny)
-    return np.where(data.present, means, overall[:, np.newaxis])
+    means = column_means(data)
+    return means if data.present is None else np.where(data.present, means, pooled_moments(data)[0][:, np.newaxis])
 
 
 def between_share(data: TaskData) -> FloatArray:
@@ -48,7 +42,7 @@ def between_share(data: TaskData) -> FloatArray:
     >>> between_share(TaskData.from_long(X, np.zeros(4), tasks=[0, 0, 1, 1]))
     array([1., 0.])
     """
-    weight, means = task_weights(data), task_means(data)
+    weight, means = data.task_weights, task_means(data)
     total, m = weight.sum(), data.n_tasks
     between = np.average(
         (means - np.average(means, axis=1, weights=weight)[:, np.newaxis]) ** 2, axis=1, weights=weight

@@ -6,6 +6,9 @@ logarithmic scale, on which a row scale that drifts towards 0 is seen. An R-hat 
 chain that stands still or runs off has no variance to compare. Of NUTS also divergences, the fraction of missing
 information (BFMI) and trajectories that were cut off at their largest depth.
 
+Coefficients of labels that can be separated may have no mean, however well they mix: the Pareto shape of their tails is
+looked at too (Vehtari, Simpson, Gelman, Yao and Gabry 2024, *Journal of Machine Learning Research* 25:72).
+
 Of a variable with many entries the `ENTRIES` that look worst by split R-hat, of the entry and of its distance from its
 mean, and by lag-1 autocorrelation are judged in full, since ranks of a hundred thousand draws take longer than drawing
 them.
@@ -17,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from arviz_stats.base.array import array_stats
 from arviz_stats.sampling_diagnostics import bfmi, ess, rhat
 from numpy.typing import NDArray
 
@@ -27,6 +31,8 @@ LARGEST_RHAT = 1.01
 LEAST_ESS_PER_CHAIN = 100
 LEAST_BFMI = 0.3
 ENTRIES = 100  # of a variable, for each of the three quick measures
+HEAVY_TAIL = 0.7  # Pareto shape from which on means of draws are not to be trusted (Vehtari et al. 2024)
+TAILS = 20  # coefficients whose tails are looked at
 DEPTH_NAMES = ("depth", "tree_depth")  # nutpie's and PyMC's name of the same thing
 
 
@@ -51,6 +57,8 @@ class Diagnostics:
     divergences : number of divergent transitions, None where the sampler has none
     bfmi : smallest over chains, None as above
     depth_share : share of trajectories that reached the largest depth, None as above
+    pareto_shape : Pareto shape of the heaviest tail of a coefficient of labels; from 1 on its mean does not exist, and from
+        1/2 on its deviation. None for numbers
     interrupted : whether sampling was stopped early
     """
 
@@ -60,6 +68,7 @@ class Diagnostics:
     divergences: int | None = None
     bfmi: float | None = None
     depth_share: float | None = None
+    pareto_shape: float | None = None
     interrupted: bool = False
 
     @property
@@ -122,6 +131,7 @@ class Diagnostics:
             "divergences": self.divergences,
             "bfmi": self.bfmi,
             "depth_share": self.depth_share,
+            "pareto_shape": self.pareto_shape,
             "interrupted": self.interrupted,
         }
 
@@ -155,6 +165,7 @@ def diagnose(draws: Draws, max_depth: int = 10) -> Diagnostics:
         divergences=int(statistics["diverging"].sum()) if "diverging" in statistics else None,
         bfmi=_least_bfmi(statistics["energy"]) if "energy" in statistics else None,
         depth_share=None if depth is None else float(np.mean(depth >= max_depth)),
+        pareto_shape=None if "noise" in draws.variables else _heaviest_tail(draws.variables["coef"]),
         interrupted=draws.interrupted,
     )
 
@@ -202,6 +213,33 @@ def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str, stackl
             PosteriorWarning,
             stacklevel=stacklevel + 1,
         )
+
+
+def warn_of_tails(diagnostics: Diagnostics, stacklevel: int = 2) -> None:
+    """Give a `PosteriorWarning` where coefficients of labels have hardly a mean, as separable labels make them.
+
+    Parameters
+    ----------
+    diagnostics : of the draws
+    stacklevel : see ``warnings.warn``
+    """
+    shape = diagnostics.pareto_shape
+    if shape is not None and shape > HEAVY_TAIL:
+        warnings.warn(
+            f"some coefficients have tails so heavy (Pareto shape {shape:.2f}) that their means and deviations, coef_ and "
+            "coef_std_, are uncertain or do not exist: the labels are separable, or nearly so, and do not say how large "
+            "effects are. Signs, probabilities and quantiles hold; for means take prior='horseshoe', or tail_shape=2",
+            PosteriorWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _heaviest_tail(coef: FloatArray) -> float:
+    """Pareto shape of the tails of the coefficients with the largest draws."""
+    entries = _learned_entries("coef", coef)
+    largest = np.argsort(-np.abs(entries).max(axis=(0, 1)))[:TAILS]
+    shapes = _over_entries(array_stats.pareto_khat, entries[:, :, largest])
+    return float(np.max(shapes, initial=-np.inf))
 
 
 def _on_line(values: FloatArray) -> FloatArray:

@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmtfs.inference.units import task_weights
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.tasks import TaskData
 
@@ -43,7 +42,7 @@ def with_noise_floor(data: TaskData) -> TaskData:
     ----------
     data : dense observations in sampling units
     """
-    totals, y = task_weights(data), np.asarray(data.y, dtype=np.float64)
+    totals, y = data.task_weights, np.asarray(data.y, dtype=np.float64)
     means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals
     weights = 0.5 * totals * (NOISE_FLOOR / REACH) ** 2
     nothing = np.zeros((2, data.n_features))

@@ -2,7 +2,8 @@
 
 Groups: ``posterior``, ``sample_stats`` (of NUTS; of other samplers how well a draw fits, ``total_log_likelihood``),
 ``posterior_predictive``, ``log_likelihood``, ``observed_data``, ``constant_data``. The last two follow the observations in
-the order of `TaskData`, sorted by task. Predictive draws and log-likelihoods are thinned, evenly over the chains, to at
+the order of `TaskData`, sorted by task; their ``obs`` coordinate is the place of each in the user's input (in the wide
+form ``row * m + column``). Predictive draws and log-likelihoods are thinned, evenly over the chains, to at
 most `LARGEST_GROUP` numbers each: their ``draw`` coordinate says which draws they are. A row's log-likelihood is
 multiplied by its sample weight.
 
@@ -64,7 +65,7 @@ def build_tree(
         groups["/sample_stats"] = xr.Dataset(statistics, {name: coords[name] for name in ("chain", "draw")})
     elif "/log_likelihood" in groups:  # of a sampler without any: how well each draw fits
         groups["/sample_stats"] = xr.Dataset({"total_log_likelihood": groups["/log_likelihood"]["y"].sum("obs")})
-    obs = {"obs": np.arange(data.n_observations)}
+    obs = {"obs": data.order}
     groups["/observed_data"] = xr.Dataset({"y": ("obs", np.asarray(data.y, dtype=np.float64))}, obs)
     groups["/constant_data"] = _constant_data(data, units, deviations, coords | obs).assign(_fixed(draws, coords))
     tree = xr.DataTree.from_dict(groups)
@@ -139,7 +140,6 @@ def _constant_data(data: TaskData, units: SamplingUnits, deviations: FloatArray,
     variables = {
         "task_index": ("obs", data.task),
         "weight": ("obs", data.weight),
-        "input_order": ("obs", data.order),
         "feature_deviation": ("feature", deviations),
         "feature_centre": (("feature", "task"), units.feature_centre),
         "feature_scale": (("feature", "task"), units.feature_scale),
@@ -166,7 +166,7 @@ def _predictions(
     else:
         predicted = np.where(rng.random(eta.shape) < expit(eta), 1.0, -1.0)
         log_density = log_expit(y * eta)
-    some = {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": np.arange(data.n_observations)}
+    some = {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
     dims = ("chain", "draw", "obs")
     return {
         "/posterior_predictive": xr.Dataset({"y": (dims, predicted)}, some),

@@ -23,7 +23,7 @@ from bayesmtfs.inference.exact_fits import fits_exactly, with_noise_floor
 from bayesmtfs.inference.parallel import Report, run_chains
 from bayesmtfs.inference.posterior_tree import build_tree
 from bayesmtfs.inference.request import PosteriorFit, PosteriorRequest
-from bayesmtfs.inference.screening import chosen_features, feature_deviations, screen
+from bayesmtfs.inference.screening import chosen_features, screen
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.priors.mixed_norm import MixedNorm
@@ -31,7 +31,7 @@ from bayesmtfs.protocols import BoolArray, FloatArray, SelectionWarning, Solutio
 from bayesmtfs.solvers.convex import automatic
 from bayesmtfs.solvers.convex.problem import Problem
 from bayesmtfs.solvers.gibbs import gibbs_posterior
-from bayesmtfs.standardization import standardize
+from bayesmtfs.standardization import feature_deviations, standardize
 from bayesmtfs.tasks import TaskData
 
 START_SHARE = 0.05  # penalty of the start, of the smallest one at which all coefficients are zero
@@ -74,7 +74,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest) -> PosteriorFit:
         whole,
         request.loss,
         _whole_units(frame, kept[in_tree], whole),
-        feature_deviations(whole, centred=True),
+        feature_deviations(whole),
         request.random_seed,
         _attributes(request, int(screened_out.sum()), penalty),
     )
@@ -295,5 +295,5 @@ def _mixed_norm_point(data: TaskData, request: PosteriorRequest, share: float) -
 def _residual_noise(data: TaskData, point: Solution) -> FloatArray:
     """(m,) Root mean square residual of every task, not below a small share of the target's deviation."""
     residual = np.asarray(data.y, dtype=np.float64) - data.linear_predictor(point.W, point.intercept)
-    squares = np.add.reduceat(data.weight * residual**2, data.offsets[:-1]) / units.task_weights(data)
+    squares = np.add.reduceat(data.weight * residual**2, data.offsets[:-1]) / data.task_weights
     return np.maximum(np.sqrt(squares), LEAST_START_NOISE)

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bayesmtfs.designs import weighted_deviation
 from bayesmtfs.likelihoods import named
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
 from bayesmtfs.solvers.convex import automatic
 from bayesmtfs.solvers.convex.problem import Problem
+from bayesmtfs.standardization import feature_deviations
 from bayesmtfs.tasks import TaskData
 
 SHARE = 0.05
@@ -49,16 +49,6 @@ def screen(data: TaskData, loss: str, fit_intercept: bool, max_features: int | N
     chosen = order[np.cumsum(sizes) <= max_features]
     chosen = chosen if len(chosen) else order[:1]
     return kept & np.isin(blocks.row_of_feature, chosen)
-
-
-def feature_deviations(data: TaskData, centred: bool) -> FloatArray:
-    """(p,) Weighted standard deviation of each feature over all rows, or its root mean square about 0."""
-    weight = np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0])
-    deviation = weighted_deviation(data.design, weight)
-    if centred:
-        return np.asarray(deviation, dtype=np.float64)
-    mean = np.asarray(data.design.T @ weight).ravel() / weight.sum()
-    return np.asarray(np.sqrt(deviation**2 + mean**2), dtype=np.float64)
 
 
 def chosen_features(data: TaskData, kept: BoolArray) -> TaskData:

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.standardization import column_means, column_scales, pooled_moments
 from bayesmtfs.tasks import TaskData
 
 
@@ -71,29 +72,20 @@ def find_units(data: TaskData, *, centre: bool, per_task: bool, scale_target: bo
     ----------
     data : dense observations; y is numeric
     centre : whether there is an intercept to take the means up
-    per_task : scale features by their deviation within each task
+    per_task : scale features by their deviation within each task, if they have one
     scale_target : whether the target is a number, not a label
     """
     shape = (data.n_features, data.n_tasks)
-    weight = task_weights(data)
-    mean, square = _weighted_moments(data, weight)
-    if not per_task:
-        total = np.ones(shape) if data.present is None else data.present.astype(np.float64)
-        total = total * weight
-        everything = np.maximum(total.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-        mean, square = (np.sum(total * part, axis=1, keepdims=True) / everything for part in (mean, square))
-    spread = square - mean**2 if centre else square
-    # Below rounding error of the squares a feature is constant
-    scale = np.sqrt(np.where(spread <= 1e-12 * square, 0.0, spread))
-    scale = np.broadcast_to(np.where(scale > 0, scale, 1.0), shape)
-    centres = np.broadcast_to(mean if centre else np.zeros_like(mean), shape)
+    pooled_mean, pooled = (part[:, np.newaxis] for part in pooled_moments(data))
+    mean, deviation = (column_means(data), column_scales(data)) if per_task else (pooled_mean, pooled)
+    if not centre:
+        mean, deviation, pooled = np.zeros_like(mean), np.hypot(mean, deviation), np.hypot(pooled_mean, pooled)
+    # a feature that is constant in a task has the unit that it has over all of them
+    pooled = np.where(pooled > 0, pooled, 1.0)
+    scale = np.broadcast_to(np.where(deviation > 0, deviation, pooled), shape)
+    centres = np.broadcast_to(mean, shape)
     middle, height = _target_units(data, centre) if scale_target else (0.0, 1.0)
     return SamplingUnits(centres, scale, middle, height)
-
-
-def task_weights(data: TaskData) -> FloatArray:
-    """(m,) Total weight of each task."""
-    return np.add.reduceat(data.weight, data.offsets[:-1])
 
 
 def in_units(data: TaskData, units: SamplingUnits) -> TaskData:
@@ -116,15 +108,6 @@ def dense(data: TaskData) -> TaskData:
     """Return the data with a dense float64 design."""
     design = data.design.toarray() if sp.issparse(data.design) else data.design
     return replace(data, design=np.ascontiguousarray(design, dtype=np.float64))
-
-
-def _weighted_moments(data: TaskData, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(p, m) Mean and mean square of each feature in each task."""
-    mean, square = np.empty((2, data.n_features, data.n_tasks))
-    for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
-        share = data.weight[start:stop] / weight[t]
-        mean[:, t], square[:, t] = share @ X, share @ np.square(X)
-    return mean, square
 
 
 def _target_units(data: TaskData, centre: bool) -> tuple[float, float]:

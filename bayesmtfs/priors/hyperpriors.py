@@ -45,6 +45,7 @@ from scipy.special import betaln
 from bayesmtfs.designs import weighted_deviation
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.protocols import FloatArray
+from bayesmtfs.standardization import feature_deviations
 from bayesmtfs.tasks import TaskData
 
 Kind = Literal["beta_prime", "log_uniform"]
@@ -199,7 +200,7 @@ def hyperprior_for(
     if noise_scale is None:
         noise_scale = LOGISTIC_NOISE if labels else deviation_within_tasks(data)
     check_positive("noise_scale", noise_scale)
-    unit = noise_scale / feature_deviation(data)
+    unit = noise_scale / feature_deviation(data, centred=fit_intercept)
     if global_scale is None:
         rows_per_task = float(data.weight.sum()) / data.n_tasks
         global_scale = _expected_odds(data, expected_features) * unit / math.sqrt(rows_per_task)
@@ -294,10 +295,18 @@ def deviation_within_tasks(data: TaskData) -> float:
     return (within if within > 1e-12 * overall else 0.0) or overall or 1.0
 
 
-def feature_deviation(data: TaskData) -> float:
-    """Root mean square of the features' weighted standard deviations over all observations; 1 if all are constant."""
-    weight = np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0])
-    return math.sqrt(np.mean(np.square(weighted_deviation(data.design, weight)))) or 1.0
+def feature_deviation(data: TaskData, centred: bool = True) -> float:
+    """Root mean square of the deviations of all features that a task has; 1 if all of them are 0.
+
+    Parameters
+    ----------
+    data : observations
+    centred : deviations from the mean; without an intercept to take it up, from 0
+    """
+    deviations = feature_deviations(data, centred)
+    if data.present is not None and data.present.any():
+        deviations = deviations[data.present.any(axis=1)]
+    return math.sqrt(np.mean(np.square(deviations))) or 1.0
 
 
 def check_positive(name: str, number: float) -> None:

@@ -27,7 +27,6 @@ from scipy.special import gammaln
 
 from bayesmtfs.designs import weighted_deviation
 from bayesmtfs.inference import summaries
-from bayesmtfs.inference.screening import feature_deviations
 from bayesmtfs.protocols import FloatArray
 from bayesmtfs.selection.draws import (
     Draws,
@@ -40,7 +39,7 @@ from bayesmtfs.selection.draws import (
     with_sampled_features,
 )
 from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
-from bayesmtfs.standardization import column_scales
+from bayesmtfs.standardization import column_scales, feature_deviations
 from bayesmtfs.tasks import TaskData
 
 DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
@@ -139,7 +138,7 @@ def effect_unit(data: TaskData, loss: str) -> FloatArray:
 
     For labels the effect is the change of the log-odds per standard deviation of the feature: sd(y) is 1.
     """
-    spread = feature_deviations(data, centred=True)
+    spread = feature_deviations(data)
     if loss == "logistic":
         return spread
     target = float(weighted_deviation(np.asarray(data.y, dtype=np.float64)[:, None], data.weight)[0])
@@ -318,5 +317,4 @@ def _shrinkage_of(posterior: Any, draws: Draws, data: TaskData, loss: str, norm_
     noise = draws.noise
     if noise is None or loss == "logistic":
         noise = np.full((len(scale), data.n_tasks), LOGISTIC_NOISE)
-    totals = np.add.reduceat(data.weight, data.offsets[:-1])
-    return shrinkage_factor(variance, noise, totals * np.square(column_scales(data)))
+    return shrinkage_factor(variance, noise, data.task_weights * np.square(column_scales(data)))

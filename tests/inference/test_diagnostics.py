@@ -1,7 +1,9 @@
+import warnings
+
 import numpy as np
 import pytest
 
-from bayesmtfs.inference.diagnostics import ENTRIES, Diagnostics, diagnose, warn_of_problems
+from bayesmtfs.inference.diagnostics import ENTRIES, Diagnostics, diagnose, warn_of_problems, warn_of_tails
 from bayesmtfs.inference.draws import Draws
 from bayesmtfs.protocols import PosteriorWarning
 
@@ -26,6 +28,22 @@ def test_independent_draws_have_no_problems(good):
     found = diagnose(draws_of(**good))
     assert found.problems() == [] and found.largest_rhat < 1.01
     assert [row.variable for row in found.table] == ["coef", "row_scale"] and found.table[0].n_entries == 6
+
+
+def test_tails_without_a_mean_are_named(good, rng):
+    """Of labels, which have no noise; draws of a Cauchy law mix well and have no mean."""
+    found = diagnose(draws_of(**good))
+    assert found.pareto_shape < 0.4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_tails(found)
+    good["coef"][:, :, 1, 1] = rng.standard_cauchy((4, 600))
+    found = diagnose(draws_of(**good))
+    assert found.problems() == [] and 0.7 < found.pareto_shape < 1.4
+    assert Diagnostics.from_dict(found.as_dict()) == found
+    with pytest.warns(PosteriorWarning, match="labels are separable"):
+        warn_of_tails(found)
+    assert diagnose(draws_of(**good, noise=np.exp(rng.normal(size=(4, 600, 2))))).pareto_shape is None
 
 
 def test_shifted_chain_is_seen(good):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from bayesmtfs import TaskData
 from bayesmtfs.inference import posterior_tree
 from bayesmtfs.inference.draws import Draws
 from bayesmtfs.inference.posterior_tree import build_tree, kept_draws, linear_predictors, with_fixed_variables
@@ -33,6 +34,15 @@ def test_log_likelihood_of_every_observation(small, draws):
     W, b, noise = (draws.variables[name][1, 7] for name in ("coef", "intercept", "noise"))
     wanted = norm.logpdf(small.y, small.linear_predictor(W, b), noise[small.task])
     np.testing.assert_allclose(tree["log_likelihood"]["y"].values[1, 7], wanted)
+
+
+def test_observations_are_named_by_their_place_in_the_input(draws, small):
+    mixed = np.random.default_rng(1).permutation(small.n_observations)
+    data = TaskData.from_long(small.X[mixed], small.y[mixed], tasks=small.task_names[small.task][mixed])
+    tree = tree_of(draws, data)
+    np.testing.assert_array_equal(tree["observed_data"]["y"].sortby("obs").values, small.y[mixed])
+    for group in ("log_likelihood", "posterior_predictive", "constant_data"):
+        np.testing.assert_array_equal(tree[group]["obs"].values, data.order)
 
 
 def test_predictive_draws_have_the_right_spread(small, draws):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
-from bayesmtfs.inference.screening import chosen_features, feature_deviations, screen
+from bayesmtfs.inference.screening import chosen_features, screen
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,3 @@ def test_chosen_features_keep_names_groups_and_presence(lacking):
     np.testing.assert_array_equal(chosen.present, present[kept])
     np.testing.assert_array_equal(chosen.X, data.X[:, kept])
     assert chosen_features(data, np.ones(3, dtype=bool)) is data
-
-
-def test_deviations_about_the_mean_or_about_zero():
-    data = TaskData.from_long(np.array([[1.0], [3.0]]), [0.0, 1.0])
-    assert feature_deviations(data, centred=True) == pytest.approx([1.0])
-    assert feature_deviations(data, centred=False) == pytest.approx([np.sqrt(5.0)])

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
-from bayesmtfs.inference.units import dense, find_units, in_units, no_units, task_weights
+from bayesmtfs.inference.units import dense, find_units, in_units, no_units
 
 
 def standardised(data, **choices):
@@ -52,7 +52,7 @@ def test_weight_two_is_a_repeated_row(small):
     other = find_units(repeated, centre=True, per_task=True, scale_target=True)
     np.testing.assert_allclose(weighted.feature_scale, other.feature_scale)
     assert weighted.target_scale == pytest.approx(other.target_scale)
-    np.testing.assert_allclose(task_weights(replace(small, weight=weight)), np.diff(repeated.offsets))
+    np.testing.assert_allclose(replace(small, weight=weight).task_weights, np.diff(repeated.offsets))
 
 
 def test_features_that_a_task_lacks_stay_zero_and_do_not_count(lacking):
@@ -67,6 +67,23 @@ def test_constant_features_and_targets_keep_their_scale():
     data = TaskData.from_long(np.full((5, 2), 1e6), np.full(5, 3.0))
     units, scaled = standardised(data)
     assert np.all(units.feature_scale == 1.0) and units.target_scale == 1.0 and not scaled.X.any()
+
+
+def test_a_small_spread_around_a_large_mean_is_seen():
+    X = 1.7e9 + 1e3 * np.random.default_rng(0).standard_normal((50, 1))
+    units, scaled = standardised(TaskData.from_long(X, np.arange(50.0)))
+    assert units.feature_scale[0, 0] == pytest.approx(X.std(), rel=1e-9)
+    assert scaled.X.std() == pytest.approx(1.0)
+
+
+def test_a_feature_that_is_constant_in_a_task_has_its_overall_unit_there(small):
+    X = small.X.copy()
+    X[small.task == 1, 2] = 0.7
+    for factor in (1e-3, 1e3):
+        data = replace(small, design=X * factor)
+        units, scaled = standardised(data, per_task=True)
+        assert units.feature_scale[2, 1] == pytest.approx(factor * X[:, 2].std())
+        assert np.abs(scaled.task_designs[1][:, 2]).max() < 1e-12
 
 
 def test_no_units_change_nothing(small):

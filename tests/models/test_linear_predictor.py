@@ -46,4 +46,6 @@ def test_coordinates_name_features_and_tasks():
     data, _ = wide(X)
     assert coordinates(data)["feature"] == ["x0", "x1", "x2", "x3"]
     assert coordinates(data)["row"] == list(range(9))
-    assert coordinates(long(X)[0]).keys() == {"feature", "task", "obs"}
+    data = long(X)[0]
+    assert coordinates(data).keys() == {"feature", "task", "obs"}
+    assert coordinates(data)["obs"] == data.order.tolist()

@@ -50,7 +50,7 @@ class Units:
 
 def find_units(data: TaskData, likelihood: Likelihood, fit_intercept: bool) -> Units:
     """Pooled deviations within tasks; root mean squares where there is no intercept."""
-    totals = np.add.reduceat(data.weight, data.offsets[:-1])
+    totals = data.task_weights
     squares = column_scales(data) ** 2
     if not fit_intercept:
         squares = squares + (data.adjoint(data.weight) / totals) ** 2
@@ -67,7 +67,7 @@ def find_units(data: TaskData, likelihood: Likelihood, fit_intercept: bool) -> U
 
 def target_deviation(data: TaskData, fit_intercept: bool) -> float:
     """Pooled deviation of the targets within tasks; their root mean square without an intercept."""
-    totals = np.add.reduceat(data.weight, data.offsets[:-1])
+    totals = data.task_weights
     y = data.y
     if fit_intercept:
         means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals

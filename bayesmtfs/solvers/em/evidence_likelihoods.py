@@ -82,7 +82,7 @@ class NormalEvidence:
         self.all_tasks = whitened if shared_noise else whitened.separate()
         self.shared_noise = shared_noise
         self.noise_floor = noise_floor
-        self.weights = np.add.reduceat(data.weight, data.offsets[:-1])  # (m,) N_t
+        self.weights = data.task_weights  # (m,) N_t
         self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
         self.lost = float(fit_intercept)
         self.n_effective = float(self.weights.sum())

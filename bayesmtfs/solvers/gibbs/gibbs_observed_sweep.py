@@ -2,7 +2,7 @@
 
 The order matters where something is integrated out:
 
-1. the size of all effects of labels (`gibbs_size`), with the Pólya-Gamma precisions integrated out;
+1. the sizes of effects of labels (`gibbs_size`), with the Pólya-Gamma precisions integrated out;
 2. active rows, intercepts and the global scale along a Hamiltonian path (`gibbs_block`), with the
    precisions integrated out too; not for normal targets at a fixed q = 2, where nothing is left for it to do;
 3. a learned q, with scales and coefficients carried along (`gibbs_observed_exponent`), the precisions integrated out too;
@@ -46,7 +46,7 @@ from bayesmtfs.solvers.gibbs.gibbs_observed_exponent import (
 from bayesmtfs.solvers.gibbs.gibbs_observed_mean import step_on_means
 from bayesmtfs.solvers.gibbs.gibbs_path import Path, path_for
 from bayesmtfs.solvers.gibbs.gibbs_scales import step_on_global_scale
-from bayesmtfs.solvers.gibbs.gibbs_size import step_on_size
+from bayesmtfs.solvers.gibbs.gibbs_size import step_on_sizes
 from bayesmtfs.solvers.gibbs.gibbs_state import INVERSE_Q, Law, Rows, State
 from bayesmtfs.solvers.gibbs.gibbs_sweep import Kept, draw_noise, keep
 
@@ -126,8 +126,8 @@ def run_observed(
     for number in range(first, stop):
         tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
         fill_predictors(observations, rows, state, working.predictors)
-        if observations.labels and law.learn_global_scale:
-            step_on_size(rng, observations, working, rows, law, state)
+        if observations.labels:
+            step_on_sizes(rng, observations, working, rows, law, state, block)
         if free is not None:
             if free.counts[FEATURES] > 0 and state.numbers[INVERSE_Q] <= 1.0:
                 acceptance = step_on_block(rng, observations, working, rows, law, state, free, LONGEST_PATH)

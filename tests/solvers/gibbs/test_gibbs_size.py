@@ -1,10 +1,10 @@
-"""Steps on the size of all effects of labels, against quadrature."""
+"""Steps on the sizes of effects of labels, against quadrature."""
 
 import numpy as np
 import pytest
 
 from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.solvers.gibbs import gibbs_observations, gibbs_size, gibbs_state
+from bayesmtfs.solvers.gibbs import gibbs_block, gibbs_observations, gibbs_size, gibbs_state
 from bayesmtfs.tasks import TaskData
 
 PRIOR = Hyperprior(global_scale=0.5, mean_scale=1.0)
@@ -37,30 +37,38 @@ def problem(separated):
 
 
 @pytest.mark.parametrize("separated", [True, False])
-def test_sizes_against_quadrature(separated, log_posterior):
+@pytest.mark.parametrize("row", [0, None])
+def test_sizes_against_quadrature(separated, row, log_posterior):
+    """Of the first row, or of all rows with tau."""
     observations, working, rows, law, state = problem(separated)
-    rng, start = np.random.Generator(np.random.PCG64(1)), state._replace(W=state.W.copy())
-    scales, tau = state.log_scales.copy(), state.numbers[0]
-    found = []
+    law = law._replace(learn_global_scale=row is None)
+    block = gibbs_block.block_for(observations, rows)
+    if row is not None:
+        block.counts[gibbs_block.ROWS], block.rows[0] = 1, row
+    moving = np.arange(2) if row is None else np.array([row])
+    start, numbers = state._replace(W=state.W.copy(), log_scales=state.log_scales.copy()), state.numbers.copy()
+    rng, found = np.random.Generator(np.random.PCG64(1)), []
     for _ in range(20_000):
-        gibbs_size.step_on_size(rng, observations, working, rows, law, state)
-        found.append(state.numbers[0])
-    np.testing.assert_allclose(state.W, np.exp(found[-1] - tau) * start.W, rtol=1e-8)
-    np.testing.assert_allclose(state.log_scales, scales + found[-1] - tau, atol=1e-9)
+        gibbs_size.step_on_sizes(rng, observations, working, rows, law, state, block)
+        found.append(state.log_scales[0] - start.log_scales[0])
+
+    def moved(shift):
+        W, log_scales = start.W.copy(), start.log_scales.copy()
+        W[:, moving] *= np.exp(shift)
+        log_scales[moving] += shift
+        return start._replace(W=W, log_scales=log_scales, numbers=numbers + [shift * (row is None), 0.0, 0.0])
+
+    for got, wanted in zip(state, moved(found[-1]), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-8)
     predictors = np.empty_like(working.predictors)
     gibbs_observations.fill_predictors(observations, rows, state, predictors)
     np.testing.assert_allclose(working.predictors, predictors, atol=1e-8)
 
-    grid = np.linspace(-7.0, 5.0, 1201)
-    values = []
-    for x in grid:
-        moved = start._replace(
-            W=np.exp(x - tau) * start.W, log_scales=scales + x - tau, numbers=np.array([x, 0.5, 0.1])
-        )
-        jacobian = 3.0 * x  # of the three coefficients; ln rho moves with ln tau
-        values.append(log_posterior(observations, rows, moved, 2.0, PRIOR) + jacobian)
-    density = np.exp(np.array(values) - max(values))
+    grid = np.linspace(-9.0, 9.0, 1201)
+    jacobian = rows.present[:, moving].sum() * grid  # of the coefficients
+    values = jacobian + [log_posterior(observations, rows, moved(shift), 2.0, PRIOR) for shift in grid]
+    density = np.exp(values - values.max())
     density /= density.sum()
     mean = density @ grid
-    assert np.mean(found) == pytest.approx(mean, abs=0.04)
-    assert np.std(found) == pytest.approx(np.sqrt(density @ (grid - mean) ** 2), rel=0.04)
+    assert np.mean(found) == pytest.approx(mean, abs=0.05)
+    assert np.std(found) == pytest.approx(np.sqrt(density @ (grid - mean) ** 2), rel=0.05)
