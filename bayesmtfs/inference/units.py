@@ -113,5 +113,10 @@ def dense(data: TaskData) -> TaskData:
 def _target_units(data: TaskData, centre: bool) -> tuple[float, float]:
     y = np.asarray(data.y, dtype=np.float64)
     middle = float(np.average(y, weights=data.weight)) if centre else 0.0
-    height = float(np.sqrt(np.average((y - middle) ** 2, weights=data.weight)))
+    with np.errstate(over="ignore"):
+        height = float(np.sqrt(np.average((y - middle) ** 2, weights=data.weight)))
+    if not np.isfinite(height):
+        raise ValueError(
+            f"y has values up to {np.abs(y).max():.3g}, whose squares are no finite numbers; divide y by a constant"
+        )
     return middle, height if height > 1e-12 * abs(middle) else 1.0

@@ -86,6 +86,11 @@ def test_a_feature_that_is_constant_in_a_task_has_its_overall_unit_there(small):
         assert np.abs(scaled.task_designs[1][:, 2]).max() < 1e-12
 
 
+def test_targets_that_are_too_large_are_refused(small):
+    with pytest.raises(ValueError, match=r"y has values up to 1\.\d+e\+162, .* divide y by a constant"):
+        standardised(replace(small, y=1e160 * small.y))
+
+
 def test_no_units_change_nothing(small):
     np.testing.assert_array_equal(in_units(small, no_units(small)).X, small.X)
 
