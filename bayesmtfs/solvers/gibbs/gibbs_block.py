@@ -159,7 +159,7 @@ def read_state(observations: Observations, working: Working, rows: Rows, state: 
                 block.following[n] -= state.W[t, i] * block.design[f, n]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_fixed(observations: Observations, rows: Rows, state: State, block: Block) -> None:
     """Part of the shared means."""
     for n in range(len(block.fixed)):
@@ -248,7 +248,7 @@ def add_intercepts(
     return value
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_predictors(observations: Observations, block: Block, m: int, factor: float) -> None:
     """Linear predictors at the position."""
     first_scale = block.counts[FEATURES] * m
@@ -287,7 +287,7 @@ def fill_likelihood(observations: Observations, state: State, predictors: FloatA
     return value
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_coefficients(observations: Observations, rows: Rows, state: State, block: Block, x: float) -> float:
     """``-sum |z|^q``; slopes of all z, and what the likelihood adds to those of the scales."""
     m, inverse_q, value = len(state.W), state.numbers[INVERSE_Q], 0.0

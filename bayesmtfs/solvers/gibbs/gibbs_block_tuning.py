@@ -104,7 +104,7 @@ def fill_block(observations: Observations, rows: Rows, law: Law, block: Block, o
     block.variance[first_intercept + m] = FIRST_VARIANCE if law.learn_global_scale else 0.0
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _restart(block: Block, log_step: float) -> None:
     """Forget the moments, and begin from a step size."""
     block.counts[MOMENTS] = 0
@@ -138,7 +138,7 @@ def keep_step(numbers: FloatArray) -> None:
         numbers[LOG_STEP] = numbers[MEAN_LOG_STEP]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_to_moments(block: Block, size: int) -> None:
     block.counts[MOMENTS] += 1
     for d in range(size):
@@ -147,7 +147,7 @@ def _add_to_moments(block: Block, size: int) -> None:
         block.moments[1, d] += difference * (block.position[d] - block.moments[0, d])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scale(block: Block, size: int) -> None:
     """Variances from the moments, drawn a little to what they were; the step size begins anew."""
     count = block.counts[MOMENTS]

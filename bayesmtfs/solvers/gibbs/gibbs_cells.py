@@ -46,7 +46,7 @@ def jump_by_cells(rng: np.random.Generator, current: float, target: LogScaleDens
     return proposal if -rng.standard_exponential() < change else current
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_cell(rng: np.random.Generator, logs: FloatArray) -> int:
     """Draw an index with probabilities of which logarithms are given."""
     top, total = -np.inf, 0.0

@@ -123,7 +123,7 @@ def truncated_normal(rng: np.random.Generator, centre: float, deviation: float, 
             return sign * min(max(centre + deviation * x, -reach), reach)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _around_zero(rng: np.random.Generator, low: float, high: float) -> float:
     """Draw from N(0, 1) within an interval that holds 0."""
     while True:

@@ -76,12 +76,12 @@ def step_on_collapsed_scales(
         _draw_coefficients(rng, observations, working, state, block, t, S[t], mean[t], v[t])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _prior_precision(state: State, block: Block, f: int) -> float:
     return 2.0 * math.exp(-2.0 * state.log_scales[block.rows[block.places[f]]])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_normal(
     observations: Observations,
     working: Working,
@@ -170,7 +170,7 @@ def sweep_out(S: FloatArray, mean: FloatArray, f: int) -> None:
     mean[f] = 0.0
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(
     rng: np.random.Generator,
     observations: Observations,

@@ -90,7 +90,7 @@ def draw_on_ellipse(
         angle = low + (high - low) * rng.random()
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _left_of_prior(w: FloatArray, shrink: FloatArray, norm_q: float, unit_variance: float) -> float:
     """``e(w)``; -inf outside of a uniform law."""
     value = 0.0
@@ -104,7 +104,7 @@ def _left_of_prior(w: FloatArray, shrink: FloatArray, norm_q: float, unit_varian
     return value
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _move(Q: FloatArray, residual: FloatArray, w: FloatArray, members: IntArray, new: FloatArray) -> None:
     """Put the coefficients to new values."""
     for a in range(len(new)):

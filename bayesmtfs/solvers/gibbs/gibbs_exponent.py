@@ -168,7 +168,7 @@ def log_scale_shift(inverse: float, proposal: float) -> float:
     return 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_deviations(rows: Rows, state: State, space: ExponentSpace) -> None:
     """Sigma of every row: the present one of a loose row, else the typical one."""
     m, p = space.precisions.shape
@@ -187,7 +187,7 @@ def _fill_deviations(rows: Rows, state: State, space: ExponentSpace) -> None:
         space.deviations[row] = math.exp(0.5 * logarithm)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _carry_coefficients(
     onwards: bool,
     data_weight: float,
@@ -220,7 +220,7 @@ def _carry_coefficients(
     return value + math.log(product)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: State, space: ExponentSpace) -> float:
     """Change of the log-likelihood in sums; proposed residuals."""
     m, p = state.W.shape
@@ -273,7 +273,7 @@ def unblended(
     return old * nodes[low] + (y - start) * slope, slope
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inverse: float, proposal: float) -> float:
     """Proposed scale of a row; the change of the log-density of its coefficients with the Jacobian of the scale."""
     old, new, size = 1.0 / inverse, 1.0 / proposal, rows.sizes[row]
@@ -290,7 +290,7 @@ def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inver
     return change - size * (math.lgamma(1.0 + proposal) - math.lgamma(1.0 + inverse) + carried - log_scale)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scales_value(log_scales: FloatArray, law: Law, log_tau: float, inverse_q: float) -> float:
     """Log-density of all row scales, as a function of q."""
     if law.log_uniform:

@@ -85,7 +85,7 @@ def step_on_features(
             tune_row(state, row, before, math.log(information / max(rows.sizes[row], 1.0)), tuning)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_terms(observations: Observations, working: Working, rows: Rows, state: State, i: int) -> float:
     """``a_t`` and ``g_t`` of a feature in every task that has it, else 0; the sum of the first."""
     x, total = observations.design[i], 0.0
@@ -100,13 +100,13 @@ def _fill_terms(observations: Observations, working: Working, rows: Rows, state:
     return total
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _anchors(law: Law, state: State) -> FloatArray:
     """Ln tau, from which the prior of a row scale is measured; none for the log-uniform law."""
     return state.numbers[LOG_TAU : LOG_TAU + (0 if law.log_uniform else 1)]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _normal_scale_density(working: Working, law: Law, state: State) -> LogScaleDensity:
     """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
@@ -135,7 +135,7 @@ def jump_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, s
     state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, low, high)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _set_coefficient(observations: Observations, working: Working, state: State, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
     start, stop = observations.offsets[t], observations.offsets[t + 1]
@@ -143,7 +143,7 @@ def _set_coefficient(observations: Observations, working: Working, state: State,
     state.W[t, i] = new
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_normal(
     rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, state: State, row: int, i: int
 ) -> None:
@@ -156,7 +156,7 @@ def _draw_normal(
             _set_coefficient(observations, working, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _step_on_integrated_row(
     rng: np.random.Generator,
     observations: Observations,
@@ -181,7 +181,7 @@ def _step_on_integrated_row(
             _set_coefficient(observations, working, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_bounded(
     rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, state: State, row: int, i: int
 ) -> None:
@@ -197,7 +197,7 @@ def _draw_bounded(
             _set_coefficient(observations, working, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_mean(
     rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, law: Law, state: State, i: int
 ) -> None:
@@ -215,7 +215,7 @@ def _draw_mean(
             move_along(working, observations.offsets[t], observations.offsets[t + 1], x, change)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _step_given_coefficients(rng: np.random.Generator, rows: Rows, law: Law, state: State, row: int) -> None:
     """Move the scale of a row given its coefficients."""
     inverse_q, anchors = state.numbers[INVERSE_Q], _anchors(law, state)
@@ -232,7 +232,7 @@ def _step_given_coefficients(rng: np.random.Generator, rows: Rows, law: Law, sta
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _step_carrying(
     rng: np.random.Generator,
     observations: Observations,
@@ -264,7 +264,7 @@ def _step_carrying(
             _set_coefficient(observations, working, state, t, i, s * (s * working.pulls[t] + positions[t]))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _step_with_row(
     rng: np.random.Generator,
     observations: Observations,

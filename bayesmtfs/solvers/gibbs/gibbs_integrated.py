@@ -81,14 +81,14 @@ def scaled_tail(x: float) -> float:
     return (1.0 - y * (1.0 - 3.0 * y * (1.0 - 5.0 * y * (1.0 - 7.0 * y)))) / x
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_sides(pull: float, log_scale: float, root: float) -> tuple[float, float]:
     """Logarithms of the integrals at q = 1 over positive and over negative coefficients, times ``sqrt(a)``."""
     steepness = math.exp(-log_scale)
     return _log_tail((steepness - pull) / root), _log_tail((steepness + pull) / root)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_tail(x: float) -> float:
     """Logarithm of the Mills ratio of any number."""
     if x >= 0.0:
@@ -96,7 +96,7 @@ def _log_tail(x: float) -> float:
     return LOG_ROOT_HALF_PI + 0.5 * x * x + math.log(math.erfc(ROOT_HALF * x))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _above(rng: np.random.Generator, low: float) -> float:
     """Draw ``x - low``, x from N(0, 1) above ``low`` (Robert 1995)."""
     if low < 0.0:

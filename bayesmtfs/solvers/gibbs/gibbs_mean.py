@@ -114,7 +114,7 @@ def recentre(rng: np.random.Generator, rows: Rows, law: Law, state: State) -> No
                 state.W[t, i] -= shift
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _slice_shift(rng: np.random.Generator, rows: Rows, law: Law, state: State, i: int) -> float:
     """How far the mean of one feature moves."""
     log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.numbers[INVERSE_Q]
@@ -139,7 +139,7 @@ def _slice_shift(rng: np.random.Generator, rows: Rows, law: Law, state: State, i
     return 0.0
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_density(rows: Rows, law: Law, state: State, i: int, shift: float, log_scale: float, inverse_q: float) -> float:
     """``-sum_t |(v_it - shift) / rho_i|^q - (mu_i + shift)^2 / (2 s^2)``; at q = inf v stays within rho."""
     value, shrink = -0.5 * law.mean_precision * (state.mean[i] + shift) ** 2, math.exp(-log_scale)

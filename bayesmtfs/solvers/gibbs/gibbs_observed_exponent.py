@@ -87,7 +87,7 @@ def fill_precisions(
                 precisions[t, i] += share * (known - precisions[t, i])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_curvatures(observations: Observations, working: Working, state: State, curvatures: FloatArray) -> None:
     """Minus the second derivative of the log-likelihood in each predictor."""
     for t in range(len(state.W)):
@@ -99,7 +99,7 @@ def _fill_curvatures(observations: Observations, working: Working, state: State,
                 curvatures[n] = observations.weights[n] * small / ((1.0 + small) * (1.0 + small))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _propose_predictors(
     observations: Observations, working: Working, state: State, space: ObservedExponentSpace
 ) -> None:

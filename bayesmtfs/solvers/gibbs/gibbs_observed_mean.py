@@ -54,7 +54,7 @@ def step_on_means(
                 move_along(working, start, stop, observations.design[i], change[i])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_task(
     observations: Observations, working: Working, rows: Rows, t: int, A: FloatArray, linear: FloatArray
 ) -> None:

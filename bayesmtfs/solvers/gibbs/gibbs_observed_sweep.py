@@ -162,7 +162,7 @@ def run_observed(
             keep(rows, state, kept, number - tune)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_intercepts(
     rng: np.random.Generator, observations: Observations, working: Working, law: Law, state: State
 ) -> None:
@@ -180,7 +180,7 @@ def _draw_intercepts(
             working.scores[n] -= working.precisions[n] * change
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_moments(observations: Observations, working: Working, rows: Rows, state: State, space: ObservedSpace) -> None:
     """``X's`` and ``X's + X'diag(omega)X w`` of every task."""
     fill_direction(observations, working, rows, state, 0, len(rows.sizes))
@@ -194,7 +194,7 @@ def _fill_moments(observations: Observations, working: Working, rows: Rows, stat
             space.h[t, i] = space.residuals[t, i] + dot(x[start:stop], working.direction[start:stop])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_noise(
     rng: np.random.Generator, observations: Observations, rows: Rows, law: Law, state: State, working: Working
 ) -> None:

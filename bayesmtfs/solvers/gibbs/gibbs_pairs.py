@@ -56,7 +56,7 @@ def step_on_pairs(
             _exchange(rng, Q, residuals, state, space, i, j, sign)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _shift_between(
     rng: np.random.Generator,
     Q: FloatArray,
@@ -86,7 +86,7 @@ def _shift_between(
         residual[k] -= shift * (Q[i, k] - sign * Q[j, k])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _exchange(
     rng: np.random.Generator,
     Q: FloatArray,

@@ -211,7 +211,7 @@ def fill_variances(observations: Observations, rows: Rows, law: Law, state: Stat
     path.variance[first_b + m + 1] = SCALE_VARIANCE if law.learn_global_scale else 0.0
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_rest_variances(observations: Observations, path: Path, variance: FloatArray, to_mean: float) -> None:
     """Variances of v; 0 where a direction is left out."""
     factor, scale = path.rest.factor, math.exp(2.0 * to_mean)
@@ -270,7 +270,7 @@ def path_density(observations: Observations, law: Law, state: State, block: Bloc
     return value + prior + add_intercepts(observations, law, scores, path.position[first_b:], path.slope[first_b:])
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_predictors(observations: Observations, state: State, block: Block, path: Path, log_tau: float) -> None:
     """Linear predictors at the position, and the factors of the active features."""
     m, offsets, predictors = len(state.W), observations.offsets, block.predictors
@@ -292,7 +292,7 @@ def _fill_predictors(observations: Observations, state: State, block: Block, pat
                 predictors[n] += w * feature[n]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _leading_prior(law: Law, state: State, block: Block, path: Path, c: float, x: float) -> tuple[float, float]:
     """Log-prior of the scales of leading rows, and its derivative with respect to c."""
     exponent, shapes = beta_prime_power(law, 0.5), law.spike_shape + law.tail_shape

@@ -77,7 +77,7 @@ def tune_path(
         keep_step(numbers)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _fill_curvatures(observations: Observations, working: Working, rows: Rows, path: Path) -> None:
     """Mean precision of the coefficients of each row, as a logarithm."""
     for row in range(len(rows.sizes)):

@@ -39,7 +39,7 @@ def draw_polya_gamma(rng: np.random.Generator, count: int, tilt: float) -> float
     return 0.25 * total
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_single(rng: np.random.Generator, z: float) -> float:
     """Draw from the tilted Jacobi law J*(1, z), of which PG(1, 2z) is a quarter."""
     rate = 0.125 * math.pi**2 + 0.5 * z * z
@@ -61,7 +61,7 @@ def _draw_single(rng: np.random.Generator, z: float) -> float:
                     break
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _share_of_right_part(z: float, rate: float) -> float:
     """Probability that a proposal lies right of the cut."""
     root = 1.0 / math.sqrt(CUT)
@@ -71,14 +71,14 @@ def _share_of_right_part(z: float, rate: float) -> float:
     return 1.0 / (1.0 + 4.0 / math.pi * (math.exp(below) + math.exp(above)))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_normal_cdf(x: float) -> float:
     """Logarithm of the normal distribution function; -inf where it is too small to matter beside the other term."""
     value = 0.5 * math.erfc(-math.sqrt(0.5) * x)
     return math.log(value) if value > 0.0 else -np.inf
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _left_proposal(rng: np.random.Generator, z: float) -> float:
     """Draw from the inverse normal law with mean 1/z and shape 1, below the cut."""
     if z * CUT < 1.0:  # the mean lies right of the cut
@@ -100,7 +100,7 @@ def _left_proposal(rng: np.random.Generator, z: float) -> float:
             return x
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _series_term(n: int, x: float) -> float:
     """Term n of the alternating series of the density of J*(1, 0)."""
     half = n + 0.5

@@ -116,7 +116,7 @@ def _add_four(K: FloatArray, a: FloatArray, b: FloatArray, c: FloatArray, d: Flo
             line[k] += first * a[k] + second * b[k] + third * c[k] + fourth * d[k]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _add_one(K: FloatArray, a: FloatArray, variance: float) -> None:
     for n in range(len(a)):
         for k in range(n + 1):

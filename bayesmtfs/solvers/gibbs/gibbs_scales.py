@@ -176,7 +176,7 @@ def log_information(Q: FloatArray, rows: Rows, row: int) -> float:
     return math.log(total / max(rows.sizes[row], 1.0))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _standard_positions(
     Q: FloatArray, residuals: FloatArray, rows: Rows, state: State, i: int, log_scale: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -195,7 +195,7 @@ def _standard_positions(
     return precisions[:count], pulls[:count], positions[:count]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _move_to_positions(
     Q: FloatArray, residuals: FloatArray, rows: Rows, state: State, i: int, row: LogScaleDensity, log_scale: float
 ) -> None:
@@ -209,7 +209,7 @@ def _move_to_positions(
             count += 1
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _set_coefficient(Q: FloatArray, residuals: FloatArray, state: State, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
     change = new - state.W[t, i]
@@ -218,7 +218,7 @@ def _set_coefficient(Q: FloatArray, residuals: FloatArray, state: State, t: int,
     state.W[t, i] = new
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scaling_terms(Q: FloatArray, residuals: FloatArray, rows: Rows, state: State, row: int) -> tuple[float, float]:
     """``w'Q w`` and ``w' residual`` of a row of several features."""
     start, stop = rows.starts[row], rows.starts[row + 1]
@@ -233,7 +233,7 @@ def _scaling_terms(Q: FloatArray, residuals: FloatArray, rows: Rows, state: Stat
     return max(curvature, 0.0), pull
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _scale_row(Q: FloatArray, residuals: FloatArray, rows: Rows, state: State, row: int, factor: float) -> None:
     """Multiply a row of several features."""
     for t in range(len(state.W)):
@@ -295,7 +295,7 @@ def step_on_global_scale(
             W[t, i] *= factor
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _shift(numbers: FloatArray, amount: float) -> None:
     for k in range(len(numbers)):
         numbers[k] += amount

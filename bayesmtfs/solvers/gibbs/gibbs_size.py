@@ -55,7 +55,7 @@ def step_on_sizes(
         _step(rng, observations, working, rows, law, state, 0, len(rows.sizes))
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _step(
     rng: np.random.Generator,
     observations: Observations,
@@ -93,7 +93,7 @@ def _step(
         working.predictors[n] += (factor - 1.0) * working.direction[n]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_prior(law: Law, state: State, row: int, together: bool, shift: float) -> float:
     """Log-prior after a move of tau, or of one row; minus infinity beyond what scales may be."""
     log_tau = state.numbers[LOG_TAU]
@@ -108,7 +108,7 @@ def _log_prior(law: Law, state: State, row: int, together: bool, shift: float) -
     return law.spike_shape * y - (law.spike_shape + law.tail_shape) * softplus(y)
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _log_likelihood(observations: Observations, working: Working, shift: float) -> float:
     """Log-likelihood after a move."""
     growth, value = math.exp(shift) - 1.0, 0.0

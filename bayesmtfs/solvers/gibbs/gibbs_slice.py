@@ -93,7 +93,7 @@ def log_density(x: float, target: LogScaleDensity) -> float:
     return value - 0.5 * target.precision * (x - target.centre) ** 2
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _carried_value(x: float, target: LogScaleDensity) -> float:
     """What the coefficients that move with x add; at an infinite power they must stay within e^x."""
     shrink = math.exp(-x)

@@ -170,7 +170,7 @@ def keep(rows: Rows, state: State, kept: Kept, sweep: int) -> None:
     kept.numbers[draw, INVERSE_Q] = state.numbers[INVERSE_Q]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(
     rng: np.random.Generator,
     sums: Sums,
@@ -218,7 +218,7 @@ def condition_on_noise(sums: Sums, law: Law, t: int, noise: float, Q: FloatArray
             Q[i, j] = precision * sums.grams[t, i, j] + pull * sums.means[t, j]
 
 
-@njit(cache=True, nogil=True, no_cpython_wrapper=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _draw_intercepts_and_noise(
     rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, w: FloatArray
 ) -> None:
