@@ -1,6 +1,6 @@
 """Full posteriors behind scikit-learn's face: draws of coefficients, scales, noise and q, and what they say.
 
-    y ~ N(x' w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(0, rho_i, q),   rho_i^q ~ tau^q BetaPrime
+    y ~ N(x' w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(0, rho_i, q),   rho_i^2 ~ tau^2 BetaPrime
 
 The full Bayesian version of Zhang, Yeung and Xu (2010), with proper priors where theirs are not
 (`bayesmtfs.priors.hyperpriors`). Features and targets are centred and scaled inside, so that the priors mean the same
