@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from bayesmtfs.public_names import HOMES, MODULES
 
 if TYPE_CHECKING:
-    from bayesmtfs import baselines, datasets, models, moments, plots, selection
+    from bayesmtfs import families, models, plots, selection
+    from bayesmtfs.data import moments
+    from bayesmtfs.data.simulation import simulate_tasks
+    from bayesmtfs.data.tasks import TaskData
     from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
     from bayesmtfs.estimators.discriminative import DiscriminativeSelector
     from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
@@ -23,11 +26,10 @@ if TYPE_CHECKING:
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
     from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
     from bayesmtfs.estimators.smoothed import SmoothedClassifier, SmoothedRegressor
+    from bayesmtfs.papers import baselines, datasets
     from bayesmtfs.reporting import report
-    from bayesmtfs.results import FitResult
+    from bayesmtfs.results.fit_result import FitResult
     from bayesmtfs.selection.comparison import compare
-    from bayesmtfs.simulation import simulate_tasks
-    from bayesmtfs.tasks import TaskData
 
 __version__ = "0.1.0"
 
@@ -56,6 +58,7 @@ __all__ = [
     "baselines",
     "compare",
     "datasets",
+    "families",
     "load",
     "mixed_norm_path",
     "models",

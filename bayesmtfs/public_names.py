@@ -1,6 +1,6 @@
 """Where each public name lives: the one list that lazy loading and the reading of saved files share."""
 
-MODULES = ("baselines", "datasets", "models", "moments", "plots", "selection")
+MODULES = ("baselines", "datasets", "families", "models", "moments", "plots", "selection")
 
 ESTIMATORS = {
     "BayesianClassifier": "bayesmtfs.estimators.bayesian",
@@ -25,32 +25,32 @@ ESTIMATORS = {
 }
 
 BASELINES = {
-    "FisherScoreSelector": "bayesmtfs.baselines.fisher_score",
-    "FixedRelationsClassifier": "bayesmtfs.baselines.foml",
-    "HingeSelector": "bayesmtfs.baselines.svm21",
-    "IndependentClassifier": "bayesmtfs.baselines.independent",
-    "IndependentRegressor": "bayesmtfs.baselines.independent",
-    "LearnedRelationsClassifier": "bayesmtfs.baselines.omtrl",
-    "PassiveAggressiveClassifier": "bayesmtfs.baselines.passive_aggressive",
-    "PassiveAggressiveRegressor": "bayesmtfs.baselines.passive_aggressive",
-    "PooledClassifier": "bayesmtfs.baselines.pooled",
-    "PooledRegressor": "bayesmtfs.baselines.pooled",
-    "RandomSelector": "bayesmtfs.baselines.random_ranking",
-    "RobustRegressionSelector": "bayesmtfs.baselines.rfs",
-    "SharedHypothesesClassifier": "bayesmtfs.baselines.shamo",
-    "SharedLossClassifier": "bayesmtfs.baselines.shared_loss",
-    "SharedMeanClassifier": "bayesmtfs.baselines.ridge",
-    "SharedMeanRegressor": "bayesmtfs.baselines.ridge",
-    "SharedStructureSelector": "bayesmtfs.baselines.fssi",
-    "SparseMultinomialSelector": "bayesmtfs.baselines.sbmlr",
+    "FisherScoreSelector": "bayesmtfs.papers.baselines.fisher_score",
+    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.foml",
+    "HingeSelector": "bayesmtfs.papers.baselines.svm21",
+    "IndependentClassifier": "bayesmtfs.papers.baselines.independent",
+    "IndependentRegressor": "bayesmtfs.papers.baselines.independent",
+    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.omtrl",
+    "PassiveAggressiveClassifier": "bayesmtfs.papers.baselines.passive_aggressive",
+    "PassiveAggressiveRegressor": "bayesmtfs.papers.baselines.passive_aggressive",
+    "PooledClassifier": "bayesmtfs.papers.baselines.pooled",
+    "PooledRegressor": "bayesmtfs.papers.baselines.pooled",
+    "RandomSelector": "bayesmtfs.papers.baselines.random_ranking",
+    "RobustRegressionSelector": "bayesmtfs.papers.baselines.rfs",
+    "SharedHypothesesClassifier": "bayesmtfs.papers.baselines.shamo",
+    "SharedLossClassifier": "bayesmtfs.papers.baselines.shared_loss",
+    "SharedMeanClassifier": "bayesmtfs.papers.baselines.ridge",
+    "SharedMeanRegressor": "bayesmtfs.papers.baselines.ridge",
+    "SharedStructureSelector": "bayesmtfs.papers.baselines.fssi",
+    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.sbmlr",
 }
 
 HOMES = ESTIMATORS | {
-    "FitResult": "bayesmtfs.results",
-    "TaskData": "bayesmtfs.tasks",
+    "FitResult": "bayesmtfs.results.fit_result",
+    "TaskData": "bayesmtfs.data.tasks",
     "compare": "bayesmtfs.selection.comparison",
     "load": "bayesmtfs.estimators.loading",
     "mixed_norm_path": "bayesmtfs.estimators.path",
     "report": "bayesmtfs.reporting",
-    "simulate_tasks": "bayesmtfs.simulation",
+    "simulate_tasks": "bayesmtfs.data.simulation",
 }

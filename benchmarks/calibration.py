@@ -29,12 +29,12 @@ from matplotlib.figure import Figure
 from prior_draws import FloatArray, Parameters, draw_parameters, draw_targets
 from scipy import special, stats
 
+from bayesmtfs.data.simulation import simulate_tasks
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
 from bayesmtfs.selection.inclusion import effect_unit
-from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, PosteriorDraws, sample_chain
-from bayesmtfs.tasks import TaskData
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89

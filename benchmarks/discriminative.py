@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from bayesmtfs.discriminative import trace_ratio
+from bayesmtfs.discriminative.trace_ratio_scatter import Scatter, scatter
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-from bayesmtfs.solvers.discriminative import trace_ratio
-from bayesmtfs.solvers.discriminative.trace_ratio_scatter import Scatter, scatter
 
 STRENGTH = 1e-3
 N_ROWS = 100

@@ -21,12 +21,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.linear_model import ARDRegression
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.datasets import load_school
+from bayesmtfs.em import jeffreys as em_jeffreys
+from bayesmtfs.em.active_tasks import ActiveTasks, activate, find_units
+from bayesmtfs.em.jeffreys_fit import mixed_norm_start
 from bayesmtfs.estimators.jeffreys import JeffreysRegressor
-from bayesmtfs.likelihoods import Gaussian
-from bayesmtfs.solvers.em import em_jeffreys
-from bayesmtfs.solvers.em.active_tasks import ActiveTasks, activate, find_units
-from bayesmtfs.solvers.em.jeffreys_fit import mixed_norm_start
+from bayesmtfs.families import Gaussian
+from bayesmtfs.papers.datasets import load_school
 
 FLOOR = 0.3  # of the noise, in units of sd(y)
 MOST = 300

@@ -25,18 +25,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.datasets import load_school
-from bayesmtfs.inference.screening import chosen_features, screen
+from bayesmtfs.data.scaling import scaled
+from bayesmtfs.data.simulation import simulate_tasks
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, more_rows_than_features, sample_chain
+from bayesmtfs.papers.datasets import load_school
+from bayesmtfs.posterior.screening import chosen_features, screen
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs.gibbs_posterior import (
-    ChainSettings,
-    PosteriorDraws,
-    more_rows_than_features,
-    sample_chain,
-)
-from bayesmtfs.standardization import scaled
-from bayesmtfs.tasks import TaskData
 
 GOOD_R_HAT = 1.01
 Draws = dict[str, NDArray[np.float64]]  # (chains, draws, entries) per name

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
-from bayesmtfs.tasks import TaskData
 
 FloatArray = NDArray[np.float64]
 

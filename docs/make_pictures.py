@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from bayesmtfs import demo
+from bayesmtfs.cli import demo
 
 FOLDER = Path(__file__).parent / "pages" / "pictures"
 SHOWN = ("row_norms.png", "path.png", "coefficients.png")

@@ -7,7 +7,7 @@ uv run python docs/make_results.py results
 import sys
 from pathlib import Path
 
-from bayesmtfs.reproduction import Outcome
+from bayesmtfs.papers.reproduction import Outcome
 
 PLUS_MINUS = "\u00a0\u00b1\u00a0"  # with spaces at which no line of a narrow cell is broken
 BEGIN, END = "<!-- results begin -->", "<!-- results end -->"

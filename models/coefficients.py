@@ -13,11 +13,11 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.models.distributions import GeneralizedNormal, as_float_tensor
 from bayesmtfs.models.hyperpriors import mean_per_feature
 from bayesmtfs.models.linear_predictor import Tensor
 from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.tasks import TaskData
 
 type EntryLaw = Callable[..., Any]  # (name, location, scale, **place) -> entries there, with that scale
 

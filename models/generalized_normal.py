@@ -20,13 +20,13 @@ from typing import Any
 
 import pymc as pm
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.models.coefficients import generalized_normal_entries, scaled_coefficients
 from bayesmtfs.models.hyperpriors import NormQ, exponent, row_scale_per_feature
 from bayesmtfs.models.linear_predictor import coordinates
 from bayesmtfs.models.observations import add_observations, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.tasks import TaskData
 
 
 def generalized_normal_model(

@@ -21,6 +21,7 @@ from typing import Any
 import pymc as pm
 import pytensor.tensor as pt
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.models.coefficients import normal_entries, scaled_coefficients
 from bayesmtfs.models.distributions import as_float_tensor
 from bayesmtfs.models.hyperpriors import exponent, log_row_scales
@@ -28,7 +29,6 @@ from bayesmtfs.models.linear_predictor import Tensor, coordinates
 from bayesmtfs.models.observations import add_observations, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, feature_deviation, hyperprior_for
-from bayesmtfs.tasks import TaskData
 
 SLAB_DEGREES = 4.0  # of freedom of the half-Student-t prior of the slab
 

@@ -19,10 +19,10 @@ from typing import Any, Literal
 
 import pymc as pm
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.models.generalized_normal import generalized_normal_model
 from bayesmtfs.models.hyperpriors import NormQ
 from bayesmtfs.priors.hyperpriors import Bounds, hyperprior_for
-from bayesmtfs.tasks import TaskData
 
 
 def jeffreys_model(

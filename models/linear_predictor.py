@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from pytensor import config
 
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.data.tasks import TaskData
 
 type Tensor = Any  # PyTensor and PyMC have no useful static types
 

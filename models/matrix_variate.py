@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.models.coefficients import generalized_normal_entries
 from bayesmtfs.models.distributions import MatrixGeneralizedNormal, as_float_tensor
 from bayesmtfs.models.hyperpriors import NormQ, exponent, row_scale_per_feature
@@ -28,7 +29,6 @@ from bayesmtfs.models.observations import add_observations, readable
 from bayesmtfs.models.task_relations import symmetric_root, task_correlation
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for
-from bayesmtfs.tasks import TaskData
 
 
 def matrix_variate_model(

@@ -20,15 +20,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from bayesmtfs.likelihoods import REGRESSION_LOSSES, named
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import find_family, names
 from bayesmtfs.models.distributions import MixedNorm
 from bayesmtfs.models.linear_predictor import Tensor, coordinates, linear_predictor
 from bayesmtfs.models.observations import readable
 from bayesmtfs.models.terms import observe
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.mixed_norm import check_norm_q, check_strength
-from bayesmtfs.protocols import LossScale
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import LossScale
 
 
 def mixed_norm_model(
@@ -99,7 +99,7 @@ def mixed_norm_model(
     _check_penalty(penalty_strength, norm_q, task_sparsity)
     if loss_scale not in ("mean", "sum"):
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
-    likelihood = named(loss)
+    family = find_family(loss)
     data = readable(data, loss)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
@@ -108,11 +108,11 @@ def mixed_norm_model(
         if task_sparsity > 0:
             pm.Potential("task_sparsity", -strength * task_sparsity * pt.sum(pt.abs(coef)))
         intercept = pm.Flat("intercept", dims="task") if fit_intercept else None
-        if loss in REGRESSION_LOSSES:
+        if loss in names(labels=False):
             pm.Deterministic("noise", pt.constant(1.0))
         observe(
             "y",
-            likelihood,
+            family,
             linear_predictor(data, coef, intercept),
             pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs"),
             weight=pm.Data("weight", data.loss_weights(loss_scale), dims="obs"),

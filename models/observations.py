@@ -3,13 +3,13 @@
 import numpy as np
 import pymc as pm
 
-from bayesmtfs.classes import as_signs, classes_of
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, named
+from bayesmtfs.data.classes import as_signs, classes_of
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import find_family, names
 from bayesmtfs.models.hyperpriors import intercept_per_task, noise_per_task
 from bayesmtfs.models.linear_predictor import Tensor, design_values, linear_predictor
 from bayesmtfs.models.terms import observe
 from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.tasks import TaskData
 
 FULL_LOSSES = ("squared", "logistic")
 
@@ -17,7 +17,7 @@ FULL_LOSSES = ("squared", "logistic")
 def readable(data: TaskData, loss: str) -> TaskData:
     """Targets as the likelihood takes them: any two labels as -1 and +1, in their sorted order."""
     signs = data.y.dtype.kind in "iuf" and bool(np.all(np.isin(data.y, (-1, 1))))
-    if signs or loss not in CLASSIFICATION_LOSSES:
+    if signs or loss not in names(labels=True):
         return data
     coded, classes = classes_of(data)
     if len(classes) != 2:
@@ -50,7 +50,7 @@ def add_observations(data: TaskData, loss: str, prior: Hyperprior, coef: Tensor)
     target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
-    observe("y", named(loss), eta, target, weight=weight, noise=noise)
+    observe("y", find_family(loss), eta, target, weight=weight, noise=noise)
 
 
 def set_task_data(model: pm.Model, data: TaskData) -> None:

@@ -23,7 +23,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from bayesmtfs.protocols import Likelihood
+from bayesmtfs.families import Family
 
 # A number, an array or a PyTensor variable; PyTensor's own types say nothing to a type checker.
 type TensorLike = Any
@@ -40,7 +40,7 @@ _LABEL_LOG_DENSITIES: dict[str, Callable[[TensorLike], TensorLike]] = {
 
 def observe(
     name: str,
-    likelihood: Likelihood,
+    family: Family,
     eta: TensorLike,
     y: TensorLike,
     weight: TensorLike = None,
@@ -57,7 +57,7 @@ def observe(
     ----------
     name : str
         Name of the observed variable.
-    likelihood : Likelihood
+    family : Likelihood
         The loss.
     eta : tensor (n,)
         Linear predictor.
@@ -85,7 +85,7 @@ def observe(
     Examples
     --------
     >>> import numpy as np
-    >>> from bayesmtfs.likelihoods import Gaussian
+    >>> from bayesmtfs.families import Gaussian
     >>> x, y = np.array([1.0, 2.0]), np.array([0.9, 2.2])
     >>> with pm.Model(coords={"obs": [0, 1]}) as model:
     ...     slope = pm.Normal("slope")
@@ -93,7 +93,7 @@ def observe(
     >>> model.observed_RVs
     [y]
     """
-    loss = likelihood.loss
+    loss = family.name
     weight = None if _is_one(weight) else weight
     if loss in _DISTRIBUTIONS:
         return _observe_numbers(name, _DISTRIBUTIONS[loss], eta, y, weight, noise, dims)

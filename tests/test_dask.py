@@ -12,9 +12,9 @@ import bayesmtfs as bm
 from bayesmtfs import moments
 from bayesmtfs.estimators import distributed
 from bayesmtfs.estimators.distributed import fit_dask
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection import stability
+from bayesmtfs.types import ConvergenceWarning
 
 dask = pytest.importorskip("dask", reason="dask is not installed: there is no cluster to fit on")
 dd = pytest.importorskip("dask.dataframe", reason="dask is not installed: there is no cluster to fit on")
@@ -153,7 +153,7 @@ def test_ctrl_c_gives_the_coefficients_so_far(rows, monkeypatch):
     with dask.config.set(scheduler="synchronous"):
         with pytest.warns(ConvergenceWarning, match="stopped after 2 passes"):
             fit_dask(bm.MixedNormClassifier(tol=1e-12, max_iter=2), frame, "label", "user")
-        monkeypatch.setattr(ProgressBar, "update", press)
+        monkeypatch.setattr(Progress, "update", press)
         with pytest.warns(ConvergenceWarning, match="was interrupted"):
             found = fit_dask(bm.MixedNormClassifier(tol=1e-12), frame, "label", "user")
     assert not found.converged_ and found.n_iter_ > 0

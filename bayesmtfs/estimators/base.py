@@ -16,15 +16,23 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bayesmtfs import persistence
-from bayesmtfs.designs import Design
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.frames import (
+    Column,
+    Encoding,
+    column_names,
+    column_values,
+    is_frame,
+    take_columns,
+    with_columns,
+)
+from bayesmtfs.data.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.failed_fits import unchanged_on_error
 from bayesmtfs.estimators.parameter_kinds import check_kinds
-from bayesmtfs.frames import Column, Encoding, column_names, column_values, is_frame, take_columns, with_columns
-from bayesmtfs.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
-from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
-from bayesmtfs.results import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results import persistence
+from bayesmtfs.results.fit_result import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
 
 Form = Literal["single", "long", "wide", "classes"]  # classes: one task per class, over one design
 ESTIMATOR_KIND = "Estimator"

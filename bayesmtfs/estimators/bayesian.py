@@ -4,7 +4,7 @@
 
 The full Bayesian version of Zhang, Yeung and Xu (2010), with proper priors where theirs are not
 (`bayesmtfs.priors.hyperpriors`). Features and targets are centred and scaled inside, so that the priors mean the same
-in any units, and draws come back in the user's. `bayesmtfs.inference.sampling` says which sampler is used.
+in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` says which sampler is used.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.bayesian_attributes import PosteriorAttributes
 from bayesmtfs.estimators.bayesian_parameters import check_bayesian, posterior_request
 from bayesmtfs.estimators.bayesian_prediction import check_interval, predictive_summary, probability_summary
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.inference.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
-from bayesmtfs.inference.sampling import sample_posterior
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
+from bayesmtfs.posterior.sampling import sample_posterior
+from bayesmtfs.types import FloatArray
 
 
 @dataclass(repr=False, eq=False)
@@ -97,7 +97,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     sampler : {"auto", "gibbs", "nuts", "fast"}
         "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys", with labels if their sample weights are
         whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of the time
-        (`bayesmtfs.inference.fast` states its error).
+        (`bayesmtfs.posterior.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
@@ -133,7 +133,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     target_accept : float, default 0.9
         Of NUTS: larger values take smaller steps.
     max_features : int or None, default 1000
-        Above that, features are screened before sampling (`bayesmtfs.inference.screening`), with a warning.
+        Above that, features are screened before sampling (`bayesmtfs.posterior.screening`), with a warning.
     fit_intercept : bool, default True
         One intercept per task.
     standardize : bool, default False
@@ -168,7 +168,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         Posterior median of q, with its 90% interval in ``norm_q_interval_``.
     task_relations_ : (n_tasks, n_tasks)
         Posterior mean, of prior="matrix_variate".
-    diagnostics_ : `bayesmtfs.inference.diagnostics.Diagnostics`
+    diagnostics_ : `bayesmtfs.posterior.diagnostics.Diagnostics`
     tasks_, n_iter_, converged_, result_
 
     Examples

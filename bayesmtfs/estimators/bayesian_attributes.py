@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.designs import weighted_deviation
+from bayesmtfs.data.designs import weighted_deviation
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.bayesian_prediction import PosteriorPrediction
-from bayesmtfs.inference.request import PosteriorFit, PosteriorRequest
-from bayesmtfs.inference.summaries import inclusion_probability, local_false_sign_rate
-from bayesmtfs.protocols import BoolArray, IntArray
-from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.posterior.request import PosteriorFit, PosteriorRequest
+from bayesmtfs.posterior.summaries import inclusion_probability, local_false_sign_rate
+from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.types import BoolArray, IntArray
 
 INTERVAL = (0.05, 0.95)  # of a learned q
 

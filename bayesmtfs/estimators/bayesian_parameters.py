@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bayesmtfs.estimators.batch import check_choice
-from bayesmtfs.inference.request import PosteriorRequest
+from bayesmtfs.posterior.request import PosteriorRequest
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")

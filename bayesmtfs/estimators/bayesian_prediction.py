@@ -14,14 +14,14 @@ import numpy as np
 from scipy.special import expit, logit
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.designs import Design
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
 from bayesmtfs.estimators.bayesian_parameters import NO_POPULATION
 from bayesmtfs.estimators.new_tasks import Population, draw_task, expected_task
-from bayesmtfs.inference.posterior_tree import with_fixed_variables
-from bayesmtfs.inputs import match_labels
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.posterior.posterior_tree import with_fixed_variables
+from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_BLOCK = 4_000_000  # numbers held at once
 

@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs import likelihoods
-from bayesmtfs.classes import (
+from bayesmtfs import families
+from bayesmtfs.data.classes import (
     as_signs,
     check_two_classes_per_task,
     classes_of,
@@ -22,10 +22,10 @@ from bayesmtfs.classes import (
     one_versus_rest,
     read_classes,
 )
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.regression import score_by_task
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray
 
 
 def _has_probabilities(estimator: Any) -> bool:
@@ -109,7 +109,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         (n, 2); in the wide form (n, n_tasks), the probability of ``classes_[1]`` in each task; for several classes
         (n, n_classes), the one-versus-rest probabilities divided by their sum
         """
-        probability = likelihoods.named(self.loss).mean(self.decision_function(X, tasks))
+        probability = families.find_family(self.loss).mean(self.decision_function(X, tasks))
         if self._form == "classes":
             total = probability.sum(axis=1, keepdims=True)
             even = np.full_like(probability, 1.0 / probability.shape[1])

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.path import MixedNormPath, PathSettings
-from bayesmtfs.likelihoods import named, total
+from bayesmtfs.families import find_family, total
 from bayesmtfs.priors import Blocks
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, IntArray
 
 LOSSES = ("squared", "absolute", "logistic")  # those with a likelihood
 
@@ -64,7 +64,7 @@ def information_criterion(
 def deviance(data: TaskData, loss: str, W: FloatArray, intercept: FloatArray) -> float:
     """Minus twice the maximised log-likelihood, up to constants."""
     size = float(data.weight.sum())
-    loss_sum = total(named(loss), data.y, data.linear_predictor(W, intercept), data.weight)
+    loss_sum = total(find_family(loss), data.y, data.linear_predictor(W, intercept), data.weight)
     if loss == "logistic":
         return 2.0 * loss_sum
     mean = max((2.0 if loss == "squared" else 1.0) * loss_sum / size, np.finfo(np.float64).tiny)

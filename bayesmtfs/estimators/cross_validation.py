@@ -19,13 +19,12 @@ import numpy as np
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, take
 from bayesmtfs.estimators.path import MixedNormPath, PathSettings, path_of
-from bayesmtfs.interrupts import InterruptWatch
-from bayesmtfs.likelihoods import named
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.families import find_family
+from bayesmtfs.progress import Progress
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning
 
 LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
 ERROR_FACTOR = {"squared": 2.0, "absolute": 1.0, "logistic": 2.0, "hinge": 1.0}  # error over loss
@@ -59,10 +58,10 @@ def cross_validate(
     found: list[FoldErrors] = []
     # Filters and limits hold for all threads, and the first to leave would lift them for the others: so they are here
     with (
-        ProgressBar("cross-validation", progress) as bar,
+        Progress("cross-validation", progress) as bar,
         threadpool_limits(1),
         warnings.catch_warnings(),
-        InterruptWatch() as watch,
+        Progress("", False) as watch,
     ):
         warnings.simplefilter("ignore", DataWarning)  # what is constant in a fold alone is of no interest
         try:
@@ -106,7 +105,7 @@ def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: I
 
 def mean_task_error(data: TaskData, loss: str, eta: FloatArray) -> float:
     """Mean over tasks of the weighted mean error of each."""
-    error = ERROR_FACTOR[loss] * named(loss).value(data.y, eta)
+    error = ERROR_FACTOR[loss] * find_family(loss).value(data.y, eta)
     sums = np.add.reduceat(data.weight * error, data.offsets[:-1])
     return float(np.mean(sums / np.add.reduceat(data.weight, data.offsets[:-1])))
 

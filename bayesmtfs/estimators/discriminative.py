@@ -5,7 +5,7 @@
 
 (Han et al. 2013, eq. 1; E_l within-class and B_l total scatter of task l, w_l^i the row of feature i in W_l, w^i its row
 in [W_1, ..., W_t]). Features are ranked by the length of w^i. What Algorithm 1 really descends on, and what differs
-from the paper, is in `bayesmtfs.solvers.discriminative.trace_ratio`. A trace ratio is no likelihood: there is no model
+from the paper, is in `bayesmtfs.discriminative.trace_ratio`. A trace ratio is no likelihood: there is no model
 of which this is the MAP.
 """
 
@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.discriminative import trace_ratio
+from bayesmtfs.discriminative.trace_ratio_scatter import Scatter, scatter
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size
 from bayesmtfs.estimators.ranking_size import choose_size
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray
-from bayesmtfs.results import Convergence
-from bayesmtfs.solvers.discriminative import trace_ratio
-from bayesmtfs.solvers.discriminative.trace_ratio_scatter import Scatter, scatter
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results.fit_result import Convergence
+from bayesmtfs.types import ConvergenceWarning, FloatArray
 
 
 @dataclass(repr=False, eq=False)

@@ -15,19 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bayesmtfs.classes import match_classes, read_classes
+from bayesmtfs.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
+from bayesmtfs.data.classes import match_classes, read_classes
+from bayesmtfs.data.inputs import match_labels, read_labels
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
 from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.penalised import MixedNormClassifier
 from bayesmtfs.estimators.stream_sources import Columns, read_stream
-from bayesmtfs.inputs import match_labels, read_labels
-from bayesmtfs.likelihoods import Logistic
+from bayesmtfs.families import Logistic
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray, IntArray, Solution
-from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.solvers.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution
 
 FAN_IN = 8  # sums that are added in one step of the tree
 

@@ -11,15 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em import (
+    evidence,
+    evidence_shared_mean,
+    jeffreys_fit,
+)
+from bayesmtfs.em import (
+    jeffreys as em_jeffreys,
+)
+from bayesmtfs.em import (
+    shared_mean_routes as em_shared_mean_routes,
+)
+from bayesmtfs.em.active_tasks import Units, find_units
+from bayesmtfs.em.shared_mean import MeanProblem
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
-from bayesmtfs.likelihoods import named
-from bayesmtfs.protocols import DataWarning, FloatArray, Solution
-from bayesmtfs.solvers.em import em_jeffreys, em_shared_mean_routes, evidence, evidence_shared_mean, jeffreys_fit
-from bayesmtfs.solvers.em.active_tasks import Units, find_units
-from bayesmtfs.solvers.em.em_shared_mean import MeanProblem
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.families import find_family
+from bayesmtfs.types import DataWarning, FloatArray, Solution
 
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
 
@@ -122,7 +132,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         self.mean_strength_: float | None = None
         return jeffreys_fit.fit(
             data,
-            named(self.loss),
+            find_family(self.loss),
             settings,
             fit_intercept=self.fit_intercept,
             start=start,
@@ -131,7 +141,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
 
     def _mean_frame(self, data: TaskData) -> tuple[MeanProblem, Units]:
         """The problem of a shared mean in these data, and their units."""
-        units = find_units(data, named(self.loss), self.fit_intercept)
+        units = find_units(data, find_family(self.loss), self.fit_intercept)
         problem = self._mean_problem(data, units.target)
         self.mean_strength_ = problem.strength
         return problem, units
@@ -141,7 +151,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
     ) -> jeffreys_fit.JeffreysFit:
         problem, units = self._mean_frame(data)
         if start is None:
-            begin = (data, problem.likelihood, self.fit_intercept, units, self.start_strength)
+            begin = (data, problem.family, self.fit_intercept, units, self.start_strength)
             start = jeffreys_fit.mixed_norm_start(*begin)
         first = em_shared_mean_routes.Start(start, self._last_mean(data))
         return em_shared_mean_routes.fit_jeffreys(problem, settings, first, progress=self.progress)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 DEFAULT_FOLDS = 5
 LEAVE_ONE_TASK_OUT = "leave_one_task_out"

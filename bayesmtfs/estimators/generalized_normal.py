@@ -4,7 +4,7 @@
 
 with L the sum of the losses: generalized normal rows with the best scale for each of them (type II MAP). The logarithm
 comes closer to counting features than a mixed norm does and shrinks the large ones less; it is not convex, and
-`bayesmtfs.solvers.em.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
+`bayesmtfs.em.mm` finds a local minimum by a sequence of weighted mixed-norm problems.
 """
 
 from dataclasses import dataclass, field
@@ -12,18 +12,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em import jeffreys_fit, mm
+from bayesmtfs.em import shared_mean_routes as em_shared_mean_routes
+from bayesmtfs.em.active_tasks import find_units
+from bayesmtfs.em.shared_mean import as_sums
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.likelihoods import named
+from bayesmtfs.families import find_family
 from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.protocols import FloatArray, Solution
-from bayesmtfs.solvers.convex.problem import Problem
-from bayesmtfs.solvers.em import em_shared_mean_routes, jeffreys_fit, mm
-from bayesmtfs.solvers.em.active_tasks import find_units
-from bayesmtfs.solvers.em.em_shared_mean import as_sums
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, Solution
 
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 
@@ -70,10 +71,10 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
-        likelihood = named(self.loss)
-        units = find_units(scaled, likelihood, self.fit_intercept)
+        family = find_family(self.loss)
+        units = find_units(scaled, family, self.fit_intercept)
         start = self._last_fit(scaled, scales) or jeffreys_fit.mixed_norm_start(
-            scaled, likelihood, self.fit_intercept, units, self.start_strength
+            scaled, family, self.fit_intercept, units, self.start_strength
         )
         settings = mm.Settings(
             norm_q=float(self.norm_q),
@@ -93,7 +94,9 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     def _fit_rows(self, data: TaskData, settings: mm.Settings, start: Solution) -> Solution:
         self.mean_strength_: float | None = None
-        problem = Problem(data, named(self.loss), MixedNorm(1.0, settings.norm_q), data.weight, self.fit_intercept)
+        problem = Problem(
+            data, find_family(self.loss), MixedNorm(1.0, settings.norm_q), data.weight, self.fit_intercept
+        )
         return mm.solve(problem, start, settings, progress=self.progress)
 
     def _fit_around_mean(
@@ -112,7 +115,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             return self.noise_floor * deviation
         if self.noise != "learn":
             return 0.0
-        return jeffreys_fit.find_noise_floor(data, named(self.loss), self.fit_intercept, start)
+        return jeffreys_fit.find_noise_floor(data, find_family(self.loss), self.fit_intercept, start)
 
 
 @dataclass(repr=False, eq=False)

@@ -2,7 +2,7 @@
 
     minimise  sum_t [ L_t / sigma_t^2 + n_t ln sigma_t ] + sum_i [ m ln ||w^i||_q + normaliser(m, q) ]
 
-over W, b, sigma and, with ``norm_q="learn"``, q (Zhang, Yeung and Xu 2010, section 4.2; `bayesmtfs.solvers.em.em_jeffreys`
+over W, b, sigma and, with ``norm_q="learn"``, q (Zhang, Yeung and Xu 2010, section 4.2; `bayesmtfs.em.jeffreys`
 says what differs from it). No row scale, penalty strength or unit has to be chosen. The prior is improper and its
 objective unbounded at W = 0, so that what EM gives is a local minimum near its start, the mixed-norm fit.
 """

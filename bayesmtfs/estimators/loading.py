@@ -4,10 +4,10 @@ import importlib
 import os
 from typing import Any
 
-from bayesmtfs import persistence
 from bayesmtfs.estimators.base import ESTIMATOR_KIND
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
-from bayesmtfs.results import FitResult
+from bayesmtfs.results import persistence
+from bayesmtfs.results.fit_result import FitResult
 
 
 def load(path: str | os.PathLike[str]) -> Any:

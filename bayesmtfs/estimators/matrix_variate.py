@@ -11,18 +11,28 @@ from typing import ClassVar
 
 import numpy as np
 
+from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em import (
+    evidence,
+    jeffreys_fit,
+    matrix_variate_fit,
+)
+from bayesmtfs.em import (
+    jeffreys as em_jeffreys,
+)
+from bayesmtfs.em import (
+    shared_mean_routes as em_shared_mean_routes,
+)
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.likelihoods import named
-from bayesmtfs.memory import check_memory
+from bayesmtfs.families import find_family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.matrix_variate import MatrixVariate
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.em import em_jeffreys, em_shared_mean_routes, evidence, jeffreys_fit, matrix_variate_fit
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray
 
 DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
 
@@ -83,7 +93,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
         else:
             related = matrix_variate_fit.fit(
                 data,
-                named(self.loss),
+                find_family(self.loss),
                 settings,
                 unrelated.solution,
                 fit_intercept=self.fit_intercept,

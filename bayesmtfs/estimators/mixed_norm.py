@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bayesmtfs.convex import automatic, kinked_zero, shared_mean
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.refit import refit_selected
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import BatchEstimator, check_choice
-from bayesmtfs.likelihoods import named
+from bayesmtfs.families import find_family
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray, LossScale, Solution
-from bayesmtfs.solvers.convex import automatic, kinked_zero, shared_mean
-from bayesmtfs.solvers.convex.problem import Problem
-from bayesmtfs.solvers.convex.refit import refit_selected
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 
@@ -94,7 +94,7 @@ class MixedNormEstimator(BatchEstimator):
     def _problem(self, data: TaskData) -> Problem:
         penalty = row_penalty(self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
-        problem = Problem(data, named(self.loss), penalty, weight, self.fit_intercept)
+        problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
         if self.penalty_strength is None:
             return problem.with_strength(DEFAULT_SHARE * kinked_zero.largest_penalty(problem))
         return problem

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs import persistence
+from bayesmtfs.convex import shared_mean
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.criteria import LOSSES, information_criterion
 from bayesmtfs.estimators.cross_validation import Candidate, choose, cross_validate, standard_error
@@ -30,10 +32,8 @@ from bayesmtfs.estimators.path import (
     read_penalties,
     warn_if_not_converged,
 )
-from bayesmtfs.protocols import FloatArray, Solution
-from bayesmtfs.solvers.convex import shared_mean
-from bayesmtfs.solvers.convex.problem import Problem
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results import persistence
+from bayesmtfs.types import FloatArray, Solution
 
 MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
 

@@ -4,7 +4,7 @@ Intercepts have wide priors of their own, so that the data tell a task's level a
 ``l_t = b_t + w_t' xbar_t``, and not what it would be at those of another task: of a feature that is the same in all rows
 of a task, ``w_ti x_ti`` and b_t are known only together. A row x of a new task is therefore taken apart into the means of
 its task and the rest, ``x = E[xbar | x] + rest`` with ``E[xbar | x] = c + f (x - c)``, f the share of each feature's
-variance between tasks (`bayesmtfs.inference.between_tasks`), and draw by draw
+variance between tasks (`bayesmtfs.posterior.between_tasks`), and draw by draw
 
     eta = l_new + w_new' (1 - f) (x - c),      w_new ~ GN(mu, rho, q),
     l_new = a + g mu' f (x - c) + e,           e ~ s sqrt(1 + 1/m) t(k)
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.types import FloatArray
 
 LEAST_TASKS = 6  # to learn g from
 

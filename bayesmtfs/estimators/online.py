@@ -4,7 +4,7 @@ After every round the weights minimise ``<average gradient, W> + penalty(W) + ga
 and Lyu 2010, eq. 8), with the penalties of the batch estimators: ``sparsity="individual"`` is DA-iMTFS, ``"features"``
 DA-aMTFS and, with another ``norm_q``, any l1,q norm, ``"features_and_tasks"`` DA-MTFTS. In the limit of many epochs the
 weights are those of `MixedNormRegressor` and `MixedNormClassifier` at the same strength, and so the MAP of the same
-models (the hinge has a pseudo-likelihood only). `bayesmtfs.solvers.online.dual_averaging` says what differs from the paper:
+models (the hinge has a pseudo-likelihood only). `bayesmtfs.online.dual_averaging` says what differs from the paper:
 missing tasks, step size, intercepts, a shared mean.
 """
 
@@ -15,7 +15,7 @@ from sklearn.utils import Tags
 
 from bayesmtfs.estimators.online_mixed_norm import OnlineMixedNormEstimator
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamRegressor
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
+from bayesmtfs.families import names
 
 
 @dataclass(repr=False, eq=False)
@@ -94,7 +94,7 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = REGRESSION_LOSSES
+    _losses = names(labels=False)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -139,7 +139,7 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = CLASSIFICATION_LOSSES
+    _losses = names(labels=True)
     _saved_attributes = (*OnlineMixedNormEstimator._saved_attributes, "classes_")
 
     loss: str = "logistic"

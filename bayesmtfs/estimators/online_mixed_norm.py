@@ -10,28 +10,28 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.inputs import as_labels, match_labels, read_groups, read_labels
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
 from bayesmtfs.estimators.online_plain_rows import PlainRows
 from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption
 from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.stream_estimator import StreamEstimator
-from bayesmtfs.inputs import as_labels, match_labels, read_groups, read_labels
-from bayesmtfs.likelihoods import named
-from bayesmtfs.priors import row_penalty
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray, LossScale
-from bayesmtfs.solvers.convex.problem import Problem
-from bayesmtfs.solvers.online.dual_averaging import DualAveraging, Settings
-from bayesmtfs.solvers.online.dual_averaging_batches import (
+from bayesmtfs.families import find_family
+from bayesmtfs.online.dual_averaging import DualAveraging, Settings
+from bayesmtfs.online.dual_averaging_batches import (
     Schedule,
     learnable,
     observations,
     round_schedule,
     shuffle_within_tasks,
 )
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.priors import row_penalty
+from bayesmtfs.progress import Progress
+from bayesmtfs.types import FloatArray, IntArray, LossScale
 
 SPARSITIES = ("individual", "features", "features_and_tasks")
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
@@ -211,7 +211,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
         places = np.arange(scaled.n_observations)
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.epochs)
         done, before = 0, self._best.pooled
-        with ProgressBar("dual averaging", self.progress) as bar:
+        with Progress("dual averaging", self.progress) as bar:
             try:
                 for seed in seeds.tolist():
                     if self.shuffle:
@@ -261,7 +261,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
         if self.penalty_strength is not None:
             return float(self.penalty_strength)
         weight = data.loss_weights(self.loss_scale)
-        largest = Problem(data, named(self.loss), penalty, weight, self.fit_intercept).largest_penalty
+        largest = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept).largest_penalty
         if strict and not largest > 0:
             raise ValueError(
                 "penalty_strength is None, which takes it from the first batch, but this one has too few rows to tell; "

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.online.dual_averaging import DualAveraging
-from bayesmtfs.solvers.online.dual_averaging_batches import Schedule, observations, round_schedule
+from bayesmtfs.online.dual_averaging import DualAveraging
+from bayesmtfs.online.dual_averaging_batches import Schedule, observations, round_schedule
+from bayesmtfs.types import FloatArray, IntArray
 
 _CSR = (sp.csr_matrix, sp.csr_array)
 _FLOAT = np.dtype(np.float64)

@@ -2,7 +2,7 @@
 
 In every round each learner k steps on ``sum_j eta_kj l_kj(w)`` with ``eta = alpha I + (1 - alpha) P``, and moves its
 row of P towards the tasks on whose rows it does well (Murugesan, Liu, Carbonell and Yang 2016, Algorithm 2). The
-formulas, and what differs from the paper, are in `bayesmtfs.solvers.online.smoothed_online`.
+formulas, and what differs from the paper, are in `bayesmtfs.online.smoothed_online`.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ import numpy as np
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
-from bayesmtfs.solvers.online import smoothed_neighbours, smoothed_online
-from bayesmtfs.solvers.online.smoothed_rounds import MemoryOrder, Rounds
+from bayesmtfs.online import smoothed_neighbours, smoothed_online
+from bayesmtfs.online.smoothed_rounds import MemoryOrder, Rounds
 
 
 @dataclass(repr=False, eq=False)

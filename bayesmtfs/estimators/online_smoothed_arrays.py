@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.designs import Design
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.solvers.online.smoothed_rounds import Rounds, entries_of, unit_rows
+from bayesmtfs.data.designs import Design
+from bayesmtfs.online.smoothed_rounds import Rounds, entries_of, unit_rows
+from bayesmtfs.types import FloatArray, IntArray
 
 
 def plain_design(X: Any, n_features: int) -> Design | None:

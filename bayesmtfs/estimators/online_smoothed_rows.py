@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.solvers.online.smoothed_rounds import unit_rows
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.online.smoothed_rounds import unit_rows
+from bayesmtfs.types import FloatArray
 
 
 class UnitRowEstimator(MultiTaskEstimator):

@@ -2,8 +2,8 @@
 
 import warnings
 
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray
-from bayesmtfs.solvers.online.dual_averaging_kernels import CONSTANT_LOSS, POOLED_WEIGHT, PROGRESSIVE_LOSS
+from bayesmtfs.online.dual_averaging_kernels import CONSTANT_LOSS, POOLED_WEIGHT, PROGRESSIVE_LOSS
+from bayesmtfs.types import ConvergenceWarning, FloatArray
 
 FAR_WORSE = 100.0  # times the loss of constants: what the predictions of a fit that has diverged reach
 

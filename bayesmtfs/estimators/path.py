@@ -3,7 +3,7 @@
     minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_k * sum_i ||w^i||_q      for k = 1, 2, ...
 
 The objective is that of `bayesmtfs.estimators.penalised`; the warm starts, the grid and its early stop are those of
-`bayesmtfs.solvers.convex.path` (Friedman, Hastie and Tibshirani 2010, section 2.5).
+`bayesmtfs.convex.path` (Friedman, Hastie and Tibshirani 2010, section 2.5).
 """
 
 import warnings
@@ -13,17 +13,17 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bayesmtfs.convex import shared_mean as shared_mean_solver
+from bayesmtfs.convex.path import Settings, largest_penalty, penalty_grid, solve_path
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.refit import refit_selected
+from bayesmtfs.data.scaling import standardize as standardized
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, named
+from bayesmtfs.families import find_family, names
 from bayesmtfs.priors import row_penalty
-from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
-from bayesmtfs.solvers.convex import shared_mean as shared_mean_solver
-from bayesmtfs.solvers.convex.path import Settings, largest_penalty, penalty_grid, solve_path
-from bayesmtfs.solvers.convex.problem import Problem
-from bayesmtfs.solvers.convex.refit import refit_selected
-from bayesmtfs.standardization import standardize as standardized
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +88,7 @@ class PathSettings:
     def problem(self, data: TaskData) -> Problem:
         """The problem at penalty 0, for data that are scaled already."""
         penalty = row_penalty(0.0, self.norm_q, self.task_sparsity)
-        return Problem(data, named(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
+        return Problem(data, find_family(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
 
     @classmethod
     def of(cls, estimator: MixedNormEstimator, norm_q: float, mean_strength: float | None) -> Self:
@@ -239,7 +239,7 @@ def mixed_norm_path(
     """
     strengths = read_penalties(penalties)
     grid = Grid(n_penalties, penalty_ratio) if strengths is None else strengths
-    reader = MixedNormClassifier if loss in CLASSIFICATION_LOSSES else MixedNormRegressor
+    reader = MixedNormClassifier if loss in names(labels=True) else MixedNormRegressor
     model = reader(
         norm_q=norm_q,
         task_sparsity=task_sparsity,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES
+from bayesmtfs.families import names
 
 
 @dataclass(repr=False, eq=False)
@@ -32,7 +32,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     loss_scale : "mean" or "sum"
         Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
-        See `bayesmtfs.solvers.convex.automatic`.
+        See `bayesmtfs.convex.automatic`.
     refit : bool
         Fit the selected coefficients once more without their penalty, against shrinkage.
     fit_intercept : bool
@@ -40,7 +40,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     standardize : bool
         Scale features to unit deviation within each task before the fit; ``coef_`` is in the user's units all the same.
     shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.solvers.convex.shared_mean`.
+        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
     mean_strength : float or None
         Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
     task_column : column of X that holds the task
@@ -88,7 +88,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = REGRESSION_LOSSES
+    _losses = names(labels=False)
 
 
 @dataclass(repr=False, eq=False)
@@ -124,7 +124,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     multi-task feature selection.
     """
 
-    _losses = CLASSIFICATION_LOSSES
+    _losses = names(labels=True)
     _saved_attributes = (*MixedNormEstimator._saved_attributes, "classes_")
 
     loss: str = "logistic"

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em.shared_mean import MeanProblem, default_strength
 from bayesmtfs.estimators.batch import BatchEstimator
-from bayesmtfs.likelihoods import named
+from bayesmtfs.families import find_family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.protocols import ConvergenceWarning, FloatArray, Solution
-from bayesmtfs.solvers.em.em_shared_mean import MeanProblem, default_strength
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -42,9 +42,9 @@ class GeneralizedNormalRows(BatchEstimator):
 
     def _mean_problem(self, data: TaskData, deviation: float) -> MeanProblem:
         """The problem of a shared mean; ``deviation`` is what the loss is divided by, squared."""
-        likelihood = named(self.loss)
-        strength = self.mean_strength or default_strength(data, likelihood, deviation)
-        return MeanProblem(data, likelihood, float(strength), self.fit_intercept)
+        family = find_family(self.loss)
+        strength = self.mean_strength or default_strength(data, family, deviation)
+        return MeanProblem(data, family, float(strength), self.fit_intercept)
 
     def _store_rows(
         self,

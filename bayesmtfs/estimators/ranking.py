@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs import persistence
-from bayesmtfs.classes import classes_of, read_classes
+from bayesmtfs.data.classes import classes_of, read_classes
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
-from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results import persistence
+from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 
 class Ranking(NamedTuple):

@@ -13,10 +13,10 @@ from sklearn.base import clone
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 
-from bayesmtfs.designs import Design
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, make_folds, take
-from bayesmtfs.protocols import ConvergenceWarning, DataWarning, FloatArray, IntArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, IntArray
 
 SMALLEST_STEP = 1.3  # ratio of neighbouring numbers of features
 

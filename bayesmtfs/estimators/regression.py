@@ -6,11 +6,11 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
+from bayesmtfs.data.inputs import read_target, read_weights
+from bayesmtfs.data.moments import Moments
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.inputs import read_target, read_weights
-from bayesmtfs.moments import Moments
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray
 
 
 class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):

@@ -3,7 +3,7 @@
     minimise  sum_k { sum_j eta_kj L_j(w_k, b_k) + s/2 ||w_k||^2 - lambda H(p_k) },    eta = alpha I + (1 - alpha) P
 
 over weights, intercepts and the row-stochastic P (Murugesan, Liu, Carbonell and Yang 2016, eq. 4). L_j is the mean loss
-of task j. Steps, and what differs from the paper, are in `bayesmtfs.solvers.online.smoothed`. The relations are no part of
+of task j. Steps, and what differs from the paper, are in `bayesmtfs.online.smoothed`. The relations are no part of
 a prior, so that no PyMC model stands beside this fit; at fixed relations it is a ridge fit, the MAP under normal weights.
 """
 
@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator, check_positive
 from bayesmtfs.estimators.regression import MultiTaskRegressor
-from bayesmtfs.protocols import ConvergenceWarning, Solution
-from bayesmtfs.solvers.online import smoothed
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.online import smoothed
+from bayesmtfs.types import ConvergenceWarning, Solution
 
 
 @dataclass(repr=False, eq=False)

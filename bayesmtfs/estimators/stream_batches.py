@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.inputs import Table, as_labels, match_labels, missing_entries, read_weights
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.data.inputs import Table, as_labels, match_labels, missing_entries, read_weights
+from bayesmtfs.data.tasks import TaskData
 
 N_NAMED = 5  # labels that a message shows
 

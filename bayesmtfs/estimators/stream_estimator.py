@@ -1,6 +1,6 @@
 """What learners of streams share: reading batches, meeting new tasks, keeping state, building results when asked.
 
-A learner reads rounds (see `bayesmtfs.solvers.online.smoothed_rounds`). ``fit`` begins anew and reads the rows ``epochs``
+A learner reads rounds (see `bayesmtfs.online.smoothed_rounds`). ``fit`` begins anew and reads the rows ``epochs``
 times, shuffled within tasks; ``partial_fit`` goes on from where the learner is and keeps the order of its rows. Learners
 are columns of W in the order in which their tasks came; ``coef_``, ``result_`` and every other task axis follow
 ``tasks_``, and are built only when they are asked for.
@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from bayesmtfs.classes import as_signs, match_classes, one_versus_rest, read_classes
+from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, read_classes
+from bayesmtfs.data.frames import column_names, is_frame
+from bayesmtfs.data.inputs import Table, as_labels, match_labels, read_design, read_labels
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
@@ -25,11 +28,7 @@ from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.estimators.stream_batches import check_form, check_not_swapped, wide_batch
 from bayesmtfs.estimators.streaming import StreamFits
-from bayesmtfs.frames import column_names, is_frame
-from bayesmtfs.inputs import Table, as_labels, match_labels, read_design, read_labels
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.results import Convergence, FitResult, current_versions
-from bayesmtfs.solvers.online.smoothed_rounds import (
+from bayesmtfs.online.smoothed_rounds import (
     LinearStream,
     MemoryOrder,
     Rounds,
@@ -38,7 +37,8 @@ from bayesmtfs.solvers.online.smoothed_rounds import (
     iterates,
     rounds_of,
 )
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(kw_only=True, repr=False, eq=False)

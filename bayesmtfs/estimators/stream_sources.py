@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.feature_extraction import FeatureHasher
 
-from bayesmtfs.frames import as_narwhals, is_frame, is_missing, take_columns
-from bayesmtfs.moments import open_files
+from bayesmtfs.data.frames import as_narwhals, is_frame, is_missing, take_columns
+from bayesmtfs.data.moments import open_files
 
 MOST_BITS = 30  # columns are numbered by 32-bit integers
 

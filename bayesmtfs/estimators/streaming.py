@@ -10,10 +10,10 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any, Self
 
-from bayesmtfs import persistence
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.stream_sources import Columns, count_rows, read_stream
-from bayesmtfs.progress import ProgressBar
+from bayesmtfs.progress import Progress
+from bayesmtfs.results import persistence
 
 BATCH_ROWS = 16_384
 CHECKPOINT_ROWS = 1_000_000
@@ -106,7 +106,7 @@ class StreamFits(MultiTaskEstimator):
     ) -> None:
         rows, kept = position["rows"], position["rows"]
         total = count_rows(source)
-        with ProgressBar("stream", progress) as bar:
+        with Progress("stream", progress) as bar:
             for batch in read_stream(source, columns, position["batch_rows"], rows):
                 if len(batch.y):
                     first = classes if self._position is None else None

@@ -6,8 +6,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
-from bayesmtfs.results import FitResult, shortened
+from bayesmtfs.results.fit_result import FitResult, shortened
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 LABELLED = 40  # most tick labels that stay readable on one axis
 SELECTED, NOT_SELECTED = "C0", "0.55"  # colours

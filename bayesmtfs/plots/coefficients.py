@@ -19,9 +19,9 @@ from bayesmtfs.plots.axes import (
     result_of,
     width_beside,
 )
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.results import FitResult, shortened
+from bayesmtfs.results.fit_result import FitResult, shortened
 from bayesmtfs.selection.draws import read_draws
+from bayesmtfs.types import FloatArray
 
 WORTH_A_NAME = 0.1  # of the largest difference between two fits
 NAME_BOX = np.array([0.35, 0.04])  # width and height that a name takes, relative to the axes

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from bayesmtfs.plots.axes import entitle, largest, new_axes, result_of
-from bayesmtfs.results import shortened
+from bayesmtfs.results.fit_result import shortened
 
 COLOURED = 10  # features of a path with a colour and a name of their own
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from bayesmtfs.plots.axes import entitle, new_axes, result_of
-from bayesmtfs.protocols import FloatArray
 from bayesmtfs.selection.draws import draws_of
+from bayesmtfs.types import FloatArray
 
 
 def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:

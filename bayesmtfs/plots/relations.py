@@ -8,9 +8,9 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from bayesmtfs.plots.axes import LABELLED, entitle, name_positions, new_axes, result_of
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.results import FitResult
+from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.selection.draws import draws_of
+from bayesmtfs.types import FloatArray, IntArray
 
 
 def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) -> Axes:

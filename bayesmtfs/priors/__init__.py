@@ -8,7 +8,7 @@ from bayesmtfs.priors.jeffreys import Jeffreys
 from bayesmtfs.priors.matrix_variate import MatrixVariate
 from bayesmtfs.priors.mixed_norm import MixedNorm
 from bayesmtfs.priors.sparse_group import SparseGroup, check_task_sparsity
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.types import FloatArray
 
 __all__ = ["Blocks", "GeneralizedNormal", "Jeffreys", "MatrixVariate", "MixedNorm", "SparseGroup", "row_penalty"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

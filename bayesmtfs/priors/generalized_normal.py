@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesmtfs.priors.mixed_norm import check_norm_q, log_entry_volume, per_row, row_norms, row_sizes
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,11 +42,11 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaln
 
-from bayesmtfs.designs import weighted_deviation
+from bayesmtfs.data.designs import weighted_deviation
+from bayesmtfs.data.scaling import feature_deviations
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.protocols import FloatArray
-from bayesmtfs.standardization import feature_deviations
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray
 
 Kind = Literal["beta_prime", "log_uniform"]
 Bounds = tuple[float, float]

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bayesmtfs.priors.mixed_norm import check_norm_q, log_entry_volume, row_norms, row_sizes
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

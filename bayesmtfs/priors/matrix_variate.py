@@ -21,7 +21,7 @@ import numpy as np
 
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.jeffreys import Jeffreys
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

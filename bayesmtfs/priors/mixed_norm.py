@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from bayesmtfs.priors.row_prox import clipping_level, prox_rows
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.types import FloatArray
 
 ZERO_SLACK = 1e-14  # relative to the threshold: some fifty roundings
 WORK_ROWS = 3  # rows of scratch that prox_row needs

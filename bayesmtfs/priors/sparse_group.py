@@ -25,7 +25,7 @@ from bayesmtfs.priors.mixed_norm import (
     thresholds,
 )
 from bayesmtfs.priors.row_prox import ZERO_SLACK
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
-from bayesmtfs.results import FitResult
+from bayesmtfs.results.fit_result import FitResult
 
 
 def code_to_repeat(result: FitResult) -> str:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesmtfs import persistence
 from bayesmtfs.plots.axes import result_of
 from bayesmtfs.reporting.markup import Cell, number, paragraph, table, text
 from bayesmtfs.reporting.sections import section
-from bayesmtfs.results import FitResult
+from bayesmtfs.results import persistence
+from bayesmtfs.results.fit_result import FitResult
 
 MOST_AGREED = 500  # features in the table of agreement
 

@@ -11,7 +11,7 @@ from bayesmtfs import plots
 from bayesmtfs.plots.axes import height_for, result_of
 from bayesmtfs.reporting.code import code_to_repeat
 from bayesmtfs.reporting.markup import Cell, definitions, number, paragraph, picture, table, text, verdict
-from bayesmtfs.results import FitResult
+from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.selection.draws import draws_of, read_draws
 
 INTERVAL = 0.89

@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
-from bayesmtfs.interrupts import InterruptWatch
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection.tables import Backend, as_frame
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, SelectionWarning
 
 SMALLEST_PROBABILITY = 1e-12
 FEW_DIGITS = ("error", "error_se", "difference", "difference_se", "log_score", "log_score_se")
@@ -125,7 +124,7 @@ def compare(
     X, y, tasks, sample_weight : as in ``fit``
     cv : number of folds, splitter or pairs of row numbers, see `bayesmtfs.estimators.folds.make_folds`
     random_state : shuffles the rows before they are dealt out to a number of folds; None keeps their order
-    progress : see `bayesmtfs.progress.ProgressBar`
+    progress : see `bayesmtfs.progress.Progress`
 
     Examples
     --------
@@ -149,7 +148,7 @@ def compare(
     scores: dict[str, list[_FoldScores]] = {name: [] for name in named}
     found: dict[str, tuple[int, float, Loo]] = {}
     total, done = len(named) * (len(folds) + 1), 0
-    with ProgressBar("comparing", progress) as bar, InterruptWatch() as watch:
+    with Progress("comparing", progress) as bar, Progress("", False) as watch:
         try:
             for name, estimator in named.items():
                 for fold in folds:

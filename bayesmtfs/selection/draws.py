@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from bayesmtfs.data.inputs import as_labels
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
-from bayesmtfs.inference.posterior_tree import with_fixed_variables
-from bayesmtfs.inference.screening import chosen_features
-from bayesmtfs.inputs import as_labels
-from bayesmtfs.protocols import FloatArray, IntArray
-from bayesmtfs.results import FitResult
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.posterior.posterior_tree import with_fixed_variables
+from bayesmtfs.posterior.screening import chosen_features
+from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.types import FloatArray, IntArray
 
 LOSSES = ("squared", "logistic")
 SAMPLE = ("chain", "draw")

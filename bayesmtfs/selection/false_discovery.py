@@ -20,10 +20,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray, SelectionWarning
 from bayesmtfs.selection.draws import loss_of, read_data, read_draws, with_sampled_features
-from bayesmtfs.selection.inclusion import DEFAULT_EFFECT_SIZE, check_effect_size, effect_unit, local_false_sign_rate
+from bayesmtfs.selection.inclusion import (
+    DEFAULT_EFFECT_SIZE,
+    check_effect_size,
+    effect_unit,
+    local_false_sign_rate,
+)
 from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning
 
 Of = Literal["features", "entries"]
 By = Literal["size", "sign"]

@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from bayesmtfs.designs import weighted_deviation
-from bayesmtfs.inference import summaries
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.data.designs import weighted_deviation
+from bayesmtfs.data.scaling import column_scales, feature_deviations
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.posterior import summaries
 from bayesmtfs.selection.draws import (
     Draws,
     loss_of,
@@ -39,8 +40,7 @@ from bayesmtfs.selection.draws import (
     with_sampled_features,
 )
 from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
-from bayesmtfs.standardization import column_scales, feature_deviations
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray
 
 DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
 LOGISTIC_NOISE = 2.0  # reciprocal root of the largest curvature of the logistic loss

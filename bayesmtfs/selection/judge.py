@@ -21,16 +21,15 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from bayesmtfs.classes import read_classes
+from bayesmtfs.data.classes import read_classes
+from bayesmtfs.data.inputs import as_labels, read_design
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.ranking_size import default_classifier
-from bayesmtfs.inputs import as_labels, read_design
-from bayesmtfs.interrupts import InterruptWatch
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection.judge_fits import Rows, feature_order, fit_selector
 from bayesmtfs.selection.judge_result import Record, SelectorBenchmark
 from bayesmtfs.selection.judge_splits import Split, draw_splits, given_splits, inner_folds
+from bayesmtfs.types import FloatArray, IntArray, SelectionWarning
 
 MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
 
@@ -138,7 +137,7 @@ def benchmark_selectors(
         for name, number in jobs
     )
     found: list[_Outcome] = []
-    with ProgressBar("judging selectors", progress) as bar, InterruptWatch() as watch:
+    with Progress("judging selectors", progress) as bar, Progress("", False) as watch:
         try:
             for outcome in outcomes:
                 watch.check()

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bayesmtfs.designs import Design, stack_rows, weighted_deviation
+from bayesmtfs.data.designs import Design, stack_rows, weighted_deviation
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector
-from bayesmtfs.interrupts import InterruptWatch
-from bayesmtfs.protocols import BoolArray, FloatArray, IntArray
+from bayesmtfs.progress import Progress
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 
 class Rows(NamedTuple):
@@ -48,7 +48,7 @@ def fit_selector(selector: Any, rows: Rows) -> Any:
     own = clone(selector)
     if "progress" in own.get_params():
         own.set_params(progress=False)
-    with warnings.catch_warnings(), InterruptWatch() as watch:
+    with warnings.catch_warnings(), Progress("", False) as watch:
         warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
         fitted = _fitted(own, rows)
         watch.check()  # a fit that caught Ctrl-C was not finished

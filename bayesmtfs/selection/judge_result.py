@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 import narwhals as nw
 import numpy as np
 
-from bayesmtfs.protocols import BoolArray, FloatArray
 from bayesmtfs.selection.judge_stability import SetStability, set_stability
+from bayesmtfs.types import BoolArray, FloatArray
 
 
 class Record(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import IntArray
 from bayesmtfs.selection.judge_fits import Rows
+from bayesmtfs.types import IntArray
 
 Split = tuple[IntArray, IntArray]  # numbers of training and test rows
 

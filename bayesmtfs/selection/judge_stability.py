@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import norm
 
-from bayesmtfs.protocols import FloatArray
+from bayesmtfs.types import FloatArray
 
 
 class SetStability(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray
 
 MOST_UNRELIABLE = 0.05  # share of observations with a large Pareto k above which leave-one-out is not to be trusted
 

@@ -26,9 +26,9 @@ import numpy as np
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, input_rows, leaves_tasks_out, make_folds, take
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import FloatArray, IntArray, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection.draws import Draws, loss_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.predictive_loss import (
     MOST_UNRELIABLE,
@@ -49,7 +49,7 @@ from bayesmtfs.selection.submodels import (
     reference_of,
     task_log_densities,
 )
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, IntArray, SelectionWarning
 
 MOST_FEATURES = 50  # in a search, where the user names no number
 FEWEST_DRAWS = 20
@@ -127,7 +127,7 @@ def projection_selection(
     draws = whole.chosen(kept_draws)
     folds = None if cv is None else _folds(posterior, data, cv, loss)
     # many small products: threads would only wait for each other
-    with ProgressBar("projection", progress) as bar, threadpool_limits(1):
+    with Progress("projection", progress) as bar, threadpool_limits(1):
         full = _judge(data, whole, kept_draws, loss, n_steps, bar)
         parts = [full] if folds is None else []
         for number, fold in enumerate(folds or ()):
@@ -160,7 +160,7 @@ def projection_selection(
 # ---------------------------------------------------------------------- one path
 
 
-def _judge(data: TaskData, whole: Draws, kept: IntArray, loss: str, n_steps: int, bar: ProgressBar) -> _Judged:
+def _judge(data: TaskData, whole: Draws, kept: IntArray, loss: str, n_steps: int, bar: Progress) -> _Judged:
     """Search and project on all observations, and leave each one out by weights."""
     draws = whole.chosen(kept)
     reference = reference_of(data, draws, loss)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import FloatArray, IntArray
 from bayesmtfs.selection.submodels import Submodel
 from bayesmtfs.selection.tables import Backend, as_frame
+from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)

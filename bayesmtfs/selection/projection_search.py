@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.selection.feature_span import FeatureSpan
 from bayesmtfs.selection.submodels import Reference, project
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, IntArray
 
 EXPLAINED = 1e-9  # divergence left, as a share of that of the empty model, at which the search ends
 LEAST_CURVATURE = 1e-10

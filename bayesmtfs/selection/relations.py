@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.protocols import FloatArray
 from bayesmtfs.selection.draws import posterior_group, read_draws, variable
 from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
+from bayesmtfs.types import FloatArray
 
 LARGEST_WIDTH = 0.5  # of the interval of 1/q, relative to that of its prior, for q to be identified
 SPARSE_Q = 1.5  # below it a row concentrates on few tasks

@@ -23,15 +23,14 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.path import PathSettings
-from bayesmtfs.interrupts import InterruptWatch
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
-from bayesmtfs.standardization import standardize
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
 
 DEFAULT_THRESHOLD = 0.75
 PATH_STEP = 0.93  # ratio of neighbouring penalties while features enter
@@ -322,7 +321,7 @@ def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntA
 def _gathered(results: Iterator[_Half], n_halves: int, progress: bool | None) -> list[_Half]:
     """All halves; after Ctrl-C those of the pairs that are whole."""
     found: list[_Half] = []
-    with ProgressBar("stability selection", progress) as bar, InterruptWatch() as watch:
+    with Progress("stability selection", progress) as bar, Progress("", False) as watch:
         try:
             for result in results:
                 watch.check()  # a fit that caught Ctrl-C is no half to count

@@ -19,11 +19,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
-from bayesmtfs.designs import Design
-from bayesmtfs.protocols import FloatArray, IntArray
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.selection.draws import Draws
 from bayesmtfs.selection.feature_span import DEPENDENT
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.types import FloatArray, IntArray
 
 MOST_STEPS = 60  # Newton steps of a logistic projection
 MOST_HALVINGS = 12  # of a step that does not lower the divergence

@@ -6,7 +6,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.inputs import as_labels
+from bayesmtfs.data.inputs import as_labels
 
 Backend = Literal["pandas", "polars"]
 

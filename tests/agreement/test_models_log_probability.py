@@ -11,7 +11,7 @@ from scipy.linalg import sqrtm
 from scipy.stats import beta, norm, t
 
 from bayesmtfs import TaskData
-from bayesmtfs.likelihoods import named, total
+from bayesmtfs.families import find_family, total
 from bayesmtfs.models import generalized_normal_model, horseshoe_model, jeffreys_model, matrix_variate_model
 from bayesmtfs.priors import Blocks, GeneralizedNormal, MatrixVariate
 from bayesmtfs.priors.hyperpriors import (
@@ -116,7 +116,7 @@ def points_of(model, n_points, mode=UNCHANGED):
 def log_likelihood(data, loss, v):
     eta = data.linear_predictor(v["coef"], v["intercept"])
     if loss == "logistic":
-        return -total(named("logistic"), data.y, eta, data.weight)
+        return -total(find_family("logistic"), data.y, eta, data.weight)
     noise = v["noise"][data.task]
     return float(data.weight @ norm.logpdf(data.y, eta, noise))
 

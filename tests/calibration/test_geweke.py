@@ -9,9 +9,10 @@ import pytest
 from prior_draws import Parameters, draw_parameters, draw_targets
 from scipy import stats
 
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs import sweep as gibbs_sweep
 from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.solvers.gibbs import gibbs_state, gibbs_sweep
-from bayesmtfs.tasks import TaskData
 
 BATCHES = 40
 PAIRS = np.array([[0, 1, -1], [1, 2, 1]])  # the steps are exact for any two features

@@ -9,16 +9,26 @@ from prior_draws import Parameters, draw_parameters, draw_targets
 from scipy import stats
 from scipy.special import expit
 
-from bayesmtfs.priors.hyperpriors import Hyperprior
-from bayesmtfs.solvers.gibbs import (
-    gibbs_block,
-    gibbs_block_tuning,
-    gibbs_observations,
-    gibbs_observed_sweep,
-    gibbs_state,
-    gibbs_sweep,
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.gibbs import (
+    block as gibbs_block,
 )
-from bayesmtfs.tasks import TaskData
+from bayesmtfs.gibbs import (
+    block_tuning as gibbs_block_tuning,
+)
+from bayesmtfs.gibbs import (
+    observations as gibbs_observations,
+)
+from bayesmtfs.gibbs import (
+    observed_sweep as gibbs_observed_sweep,
+)
+from bayesmtfs.gibbs import (
+    state as gibbs_state,
+)
+from bayesmtfs.gibbs import (
+    sweep as gibbs_sweep,
+)
+from bayesmtfs.priors.hyperpriors import Hyperprior
 
 BATCHES = 40
 LIGHT = {"tail_shape": 2.5, "spike_shape": 0.5, "noise_scale": 0.8, "intercept_scale": 1.5}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from arviz_stats.base import array_stats
 
+from bayesmtfs.data.simulation import simulate_tasks
+from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
 from bayesmtfs.priors.hyperpriors import hyperprior_for
-from bayesmtfs.simulation import simulate_tasks
-from bayesmtfs.solvers.gibbs.gibbs_posterior import ChainSettings, sample_chain
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesmtfs as bm
-from bayesmtfs.protocols import SelectionWarning
+from bayesmtfs.types import SelectionWarning
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from sklearn.base import clone
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
 from bayesmtfs.estimators.loading import load
-from bayesmtfs.protocols import PosteriorWarning, SelectionWarning
+from bayesmtfs.types import PosteriorWarning, SelectionWarning
 
 FEW = {"draws": 300, "tune": 200, "chains": 2, "random_state": 0, "n_jobs": 1}
 
-pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_diagnostics_are_there(model):
     assert model.converged_ == (model.diagnostics_.problems() == [])
 
 
-@pytest.mark.filterwarnings("default::bayesmtfs.protocols.PosteriorWarning")
+@pytest.mark.filterwarnings("default::bayesmtfs.types.PosteriorWarning")
 def test_too_few_draws_warn(sim):
     with pytest.warns(PosteriorWarning, match="fewer than 200 effective draws for .*; raise draws and tune"):
         BayesianRegressor(**FEW | {"draws": 20, "tune": 5}).fit(sim.X, sim.y, tasks=sim.tasks)
@@ -267,7 +267,7 @@ def test_other_priors_by_nuts(sim, prior):
         assert model.task_relations_.shape == (4, 4) and np.allclose(np.diag(model.task_relations_), 1.0)
 
 
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
 def test_labels_by_gibbs(labelled):
     model = BayesianClassifier(draws=300, tune=300, chains=2, random_state=0)
     model.fit(labelled.X, labelled.y, tasks=labelled.tasks)

@@ -9,13 +9,13 @@ from sklearn.base import clone
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.estimators.bayesian import BayesianRegressor
-from bayesmtfs.protocols import PosteriorWarning
+from bayesmtfs.types import PosteriorWarning
 
 FEW = {"sampler": "nuts", "draws": 60, "tune": 60, "chains": 2, "random_state": 0, "n_jobs": 1, "progress": False}
 MANY = 200_000
 SECONDS = 120.0  # most to wait for the first draws
 
-pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ from sklearn.base import clone
 from bayesmtfs import TaskData
 from bayesmtfs.estimators.bayesian import BayesianRegressor
 from bayesmtfs.estimators.loading import load
-from bayesmtfs.inference.request import PosteriorRequest
-from bayesmtfs.inference.sampling import hyperprior_of, sample_posterior
+from bayesmtfs.posterior.request import PosteriorRequest
+from bayesmtfs.posterior.sampling import hyperprior_of, sample_posterior
 
 MEAN = np.array([2.0, -1.0, 0.0, 0.5])
 SPREAD = np.array([0.1, 0.4, 0.1, 0.6])
 UNITS = np.array([1.0, 2.0, 0.1, 5.0])
 FEW = {"draws": 600, "tune": 300, "chains": 2, "random_state": 0, "n_jobs": 1, "norm_q": 2}
 
-pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
 
 
 def population(n_tasks, seed, n_rows=8):

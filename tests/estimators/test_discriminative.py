@@ -14,7 +14,7 @@ from sklearn.svm import LinearSVC
 from bayesmtfs import TaskData
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
 from bayesmtfs.estimators.loading import load
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.types import ConvergenceWarning
 
 RELEVANT = [0, 3, 4]
 

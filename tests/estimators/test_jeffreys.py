@@ -13,7 +13,7 @@ from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier,
 from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.protocols import ConvergenceWarning, DataWarning
+from bayesmtfs.types import ConvergenceWarning, DataWarning
 
 REGRESSORS = [JeffreysRegressor(), GeneralizedNormalRegressor()]
 CLASSIFIERS = [JeffreysClassifier(), JeffreysClassifier(loss="squared"), GeneralizedNormalClassifier()]

@@ -10,7 +10,7 @@ from bayesmtfs import simulate_tasks
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.types import ConvergenceWarning
 
 ROUTES = ["mode", "integrated"]
 

@@ -9,10 +9,10 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
+from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
-from bayesmtfs.inputs import as_labels
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.types import ConvergenceWarning
 
 
 @pytest.fixture(scope="module")

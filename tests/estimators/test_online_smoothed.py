@@ -11,7 +11,7 @@ from sklearn.base import clone
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
-from bayesmtfs.persistence import read
+from bayesmtfs.results.persistence import read
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.estimators.path import mixed_norm_path
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.types import ConvergenceWarning
 
 PENALTIES = [0.05, 0.6, 0.2]  # in no order
 

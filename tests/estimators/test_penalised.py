@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from bayesmtfs import MixedNormRegressor, TaskData
 from bayesmtfs.priors.mixed_norm import dual_exponent
-from bayesmtfs.protocols import ConvergenceWarning, DataWarning
+from bayesmtfs.types import ConvergenceWarning, DataWarning
 
 EXPONENTS = [1, 1.5, 2, 3, np.inf]
 

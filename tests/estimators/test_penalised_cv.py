@@ -11,11 +11,11 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, load, simulate_tasks
+from bayesmtfs.convex.shared_mean import MEAN_SHARE
 from bayesmtfs.estimators import cross_validation
 from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
-from bayesmtfs.protocols import ConvergenceWarning
-from bayesmtfs.solvers.convex.shared_mean import MEAN_SHARE
+from bayesmtfs.types import ConvergenceWarning
 
 PENALTIES = np.array([0.1, 1.0, 0.3])
 ROWS = [(train, test) for train, test in KFold(3, shuffle=True, random_state=0).split(np.zeros(75))]

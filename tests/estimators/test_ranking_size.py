@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bayesmtfs.baselines import FisherScoreSelector
 from bayesmtfs.estimators.ranking_size import choose_size, size_grid
+from bayesmtfs.papers.baselines import FisherScoreSelector
 
 
 @pytest.mark.parametrize("available", [1, 2, 10, 5000])

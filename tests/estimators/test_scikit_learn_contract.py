@@ -73,8 +73,8 @@ OF_STREAMS = {
 }
 pytestmark = [
     pytest.mark.filterwarnings("ignore:SCIPY_ARRAY_API:UserWarning"),
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning"),
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.SelectionWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning"),
 ]
 
 
@@ -89,7 +89,7 @@ def test_contract(estimator, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(CHECKED_SLOWLY, expected_failed_checks=expected_failures)
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 def test_contract_of_slower_estimators(estimator, check):
     check(estimator)
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.smoothed import SmoothedClassifier, SmoothedRegressor
-from bayesmtfs.protocols import ConvergenceWarning
+from bayesmtfs.types import ConvergenceWarning
 
 MODELS = [SmoothedClassifier(), SmoothedRegressor()]
 both = pytest.mark.parametrize("model", MODELS, ids=["classifier", "regressor"])
@@ -89,7 +89,7 @@ def test_pickled_models_and_files_predict_the_same(model, tmp_path):
     sim = simulated(model)
     model = clone(model).fit(sim.X, sim.y, tasks=sim.tasks)
     model.save(tmp_path / "model")
-    stored = type(model).from_stored(pytest.importorskip("bayesmtfs.persistence").read(tmp_path / "model"))
+    stored = type(model).from_stored(pytest.importorskip("bayesmtfs.results.persistence").read(tmp_path / "model"))
     for other in (pickle.loads(pickle.dumps(model)), stored):
         np.testing.assert_array_equal(other.task_relations_, model.task_relations_)
         np.testing.assert_array_equal(other.predict(sim.X, tasks=sim.tasks), model.predict(sim.X, tasks=sim.tasks))

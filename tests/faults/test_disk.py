@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs.commands.console import new_folder
+from bayesmtfs.cli.console import new_folder
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from bayesmtfs.interrupts import InterruptWatch
+from bayesmtfs.progress import Progress
 
 
 def press():
@@ -13,7 +13,7 @@ def press():
 
 
 def test_it_is_noticed_though_something_inside_catches_it():
-    with InterruptWatch() as watch:
+    with Progress("", False) as watch:
         watch.check()
         try:
             press()
@@ -26,8 +26,8 @@ def test_it_is_noticed_though_something_inside_catches_it():
 
 @pytest.mark.parametrize("hold", [False, True])
 def test_the_outer_watch_notices_what_the_inner_one_does_not_hold(hold):
-    with InterruptWatch() as outer:
-        with InterruptWatch(hold=hold) as inner:
+    with Progress("", False) as outer:
+        with Progress("", False, hold=hold) as inner:
             try:
                 press()
                 assert hold
@@ -40,7 +40,7 @@ def test_other_threads_and_other_handlers_are_left_alone():
     handlers = []
 
     def enter():
-        with InterruptWatch() as watch:
+        with Progress("", False) as watch:
             handlers.append(signal.getsignal(signal.SIGINT))
             watch.check()
 

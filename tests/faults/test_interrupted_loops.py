@@ -13,9 +13,9 @@ import pytest
 
 import bayesmtfs as bm
 from bayesmtfs import compare, moments
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import DataWarning, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.selection import benchmark_selectors, projection_selection, stability
+from bayesmtfs.types import DataWarning, SelectionWarning
 
 SIM = bm.simulate_tasks(n_tasks=3, n_features=10, n_relevant=3, n_samples=30, random_state=0)
 DATA = (SIM.X, SIM.y, SIM.tasks)
@@ -30,7 +30,7 @@ METHODS = [bm.MixedNormRegressor(penalty_strength=0.1), bm.JeffreysRegressor(), 
 @pytest.fixture
 def press(monkeypatch):
     """Send Ctrl-C at a given report of the progress bar with this description, and at no other."""
-    update = ProgressBar.update
+    update = Progress.update
 
     def press_at(description, at):
         reports = []
@@ -41,7 +41,7 @@ def press(monkeypatch):
                 signal.raise_signal(signal.SIGINT)
             update(bar, fraction, note)
 
-        monkeypatch.setattr(ProgressBar, "update", update_and_press)
+        monkeypatch.setattr(Progress, "update", update_and_press)
         return reports
 
     return press_at
@@ -95,7 +95,7 @@ def test_whole_pieces_come_back(work, description, at, n_whole, message, press):
     equal(found, expected)
 
 
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("work", "bar", "n_whole"),
     [(stable, "working set", 2), (judged, "working set", 2), (compared, "majorisation-minimisation", 2)],

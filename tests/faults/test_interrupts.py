@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.progress import ProgressBar
-from bayesmtfs.protocols import ConvergenceWarning, PosteriorWarning, SelectionWarning
+from bayesmtfs.progress import Progress
 from bayesmtfs.public_names import ESTIMATORS
+from bayesmtfs.types import ConvergenceWarning, PosteriorWarning, SelectionWarning
 
 GIBBS = {"sampler": "gibbs", "chains": 1, "random_state": 0}
 
@@ -72,7 +72,7 @@ def interrupt(monkeypatch):
             if len(reports) == at:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(ProgressBar, "update", update)
+        monkeypatch.setattr(Progress, "update", update)
         return reports
 
     return press

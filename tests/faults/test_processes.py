@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs import persistence
+from bayesmtfs.results import persistence
 
 # Saves ever larger results over one file; says when it starts
 SAVING = """
 import sys
 import numpy as np
-from bayesmtfs import persistence
+from bayesmtfs.results import persistence
 print("saving", flush=True)
 for k in range(10**9):
     persistence.write(sys.argv[1], "demo", {"number": k}, {"coef": np.full(200_000, float(k))})
@@ -88,7 +88,7 @@ def test_no_unpickling_on_the_way_of_loading():
 
 
 def test_tables_are_read_without_unpickling(tmp_path):
-    from bayesmtfs.commands.tables import read_table
+    from bayesmtfs.cli.tables import read_table
 
     np.savez(tmp_path / "objects.npz", x=np.array([{"a": 1}, None], dtype=object))
     with pytest.raises(ValueError, match=r"objects\.npz cannot be read"):

@@ -8,10 +8,10 @@ import pytest
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning"),
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.DataWarning"),
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning"),
-    pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.SelectionWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.DataWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning"),
+    pytest.mark.filterwarnings("ignore::bayesmtfs.types.SelectionWarning"),
 ]
 
 

@@ -4,10 +4,10 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from bayesmtfs.likelihoods import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, Gaussian, Hinge, Logistic, named, total
+from bayesmtfs.families import Gaussian, Hinge, Logistic, find_family, names, total
 from bayesmtfs.models.terms import observe
 
-LOSSES = REGRESSION_LOSSES + CLASSIFICATION_LOSSES
+LOSSES = names(labels=False) + names(labels=True)
 FAST = "FAST_COMPILE"  # no code generation: a log-probability in 0.05 s instead of seconds
 N_ROWS = 7
 RNG = np.random.default_rng(11)
@@ -19,14 +19,14 @@ SCIPY_LAW = {"squared": stats.norm, "absolute": stats.laplace}
 
 
 def targets_of(loss):
-    return NUMBERS if loss in REGRESSION_LOSSES else LABELS
+    return NUMBERS if loss in names(labels=False) else LABELS
 
 
 def model_of_predictors(loss, weight, **options):
     """Model whose only parameter is the linear predictor itself, with a flat prior."""
     with pm.Model(coords={"obs": range(N_ROWS)}) as model:
         eta = pm.Flat("eta", dims="obs")
-        observe("y", named(loss), eta, targets_of(loss), weight, **options)
+        observe("y", find_family(loss), eta, targets_of(loss), weight, **options)
     return model
 
 
@@ -44,19 +44,19 @@ def test_log_probability_differences_are_minus_loss_differences(case, size):
     loss, weight, log_probability, _ = case
     one, other = size * np.random.default_rng(3).normal(size=(2, N_ROWS))
     of_model = log_probability({"eta": one}) - log_probability({"eta": other})
-    losses = [total(named(loss), targets_of(loss), eta, weight) for eta in (one, other)]
+    losses = [total(find_family(loss), targets_of(loss), eta, weight) for eta in (one, other)]
     assert of_model == pytest.approx(losses[1] - losses[0], rel=1e-12, abs=1e-10)
 
 
 def test_gradient_is_minus_the_weighted_gradient_of_the_loss(case):
     loss, weight, _, gradient = case
     eta = 2.0 * np.random.default_rng(4).normal(size=N_ROWS)
-    expected = -named(loss).gradient(targets_of(loss), eta) * (1.0 if weight is None else weight)
+    expected = -find_family(loss).gradient(targets_of(loss), eta) * (1.0 if weight is None else weight)
     np.testing.assert_allclose(gradient({"eta": eta}), expected, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize("loss", REGRESSION_LOSSES)
+@pytest.mark.parametrize("loss", names(labels=False))
 def test_noise_enters_as_in_the_density(loss, weight):
     eta = np.linspace(-1, 1, N_ROWS)
     log_probability = model_of_predictors(loss, weight, noise=NOISE).compile_logp(mode=FAST)
@@ -71,11 +71,11 @@ def test_without_weights_the_term_is_an_ordinary_distribution(loss, distribution
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["unweighted", "weighted"])
-@pytest.mark.parametrize("loss", REGRESSION_LOSSES)
+@pytest.mark.parametrize("loss", names(labels=False))
 def test_predictive_draws_of_numbers_follow_the_unweighted_density(loss, weight):
     eta = np.linspace(-3, 3, N_ROWS)
     with pm.Model(coords={"obs": range(N_ROWS)}) as model:
-        observe("y", named(loss), eta, NUMBERS, weight, NOISE)
+        observe("y", find_family(loss), eta, NUMBERS, weight, NOISE)
     draws = pm.draw(model["y"], draws=500, random_seed=8, mode=FAST)
     assert draws.shape == (500, N_ROWS)
     assert stats.kstest(((draws - eta) / NOISE).ravel(), SCIPY_LAW[loss].cdf).pvalue > 0.01
@@ -107,7 +107,7 @@ def test_pointwise_log_likelihood_holds_the_weights(loss):
             xr.DataTree.from_dict({"posterior": draws}), progressbar=False, compile_kwargs={"mode": FAST}
         )
     rows = found["log_likelihood"]["y"].transpose("chain", "draw", "obs").to_numpy()
-    losses = WEIGHT * named(loss).value(targets_of(loss), eta)
+    losses = WEIGHT * find_family(loss).value(targets_of(loss), eta)
     np.testing.assert_allclose(rows - rows[:, :1], losses[:, :1] - losses, rtol=1e-12, atol=1e-12)
 
 
@@ -118,12 +118,14 @@ def test_data_can_be_replaced_by_data_of_another_length(loss, weighted):
     with pm.Model(coords={"obs": range(N_ROWS)}) as model:
         weight = pm.Data("weight", WEIGHT, dims="obs") if weighted else None
         slope = pm.Flat("slope")
-        observe("y", named(loss), slope * pm.Data("x", x, dims="obs"), pm.Data("target", targets_of(loss)), weight)
+        observe(
+            "y", find_family(loss), slope * pm.Data("x", x, dims="obs"), pm.Data("target", targets_of(loss)), weight
+        )
         new = {"x": x[:3] + 0.5, "target": targets_of(loss)[2:5]} | ({"weight": WEIGHT[1:4]} if weighted else {})
         pm.set_data(new, coords={"obs": range(3)})
     log_probability = model.compile_logp(mode=FAST)
     of_model = log_probability({"slope": 0.7}) - log_probability({"slope": -1.1})
-    at_slopes = [total(named(loss), new["target"], slope * new["x"], new.get("weight")) for slope in (0.7, -1.1)]
+    at_slopes = [total(find_family(loss), new["target"], slope * new["x"], new.get("weight")) for slope in (0.7, -1.1)]
     assert of_model == pytest.approx(at_slopes[1] - at_slopes[0], abs=1e-10)
 
 
@@ -131,35 +133,35 @@ def test_all_terms_compile_on_the_default_backend():
     with pm.Model() as model:
         eta = pm.Flat("eta", shape=N_ROWS)
         for loss in LOSSES:
-            observe(loss, named(loss), eta, targets_of(loss), WEIGHT, dims=None)
+            observe(loss, find_family(loss), eta, targets_of(loss), WEIGHT, dims=None)
     one, other = np.random.default_rng(9).normal(size=(2, N_ROWS))
     log_probability = model.compile_logp()
-    losses = [sum(total(named(loss), targets_of(loss), eta, WEIGHT) for loss in LOSSES) for eta in (one, other)]
+    losses = [sum(total(find_family(loss), targets_of(loss), eta, WEIGHT) for loss in LOSSES) for eta in (one, other)]
     of_model = log_probability({"eta": one}) - log_probability({"eta": other})
     assert of_model == pytest.approx(losses[1] - losses[0], abs=1e-10)
 
 
-@pytest.mark.parametrize("loss", CLASSIFICATION_LOSSES)
+@pytest.mark.parametrize("loss", names(labels=True))
 @pytest.mark.parametrize("as_data", [False, True])
 def test_labels_other_than_signs_are_refused(loss, as_data):
     labels = (LABELS + 1) / 2
     with pm.Model(), pytest.raises(ValueError, match=rf"y holds the labels 0.0, 1.0, but the {loss} loss wants"):
-        observe("y", named(loss), np.zeros(N_ROWS), pm.Data("target", labels) if as_data else labels, dims=None)
+        observe("y", find_family(loss), np.zeros(N_ROWS), pm.Data("target", labels) if as_data else labels, dims=None)
 
 
-@pytest.mark.parametrize("loss", CLASSIFICATION_LOSSES)
+@pytest.mark.parametrize("loss", names(labels=True))
 def test_labels_other_than_signs_put_in_later_are_impossible(loss):
     with pm.Model() as model:
         slope = pm.Flat("slope")
-        observe("y", named(loss), slope * np.ones(N_ROWS), pm.Data("target", LABELS), dims=None)
+        observe("y", find_family(loss), slope * np.ones(N_ROWS), pm.Data("target", LABELS), dims=None)
         pm.set_data({"target": (LABELS + 1) / 2})
     assert model.compile_logp(mode=FAST)({"slope": 0.1}) == -np.inf
 
 
-@pytest.mark.parametrize("loss", CLASSIFICATION_LOSSES)
+@pytest.mark.parametrize("loss", names(labels=True))
 def test_noise_of_a_loss_without_noise_is_refused(loss):
     with pm.Model(), pytest.raises(ValueError, match=f"noise was given, but the {loss} loss has no noise"):
-        observe("y", named(loss), np.zeros(N_ROWS), LABELS, noise=0.5, dims=None)
+        observe("y", find_family(loss), np.zeros(N_ROWS), LABELS, noise=0.5, dims=None)
 
 
 def test_a_loss_without_a_term_is_refused():

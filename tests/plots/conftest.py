@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 from bayesmtfs import FitResult
-from bayesmtfs.results import Convergence
+from bayesmtfs.results.fit_result import Convergence
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import MixedNormRegressorCV, mixed_norm_path, simulate_tasks
 from bayesmtfs.plots import objective_trace, online_progress, regularisation_path
-from bayesmtfs.results import Convergence
+from bayesmtfs.results.fit_result import Convergence
 
 
 @pytest.fixture(scope="module")

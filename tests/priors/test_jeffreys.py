@@ -24,8 +24,8 @@ def integral_over_scales(row, q, shape, rate, power=0.0):
     The integrand is smooth and dies at both ends: the trapezoidal rule converges exponentially.
     """
     log_rho = np.linspace(-10.0, 20.0, 3001)
-    likelihood = np.exp(gennorm.logpdf(row, q, scale=np.exp(log_rho)[:, np.newaxis]).sum(axis=1))
-    integrand = np.exp(-power * log_rho) * likelihood * scale_density(log_rho, q, shape, rate)
+    family = np.exp(gennorm.logpdf(row, q, scale=np.exp(log_rho)[:, np.newaxis]).sum(axis=1))
+    integrand = np.exp(-power * log_rho) * family * scale_density(log_rho, q, shape, rate)
     return np.trapezoid(integrand, log_rho)
 
 

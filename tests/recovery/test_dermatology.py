@@ -61,14 +61,14 @@ def gain(joint, independent):
     return difference.mean() / independent.mean(), difference.std(ddof=1) / len(joint) ** 0.5 / independent.mean()
 
 
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 def test_joint_penalty_errs_about_as_published():
     found = study(2)
     assert found[:, 0, 0].mean() == pytest.approx(0.067, abs=0.04)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 def test_fifty_splits_at_fifty_rows():
     found = study(50)
     assert found[:, 0, 0].mean() == pytest.approx(0.067, abs=0.03)

@@ -8,14 +8,14 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bayesmtfs import datasets
-from bayesmtfs.baselines import (
+from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
+from bayesmtfs.estimators.smoothed import SmoothedClassifier
+from bayesmtfs.papers.baselines import (
     FixedRelationsClassifier,
     IndependentClassifier,
     PooledClassifier,
     SharedHypothesesClassifier,
 )
-from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
-from bayesmtfs.estimators.smoothed import SmoothedClassifier
 
 N_TRAIN = 160
 UNIT = {"normalize_rows": True, "shuffle": False}

@@ -51,7 +51,7 @@ def study(n_repeats, n_test=80):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 def test_sharing_features_between_pairs_of_letters_pays():
     found = study(10)
     difference = found[:, 1] - found[:, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs import MixedNormRegressor, TaskData
-from bayesmtfs.solvers.em import evidence
+from bayesmtfs.em import evidence
 
 
 def measure(seed, n_rows, n=50, p=200, m=5, decibel=30):

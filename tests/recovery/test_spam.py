@@ -8,8 +8,8 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bayesmtfs import datasets
-from bayesmtfs.baselines import PassiveAggressiveClassifier, SharedLossClassifier
 from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
+from bayesmtfs.papers.baselines import PassiveAggressiveClassifier, SharedLossClassifier
 
 COMMON = {"normalize_rows": True, "fit_intercept": False, "shuffle": False}
 SMOOTHED = {"concentration": 0.9, "trigger": "margin", **COMMON}

@@ -10,8 +10,8 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from bayesmtfs import datasets
-from bayesmtfs.baselines import FisherScoreSelector
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
+from bayesmtfs.papers.baselines import FisherScoreSelector
 from bayesmtfs.selection import benchmark_selectors
 
 SIZES = [10, 20, 40, 80, 120, 180]

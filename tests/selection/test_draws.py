@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs.protocols import PosteriorWarning, SelectionWarning
 from bayesmtfs.selection import discoveries, effects, exponent_posterior, projection_selection
 from bayesmtfs.selection.draws import draws_of, loss_of, read_draws, setting
+from bayesmtfs.types import PosteriorWarning, SelectionWarning
 
 SHORT = {"draws": 500, "tune": 400, "chains": 2, "random_state": 0}
 
@@ -122,7 +122,7 @@ def test_the_tree_alone_needs_the_columns_it_has(sim, screened):
         effects(screened.posterior_, sim.X, sim.y, sim.tasks)
 
 
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning", "ignore:7 of 12 features were screened")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning", "ignore:7 of 12 features were screened")
 def test_screening_is_repeated_without_each_fold(sim, screened):
     result = projection_selection(screened, sim.X, sim.y, sim.tasks, cv=2)
     assert result.method == "cross-validation" and result.get_support()[sim.support].all()

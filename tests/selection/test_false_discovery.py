@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayesmtfs as bm
-from bayesmtfs.protocols import SelectionWarning
 from bayesmtfs.selection import discoveries
 from bayesmtfs.selection.false_discovery import largest_set, running_rate, sign_errors, size_errors
+from bayesmtfs.types import SelectionWarning
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=7), st.sampled_from([0.0, 0.1, 0.3, 0.5]))
@@ -150,7 +150,7 @@ def test_bad_arguments(sim, conjugate_tree, options, message):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning", "ignore:no .* is sure enough")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning", "ignore:no .* is sure enough")
 def test_sets_of_sampled_posteriors_are_calibrated():
     """Signs below a false sign rate of 0.05, and sets by size, over simulated regressions fitted from end to end.
 

@@ -11,9 +11,9 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.neighbors import KNeighborsClassifier
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor
-from bayesmtfs.baselines import FisherScoreSelector, RandomSelector
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
 from bayesmtfs.estimators.jeffreys import JeffreysClassifier
+from bayesmtfs.papers.baselines import FisherScoreSelector, RandomSelector
 from bayesmtfs.selection import benchmark_selectors
 from bayesmtfs.selection.judge_fits import Rows, binary_tasks, feature_order
 from bayesmtfs.selection.judge_splits import draw_splits, inner_folds, strata

@@ -7,8 +7,8 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator
 
 import bayesmtfs as bm
-from bayesmtfs.protocols import SelectionWarning
 from bayesmtfs.selection import projection_selection
+from bayesmtfs.types import SelectionWarning
 
 
 @pytest.fixture(scope="module")

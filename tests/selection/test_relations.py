@@ -92,7 +92,7 @@ def test_bad_arguments(tree_of, draws, options, message):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesmtfs.protocols.PosteriorWarning")
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
 def test_relations_of_a_sampled_posterior():
     sim = bm.simulate_tasks(
         n_tasks=3, n_features=10, n_relevant=8, n_samples=50, relatedness=0.9, opposed_tasks=1, snr=10, random_state=0

@@ -6,9 +6,9 @@ import pytest
 from sklearn.base import clone
 
 import bayesmtfs as bm
-from bayesmtfs.protocols import ConvergenceWarning, SelectionWarning
 from bayesmtfs.selection import stability
 from bayesmtfs.selection.stability import _draw_halves, _first_features
+from bayesmtfs.types import ConvergenceWarning, SelectionWarning
 
 
 @pytest.fixture(scope="module")

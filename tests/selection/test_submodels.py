@@ -9,13 +9,7 @@ from sklearn.linear_model import LinearRegression
 
 import bayesmtfs as bm
 from bayesmtfs.selection.draws import read_draws
-from bayesmtfs.selection.submodels import (
-    log_densities,
-    nested_submodels,
-    project,
-    reference_model,
-    reference_of,
-)
+from bayesmtfs.selection.submodels import log_densities, nested_submodels, project, reference_model, reference_of
 
 FEATURES = np.array([4, 1, 2])
 

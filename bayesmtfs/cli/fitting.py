@@ -1,0 +1,116 @@
+"""``bayesmtfs fit``: a table in, a folder with the fitted model, its coefficients and a report out."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bayesmtfs.cli.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free, new_folder, plain
+
+MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
+
+Data = Annotated[Path, typer.Argument(help="Table: CSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
+Target = Annotated[str | None, typer.Option(help="Column with the target: one row per observation.")]
+Targets = Annotated[str | None, typer.Option(help="Columns with targets, a,b,c: one task each over the same rows.")]
+Task = Annotated[str | None, typer.Option(help="Column with the task; without it there is one task.")]
+Drop = Annotated[str | None, typer.Option(help="Columns to leave out, a,b,c, such as a number of the row.")]
+Categories = Annotated[
+    str | None, typer.Option(help="Columns whose numbers are categories, a,b,c; texts are categories anyway.")
+]
+
+
+def fit(
+    data: Data,
+    target: Target = None,
+    targets: Targets = None,
+    task: Task = None,
+    drop: Drop = None,
+    categories: Categories = None,
+    route: Annotated[str, typer.Option(help="map, em, posterior or online.")] = "map",
+    prior: Annotated[
+        str | None,
+        typer.Option(help="mixed_norm, generalized_normal, jeffreys, matrix_variate or horseshoe; by the route."),
+    ] = None,
+    norm_q: Annotated[str, typer.Option(help="How tasks share a feature: a number of at least 1, inf or learn.")] = "2",
+    penalty: Annotated[str, typer.Option(help="Penalty of the map route: a number, cv, or auto.")] = "cv",
+    classify: Annotated[
+        bool | None, typer.Option("--classify/--regress", help="Kind of target; found out where not said.")
+    ] = None,
+    standardize: Annotated[bool, typer.Option(help="Scale features within tasks before the fit.")] = True,
+    draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
+    out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("bayesmtfs-fit"),
+    seed: Seed = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Fit a table with a task column and write model, coefficients, pictures and report."""
+    # Loaded here, so that --help answers at once
+    from bayesmtfs.cli.methods import make_estimator
+    from bayesmtfs.cli.tables import looks_like_labels, observations
+
+    speaker = Speaker(quiet, as_json)
+    check_free(out, force)
+    rows = observations(data, target, targets, task, drop, categories)
+    speaker.say(*rows.notes())
+    more: dict[str, Any] = {"task_column": rows.task_column}
+    if route != "online":
+        more["standardize"] = standardize
+    if route == "posterior":
+        more |= {"draws": draws, "tune": draws}
+    labels = looks_like_labels(rows.y) if classify is None else classify
+    model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **more)
+    with speaker.working(f"Fitting {type(model).__name__} to {len(rows.X)} rows ..."):
+        model.fit(rows.X, rows.y)
+    with new_folder(out, force) as folder, speaker.working("Writing ..."):
+        _write(model, folder, {"data": str(data), "target": target or targets, "task": task})
+    facts = _facts(model)
+    speaker.say(model.result_.summary())
+    if "norm_q" in facts:
+        low, high = facts["norm_q_interval"]
+        speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}, 90% interval {low:.3g} to {high:.3g}")
+    speaker.say(f"\nModel, coefficients, pictures and report are in {out}")
+    speaker.answer({"out": str(out), **facts, "notes": rows.notes()})
+
+
+def saved_fit(path: Path) -> Path:
+    """File of the fit that a user names by its folder or by the file itself."""
+    file = path / MODEL if path.is_dir() else path
+    if not file.is_file():
+        wanted = f"the folder {path} holds no {MODEL}" if path.is_dir() else f"{path} does not exist"
+        raise FileNotFoundError(f"{wanted}; pass a folder that `bayesmtfs fit` wrote, or a file of `save`")
+    return file
+
+
+def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
+    from matplotlib.figure import Figure
+
+    from bayesmtfs import plots
+    from bayesmtfs.reporting import report
+
+    model.save(folder / MODEL)
+    model.result_.to_frame().to_csv(folder / "coefficients.csv", index=False)
+    report(model, folder / "report.html")
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    plots.coefficient_heatmap(model, ax=figure.add_subplot())
+    figure.savefig(folder / "coefficients.png", dpi=150)
+    facts = plain({**source, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions})
+    (folder / "summary.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def _facts(model: Any) -> dict[str, Any]:
+    result = model.result_
+    learned = {}
+    if getattr(model, "norm_q", None) == "learn" and hasattr(model, "norm_q_interval_"):
+        learned = {"norm_q": model.norm_q_, "norm_q_interval": model.norm_q_interval_}
+    return {
+        "method": result.method,
+        "n_tasks": result.n_tasks,
+        "n_features": result.n_features,
+        "selected": result.feature_names[result.selected].tolist(),
+        "converged": result.convergence.converged,
+        "verdict": result.convergence.verdict(),
+        **learned,
+    }

@@ -1,1 +1,0 @@
-"""The commands of ``bayesmtfs``, one file each; `bayesmtfs.cli` puts them together."""

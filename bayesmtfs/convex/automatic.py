@@ -1,0 +1,99 @@
+"""Which solver for which problem.
+
+==================  ==========================================================================================
+solver              for
+==================  ==========================================================================================
+shared_design       squared loss, one complete design for all tasks: one Gram matrix serves every task
+working_set         any smooth loss and any data: working sets of rows, proximal Newton on them
+nonsmooth           hinge and absolute loss: interior points
+extragradient       the same, as in Obozinski, Taskar and Jordan 2006: many more steps
+proximal_gradient   the same, without working sets: the plain reference
+==================  ==========================================================================================
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from bayesmtfs.convex import extragradient, nonsmooth, proximal_gradient, shared_design, working_set
+from bayesmtfs.convex.columns import by_columns
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.types import Solution
+
+FOR_KINKS = ("extragradient", "nonsmooth")  # solvers of the losses that are not smooth
+VANISHING = 1e-10  # of the largest penalty: what stands for a penalty of 0
+
+SOLVERS: dict[str, Callable[..., Solution]] = {
+    "extragradient": extragradient.solve,
+    "nonsmooth": nonsmooth.solve,
+    "proximal_gradient": proximal_gradient.solve,
+    "shared_design": shared_design.solve,
+    "working_set": working_set.solve,
+}
+
+
+def choose(problem: Problem) -> str:
+    """Name of the fastest solver that fits a problem."""
+    if not problem.family.smooth:
+        return "nonsmooth"
+    return "shared_design" if shared_design.applies(problem) else "working_set"
+
+
+def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:
+    """What several solves on the same data can share, such as the solves of a path; an option of `solve`."""
+    name = choose(problem) if solver == "auto" else solver
+    if name == "shared_design":
+        return {"state": shared_design.State(problem)}
+    return {"design": by_columns(problem.data)} if name == "working_set" else {}
+
+
+def solve(
+    problem: Problem,
+    start: Solution | None = None,
+    *,
+    solver: str = "auto",
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    progress: bool | None = None,
+    prepared: dict[str, Any] | None = None,
+) -> Solution:
+    """Minimise a problem with the named solver, or the one that fits it best.
+
+    Parameters
+    ----------
+    problem : what to minimise
+    start : an earlier solution to begin from
+    solver : "auto" or a name of the table above
+    tol : gap to reach, relative to the objective at W = 0
+    max_iter : most iterations, as the solver counts them
+    progress : see `progress.Progress`
+    prepared : what `prepare` gave for the same data and solver
+    """
+    if problem.penalty.strength == 0:
+        return _without_penalty(problem, start, solver=solver, tol=tol, max_iter=max_iter, progress=progress)
+    name = choose(problem) if solver == "auto" else solver
+    _check_fits(name, problem)
+    return SOLVERS[name](problem, start, tol=tol, max_iter=max_iter, progress=progress, **(prepared or {}))
+
+
+def _check_fits(name: str, problem: Problem) -> None:
+    loss = problem.family.name
+    if (name in FOR_KINKS) == problem.family.smooth:
+        raise ValueError(f"solver is {name!r}, which does not solve loss={loss!r}; use solver='auto'")
+    if name == "shared_design" and not shared_design.applies(problem):
+        raise ValueError(
+            "solver is 'shared_design', which needs the squared loss and one complete design with the same row weights "
+            "for all tasks; use solver='auto'"
+        )
+
+
+def _without_penalty(problem: Problem, start: Solution | None, **options: Any) -> Solution:
+    """Minimise the loss alone, as the limit of a vanishing penalty, which picks one of several minima.
+
+    The gap is that of the tiny penalty, plus what this penalty adds to the objective.
+    """
+    tiny = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
+    found = solve(tiny, start, **options)
+    added = tiny.penalty.value(problem.blocks.gather(found.W))
+    gap = found.gap + added
+    converged = gap <= options["tol"] * problem.gap_scale
+    return found._replace(objective=found.objective - added, gap=gap, converged=converged)

@@ -1,0 +1,189 @@
+"""The convex problem that every penalised route solves, and its certificate.
+
+    minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W)
+
+with row factors ``c`` (the weights, divided by their task's total for a mean loss) and a penalty that is a norm per
+row of W. Its dual has one variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
+
+    maximise over theta:  - sum_i c_i loss*(y_i, theta_i / c_i)
+    subject to            dual norm of every row of X' theta <= penalty strength,
+                          sum of theta over each task = 0 where there is an intercept.
+
+Any feasible theta bounds the minimum from below, so that ``primal - dual`` is a true bound on the suboptimality.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family, total, total_conjugate
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.types import FloatArray, IntArray
+
+ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
+ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of the sum of its absolute terms
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A likelihood and a row penalty on one data set.
+
+    Attributes
+    ----------
+    data : the observations
+    family : the loss
+    penalty : the penalty on the rows, strength included
+    weight : (N,) factor c of each observation's loss
+    fit_intercept : whether every task has an unpenalised intercept
+    """
+
+    data: TaskData
+    family: Family
+    penalty: MixedNorm | SparseGroup
+    weight: FloatArray
+    fit_intercept: bool = True
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """How W is cut into the rows that enter or leave together."""
+        return Blocks(self.data.n_features, self.data.n_tasks, groups=self.data.groups, present=self.data.present)
+
+    @cached_property
+    def task_weight(self) -> FloatArray:
+        """(m,) Sum of the factors of each task."""
+        return self.task_sums(self.weight)
+
+    @cached_property
+    def null_intercept(self) -> FloatArray:
+        """(m,) Best intercept at W = 0 (zeros without an intercept)."""
+        if not self.fit_intercept:
+            return np.zeros(self.data.n_tasks)
+        y = self.data.y
+        return np.array([self.family.best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
+
+    @cached_property
+    def null_objective(self) -> float:
+        """Objective at W = 0, with its best intercept."""
+        return total(self.family, self.data.y, self.null_intercept[self.data.task], self.weight)
+
+    @cached_property
+    def gap_scale(self) -> float:
+        """The scale on which a gap is small: the objective at W = 0, or rounding error where that is 0."""
+        at_zero = total(self.family, self.data.y, np.zeros(self.data.n_observations), self.weight)
+        return max(self.null_objective, ROUNDING * at_zero)
+
+    @cached_property
+    def null_dual(self) -> FloatArray:
+        """(N,) An optimal theta at W = 0 and its best intercept.
+
+        Of a loss with kinks there are many. For the hinge that of the smaller class is at its end, and that of the
+        larger class is shrunk evenly to balance it; for the absolute loss the targets at the median balance the rest.
+        """
+        eta = self.null_intercept[self.data.task]
+        if self.family.name == "hinge":
+            return self.dual_candidate(np.zeros_like(eta))
+        at_kink = eta == self.data.y
+        if self.family.name != "absolute" or not self.fit_intercept:
+            return self.dual_candidate(eta)
+        theta = self.weight * self.family.gradient(self.data.y, eta)
+        share = -self.task_sums(theta) / self.task_sums(self.weight * at_kink)
+        return np.where(at_kink, self.weight * share[self.data.task], theta)
+
+    @cached_property
+    def largest_penalty(self) -> float:
+        """Smallest strength at which W = 0 is optimal, known as lambda_max.
+
+        Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller: `kinked_zero`
+        finds the smallest. It is 0, and not a rounding error, where no feature can lower the loss, as with columns that
+        are constant within every task.
+        """
+        norms = self.row_dual_norms(self.null_dual)
+        leading = np.flatnonzero(self.blocks.row_of_feature == norms.argmax())
+        if norms.max() > self._rounding_errors(leading).sum():
+            return float(norms.max())
+        rounding = self._rounding_errors(np.arange(self.data.n_features))
+        by_row = np.bincount(self.blocks.row_of_feature, weights=rounding)
+        return float(np.where(norms > by_row, norms, 0.0).max())
+
+    def _rounding_errors(self, features: IntArray) -> FloatArray:
+        """(k,) Bounds on the rounding errors of the scores ``X' theta`` at W = 0, summed over tasks."""
+        data = self.data
+        present = None if data.present is None else data.present[features]
+        magnitudes = replace(
+            data, design=abs(data.design[:, features]), groups=None, present=present, names=None, encoding=None
+        )
+        last_place = float(np.finfo(self.null_dual.dtype).eps)
+        return ROUNDING_STEPS * last_place * magnitudes.adjoint(np.abs(self.null_dual)).sum(axis=1)
+
+    def with_strength(self, strength: float) -> Self:
+        """Return the same problem at another penalty strength, with all that is known of it."""
+        other = replace(self, penalty=replace(self.penalty, strength=strength))
+        known = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(getattr(Problem, name, None), cached_property)
+        }
+        vars(other).update(known)  # none of the cached properties depends on the strength
+        return other
+
+    def task_sums(self, values: FloatArray) -> FloatArray:
+        """(m,) Sum of (N,) values over the observations of each task."""
+        sums: FloatArray = np.add.reduceat(values, self.data.offsets[:-1])
+        return sums
+
+    def objective(self, W: FloatArray, eta: FloatArray) -> float:
+        """Objective at W, whose linear predictor is eta."""
+        return total(self.family, self.data.y, eta, self.weight) + self.penalty.value(self.blocks.gather(W))
+
+    def dual_candidate(self, eta: FloatArray) -> FloatArray:
+        """(N,) Gradient of the loss in eta, with task sums of 0 where there is an intercept.
+
+        With an intercept that is optimal for W they are so already, up to rounding.
+        """
+        theta = self.weight * self.family.gradient(self.data.y, eta)
+        return with_zero_sum(theta, self.data.task, self.data.offsets[:-1]) if self.fit_intercept else theta
+
+    def row_dual_norms(self, theta: FloatArray) -> FloatArray:
+        """Dual norm of every row of X' theta: the strength that would just hold it at zero."""
+        return self.penalty.dual_norm(self.blocks.gather(self.data.adjoint(theta)))
+
+    def dual_objective(self, theta: FloatArray) -> float:
+        """Best dual value along the ray of a candidate theta, made feasible by scaling."""
+        largest = float(self.row_dual_norms(theta).max())
+        feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
+        if self.family.name == "squared":
+            # The dual is a parabola along the ray: take its top, or the end of the feasible part
+            curvature = float(np.sum(theta**2 / self.weight))
+            top = -float(theta @ self.data.y) / curvature if curvature > 0 else 1.0
+            end = self.penalty.strength / largest if largest > 0 else np.inf
+            feasible = min(max(top, 0.0), end)
+        return -total_conjugate(self.family, self.data.y, feasible * theta, self.weight)
+
+    def gap(self, W: FloatArray, eta: FloatArray) -> float:
+        """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""
+        return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta)), 0.0)
+
+
+def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatArray:
+    """Make the sum of theta over each part 0.
+
+    The larger of the positive and the negative side is shrunk to the size of the other, so that no entry changes its
+    sign, grows, or leaves the domain of a conjugate.
+
+    Parameters
+    ----------
+    theta : (N,) dual candidate
+    part : (N,) number of the part each entry belongs to
+    starts : where each part begins
+    """
+    positive = np.add.reduceat(np.maximum(theta, 0.0), starts)
+    negative = np.add.reduceat(np.maximum(-theta, 0.0), starts)
+    smaller = np.minimum(positive, negative)
+    shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
+    shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
+    return theta * np.where(theta > 0, shrink_positive[part], shrink_negative[part])

@@ -1,0 +1,323 @@
+"""A quadratic model of a smooth loss plus the row penalty, minimised by block coordinate descent.
+
+    minimise over W, d:   sum_i [ g_i e_i + h_i e_i^2 / 2 ] + penalty(W),    e_i = x_i' (w_t - w0_t) + d_t
+
+with slopes g (of sum 0 over each task, where there is an intercept) and curvatures h >= 0 of the loss at the linear
+predictor, and the moves d of the intercepts minimised out: features are centred by their h-weighted means. For the
+squared loss the model is the loss itself; for others it is a step of a proximal Newton method (Lee, Sun and Saunders
+2014, *SIAM Journal on Optimization* 24:1420-1443).
+
+A sweep takes the exact step of `row_steps` for one row after the other. After a few sweeps their iterates are
+extrapolated (Anderson acceleration as in Bertrand and Massias 2021, *AISTATS*), which is kept where it lowers the
+objective. Everything a sweep keeps is affine in W, so that an extrapolation needs no pass over the data. The model is
+solved up to a given duality gap of its own.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+
+from bayesmtfs.convex.active_newton import newton_direction
+from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
+from bayesmtfs.convex.penalty_rows import PenaltyRows
+from bayesmtfs.convex.sparse_kernels import sweep_columns
+from bayesmtfs.convex.working_set_kernels import NO_CURVATURE, gram, sweep_gram
+from bayesmtfs.types import FloatArray
+
+SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
+EASY_ROUNDS = 4  # that are spent on more accuracy than needed
+FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
+MAX_ROUNDS = 400  # the caller goes on from wherever they ended
+GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
+CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their price when they serve one model only
+SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
+NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
+CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
+GOLDEN = (5.0**0.5 - 1.0) / 2.0
+GOLDEN_STEPS = 20
+ROUNDING = 1e-26  # of the squares of a centred column, relative to those it had before
+SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
+
+
+class QuadraticModel(ABC):
+    """A quadratic model with the curvatures of one point; `start` sets the slopes and where to begin.
+
+    Parameters
+    ----------
+    rows : the rows of the penalty
+    curvature : (N,) h
+    means : (k, m) weighted means of the columns, zeros without an intercept
+    sums : (k, m) weighted sums of the columns
+    squares : (k, m) weighted squares of the columns about the means
+    bounds : (k, m) curvature used for every entry
+    """
+
+    state: tuple[FloatArray, ...]  # W (k, m) and arrays affine in it, which sweeps update
+    iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
+
+    def __init__(
+        self,
+        rows: PenaltyRows,
+        curvature: FloatArray,
+        means: FloatArray,
+        sums: FloatArray,
+        squares: FloatArray,
+        bounds: FloatArray,
+    ) -> None:
+        self.rows = rows
+        self.curvature = curvature
+        self.means = means
+        # An empty column, or one that is constant where there is an intercept, has the coefficient 0
+        self.free = squares > np.maximum(ROUNDING * means * sums, NO_CURVATURE)
+        self.bounds = np.where(self.free, bounds, NO_CURVATURE)
+        self.arguments = rows.step_arguments(means.shape[1])
+
+    @property
+    def coefficients(self) -> FloatArray:
+        """(k, m) Coefficients."""
+        return self.state[0]
+
+    def start(self, W: FloatArray, slope: FloatArray) -> None:
+        """Begin from W (k, m), where the loss has slopes (N,)."""
+        ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
+        self.first_square = float(slope @ ratio)
+        self.first_W = W
+        self.state = (np.where(self.free, W, 0.0), *self.first_state(slope))
+        self.norms = self.rows.norms(self.coefficients)
+        self.first_gradient = self.gradient().copy()
+        if self.iterates == ():
+            self.iterates = tuple(np.empty((SWEEPS + 1, *array.shape)) for array in self.state)
+
+    @abstractmethod
+    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+        """Arrays that go with W, at the start."""
+
+    @abstractmethod
+    def sweep(self) -> None:
+        """Sweep over the rows a few times, updating the state and the norms and keeping every iterate."""
+
+    @abstractmethod
+    def gradient(self) -> FloatArray:
+        """(k, m) Gradient of the quadratic part."""
+
+    def newton_price(self) -> int:
+        """Rounds of sweeps that take as long as one Newton step; 0 where the model has none."""
+        return 0
+
+    def newton(self, gradient: FloatArray, objective: float) -> bool:
+        """Take a Newton step; return whether it lowered the objective as if the penalty were smooth."""
+        return False
+
+    def minimise(self, gap: float, ideal: float | None = None) -> int:
+        """Lower the duality gap of the model to the given one; return the number of sweeps.
+
+        Parameters
+        ----------
+        gap : what must be reached
+        ideal : smaller gap to reach if that takes a few rounds of sweeps only
+        """
+        ideal = gap if ideal is None else ideal
+        pause, next_newton = 1, FEW_ROUNDS
+        for round_number in range(1, MAX_ROUNDS + 1):
+            self.sweep()
+            gradient = self.gradient()
+            change = self.change(gradient)
+            penalty = self.rows.value(self.coefficients, self.norms)
+            reached = self.gap(gradient, change, penalty)
+            if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
+                break
+            price = self.newton_price()
+            if 0 < price <= round_number and round_number >= next_newton:
+                pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
+                next_newton = round_number + (1 if pause == 1 else max(price, pause))
+            else:
+                self.extrapolate(change + penalty)
+        return round_number * SWEEPS
+
+    def change(self, gradient: FloatArray) -> float:
+        """Quadratic part, which is 0 at the start."""
+        return 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
+
+    def gap(self, gradient: FloatArray, change: float, penalty: float) -> float:
+        """Duality gap of the model, from the dual point along its own slopes."""
+        square = max(self.first_square + 2.0 * change, 0.0)
+        inner = float(np.sum(gradient * self.coefficients))
+        largest = float(self.rows.dual_norms(gradient).max(initial=0.0))
+        top = max(1.0 - inner / square, 0.0) if square > 0 else 1.0
+        scale = min(top, self.rows.penalty.strength / largest) if largest > 0 else top
+        return 0.5 * square * (1.0 - scale) ** 2 + penalty + scale * inner
+
+    def extrapolate(self, objective: float) -> bool:
+        """Move to the combination of the last iterates whose steps cancel best, if that lowers the objective."""
+        weights = extrapolation_weights(self.iterates[0])
+        if weights is None:
+            return False
+        combined = (weights @ kept[1:].reshape(len(weights), -1) for kept in self.iterates)
+        state = tuple(flat.reshape(array.shape) for flat, array in zip(combined, self.state, strict=True))
+        return self.try_state(state, objective)
+
+    def try_state(self, state: tuple[FloatArray, ...], objective: float) -> bool:
+        """Go to another state if its objective is lower; return whether it was."""
+        before = self.state, self.norms
+        self.state, self.norms = state, self.rows.norms(state[0])
+        if self.change(self.gradient()) + self.rows.value(self.coefficients, self.norms) < objective:
+            return True
+        self.state, self.norms = before
+        return False
+
+
+class GramModel(QuadraticModel):
+    """Model of dense columns by the Gram matrix of every task: a step costs nothing per observation.
+
+    The state is W and the gradient (m, k or more), task by task.
+    """
+
+    def __init__(
+        self, columns: DenseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+    ) -> None:
+        self.columns = columns
+        k = len(rows.features)
+        sums = columns.adjoint(curvature)
+        means = np.ascontiguousarray((sums[:, :k] / curvature_sums[:, np.newaxis]).T)
+        self.Q = np.empty((k, len(sums), sums.shape[1]))
+        gram(columns.A, curvature, means, columns.offsets, self.Q)
+        squares = self.Q[np.arange(k), :, np.arange(k)]
+        super().__init__(rows, curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares))
+
+    def _bounds(self, rows: PenaltyRows, squares: FloatArray) -> FloatArray:
+        """Curvatures; within a group, their sums of absolute values over the group, which bound its Gram matrix."""
+        if not rows.grouped:
+            return squares
+        spans = zip(rows.starts[:-1].tolist(), rows.starts[1:].tolist(), strict=True)
+        return np.concatenate([np.abs(self.Q[a:b, :, a:b]).sum(axis=2) for a, b in spans])
+
+    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+        """Gradient."""
+        return (self.columns.adjoint(slope),)
+
+    def gradient(self) -> FloatArray:
+        """Gradient as the sweeps kept it."""
+        return self.state[1][:, : len(self.means)].T
+
+    def sweep(self) -> None:
+        """Sweep over the rows a few times."""
+        W, gradient = self.state
+        sweep_gram(self.Q, self.bounds, gradient, W, self.norms, *self.arguments, *self.iterates)
+
+    def newton_price(self) -> int:
+        """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
+        active = int(self.rows.sizes[self.norms > 0].sum())
+        return 1 + active**2 // (2 * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
+
+    def newton(self, gradient: FloatArray, objective: float) -> bool:
+        """Take a Newton step on the rows that are not zero; return whether it was a full one."""
+        alive = self.norms > 0
+        places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
+        Q, W = self.Q[places], self.coefficients[places]
+        rows = self.rows.take(np.flatnonzero(alive))
+        direction = newton_direction(Q[:, :, places], gradient[places], W, self.norms[alive], rows)
+        if direction is None:
+            return False
+        change = np.einsum("jti,jt->ti", Q, direction)
+        slope = float(np.sum(gradient[places] * direction))
+        curvature = float(np.sum(change[:, places].T * direction))
+
+        def objective_at(step: float) -> float:
+            moved = W + step * direction
+            return slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+
+        step = shortest_to_minimum(objective_at)
+        moved = W + step * direction
+        moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
+        new_W = self.coefficients.copy()
+        new_W[places] = moved
+        by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
+        return self.try_state((new_W, by_task), objective) and step == 1.0
+
+
+class ColumnModel(QuadraticModel):
+    """Model of sparse columns, or of too many dense ones, without Gram matrices: a step costs its own entries.
+
+    The state is W, the slopes (N,) without the moves of the intercepts, and these moves (m,).
+    """
+
+    def __init__(
+        self, columns: SparseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+    ) -> None:
+        self.columns = columns
+        self.sums, squares = columns.moments(curvature, curvature_sums)
+        self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
+        # The Gram matrix of a group is at most its diagonal times the size of the group
+        bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
+        super().__init__(rows, curvature, self.sums / curvature_sums, self.sums, squares, bounds)
+
+    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+        """Slopes, and no move of the intercepts."""
+        return slope.copy(), np.zeros(self.means.shape[1])
+
+    def gradient(self) -> FloatArray:
+        """Gradient from the slopes."""
+        _, slope, shift = self.state
+        return self.columns.adjoint(slope + self.curvature * shift[self.task]).T
+
+    def sweep(self) -> None:
+        """Sweep over the rows a few times."""
+        W, slope, shift = self.state
+        design = (*self.columns.entries, self.curvature, self.sums, self.means, self.bounds)
+        sweep_columns(*design, slope, shift, W, self.norms, *self.arguments, *self.iterates)
+
+
+def quadratic_model(
+    columns: Columns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray, lasting: bool
+) -> QuadraticModel:
+    """Model of the fitting kind.
+
+    Parameters
+    ----------
+    columns : columns of the rows' features
+    rows : the rows of the penalty
+    curvature : (N,) second derivatives of the loss
+    curvature_sums : (m,) their sums over each task, inf where the task has no intercept
+    lasting : whether the curvatures are the same at every point, so that the model can be started again elsewhere
+    """
+    k, m = len(rows.features), len(curvature_sums)
+    large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
+    if isinstance(columns, SparseColumns):
+        if large or len(curvature) * k > SMALL_DENSE:
+            return ColumnModel(columns, rows, curvature, curvature_sums)
+        columns = columns.as_dense()
+    if large:
+        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums)
+    return GramModel(columns, rows, curvature, curvature_sums)
+
+
+def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:
+    """Weights of sum 1 for all iterates but the first, that make the combination of their steps shortest."""
+    flat = iterates.reshape(len(iterates), -1)
+    steps = flat[1:] - flat[:-1]
+    products = steps @ steps.T
+    trace = float(products.trace())
+    if not trace > 0:
+        return None
+    solution = np.linalg.solve(products / trace + SINGULAR * np.eye(len(products)), np.ones(len(products)))
+    return solution / solution.sum()
+
+
+def shortest_to_minimum(function: Callable[[float], float]) -> float:
+    """Return the minimum over [0, 1] of a convex function, by golden sections; exactly 1 where it falls up to there."""
+    low, high = 0.0, 1.0
+    if function(1.0) <= function(1.0 - 1e-3):
+        return 1.0
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(GOLDEN_STEPS):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = function(right)
+    return left if at_left <= at_right else right

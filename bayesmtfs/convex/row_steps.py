@@ -1,0 +1,350 @@
+"""Compiled minimisation over one row of W when the curvature differs between its entries.
+
+The problem is ``min_w sum_j (h_j w_j^2 / 2 - b_j w_j) + lam (r ||w||_1 + ||w||_q)`` with curvatures ``h_j > 0``: the
+step of a coordinate descent over rows where every task has a design of its own. With equal curvatures it is the
+proximal step of :mod:`bayesmtfs.priors.row_prox`. A task sparsity r > 0 first shrinks every ``|b_j|`` by ``lam r``; the
+row is then zero exactly where ``||b||_q* <= lam``, with ``1/q + 1/q* = 1``. Otherwise
+
+- q = 1: ``w_j = soft(b_j, lam) / h_j``,
+- q = inf: ``|w_j| = min(|b_j| / h_j, c)`` where ``sum_j (|b_j| - h_j c)_+ = lam``, piecewise linear in the level c,
+- else ``|w_j| = s u_j`` with one scalar ``s = ||w||_q`` and per entry the root of
+  ``h_j s u_j + lam u_j^(q-1) = |b_j|``; s is fixed by ``||u||_q = 1``.
+
+The scalar is the root of ``1 / ||u(s)||_q = 1``. At q = 2 the left hand side is increasing and concave in s (it is the
+secular equation of trust-region methods, Conn, Gould and Toint 2000, section 7.3), and Newton from the norm that the
+row had before needs one or two steps. For other q a bracket guards Newton. There the roots u_j are closed forms at
+q = 3 and 1.5; else they are found along with s, by Newton on the logarithm of both sides: a log-sum-exp of two lines in
+the logarithm of the root, which is convex, so that Newton cannot fail.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayesmtfs.priors.row_prox import ZERO_SLACK, Scratch
+from bayesmtfs.types import FloatArray
+
+MAX_STEPS = 100
+SCALAR_TOLERANCE = 1e-9  # of a Newton step at q = 2: what is left after it is of the order of its square
+NORM_TOLERANCE = 1e-12  # of log ||u||_q against 0, relative to its slope
+ROOT_TOLERANCE = 1e-3  # of a Newton step on a root before s moves again
+ROUNDING = 1e-15
+LARGEST_FACTOR = 8.0  # by which s may grow or shrink in one step
+SMALLEST_UNIT = 1e-100  # below it, the row before says nothing about its root
+
+
+@njit(cache=True, error_model="numpy")
+def row_step(
+    linear: FloatArray,
+    curvature: FloatArray,
+    strength: float,
+    norm_q: float,
+    sparsity: float,
+    start: float,
+    row: FloatArray,
+    work: Scratch,
+) -> float:
+    """Overwrite ``row`` by the minimiser of the row problem and return its q-norm.
+
+    Parameters
+    ----------
+    linear : (m,) array
+        b; shrunk in place where there is a task sparsity.
+    curvature : (m,) array
+        h, positive.
+    strength, norm_q, sparsity : float
+        lam, q and r.
+    start : float
+        q-norm of the row before the step; 0 where it was zero.
+    row : (m,) array
+        The row before the step; receives the minimiser.
+    work : tuple of (m,) arrays
+        What `bayesmtfs.priors.row_prox.scratch` gives for q; the steps for another q are not even compiled.
+    """
+    if sparsity > 0.0:
+        for j in range(linear.size):
+            size = abs(linear[j]) - strength * sparsity
+            linear[j] = math.copysign(size, linear[j]) if size > 0.0 else 0.0
+    if norm_q == 1.0 or linear.size == 1:
+        return _soft_step(linear, curvature, strength, row)
+    if len(work) == 0:
+        return _secular_step(linear, curvature, strength, start, row)
+    elif len(work) == 1:
+        return _clipped_step(linear, curvature, strength, start, row)
+    else:
+        return _general_step(linear, curvature, strength, norm_q, start, row, work[0], work[1])
+
+
+@njit(cache=True, error_model="numpy")
+def _zero(row: FloatArray) -> float:
+    for j in range(row.size):
+        row[j] = 0.0
+    return 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _soft_step(linear: FloatArray, curvature: FloatArray, strength: float, row: FloatArray) -> float:
+    total = 0.0
+    for j in range(linear.size):
+        if abs(linear[j]) <= strength * (1.0 + ZERO_SLACK):
+            row[j] = 0.0
+        else:
+            row[j] = (linear[j] - math.copysign(strength, linear[j])) / curvature[j]
+        total += abs(row[j])
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
+    """Row for q = inf: Newton on a convex piecewise linear function, from below after its first step."""
+    dual_norm = 0.0
+    for j in range(linear.size):
+        dual_norm += abs(linear[j])
+    if dual_norm <= strength * (1.0 + ZERO_SLACK):
+        return _zero(row)
+    level = start
+    clipped_before = -1
+    for _ in range(linear.size + 3):
+        total = 0.0
+        slope = 0.0
+        clipped = 0
+        for j in range(linear.size):
+            size = abs(linear[j])
+            if size > curvature[j] * level:
+                total += size
+                slope += curvature[j]
+                clipped += 1
+        if clipped == clipped_before or (clipped == 0 and clipped_before > 0):
+            break
+        clipped_before = clipped
+        level = max((total - strength) / slope, 0.0) if clipped > 0 else 0.0
+    for j in range(linear.size):
+        row[j] = math.copysign(min(abs(linear[j]) / curvature[j], level), linear[j])
+    return level
+
+
+@njit(cache=True, error_model="numpy")
+def _first_guess(linear: FloatArray, curvature: FloatArray, dual_norm: float, strength: float) -> float:
+    """Norm of the row if all curvatures were their average, weighted by b."""
+    total = 0.0
+    weighted = 0.0
+    for j in range(linear.size):
+        total += abs(linear[j])
+        weighted += abs(linear[j]) * curvature[j]
+    return (dual_norm - strength) * total / weighted
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _secular_sums(linear: FloatArray, curvature: FloatArray, strength: float, s: float) -> tuple[float, float]:
+    """``||u(s)||_2^2`` and minus half its derivative in s."""
+    square = 0.0
+    decay = 0.0
+    for j in range(linear.size):
+        denominator = curvature[j] * s + strength
+        unit = linear[j] / denominator
+        square += unit * unit
+        decay += unit * unit * curvature[j] / denominator
+    return square, decay
+
+
+@njit(cache=True, error_model="numpy")
+def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
+    """Row for q = 2; ``1 / ||u(s)||_2`` is concave in s, so that Newton is below the root after its first step."""
+    square = 0.0
+    for j in range(linear.size):
+        square += linear[j] * linear[j]
+    norm = math.sqrt(square)
+    if norm <= strength * (1.0 + ZERO_SLACK):
+        return _zero(row)
+    s = start if start > 0.0 else _first_guess(linear, curvature, norm, strength)
+    for _ in range(MAX_STEPS):
+        square, decay = _secular_sums(linear, curvature, strength, s)
+        move = square * (math.sqrt(square) - 1.0) / decay
+        s = max(s + move, s / LARGEST_FACTOR)
+        if abs(move) <= SCALAR_TOLERANCE * s:
+            break
+    for j in range(linear.size):
+        row[j] = linear[j] * s / (curvature[j] * s + strength)
+    return s
+
+
+@njit(cache=True, error_model="numpy")
+def _general_step(
+    linear: FloatArray,
+    curvature: FloatArray,
+    strength: float,
+    norm_q: float,
+    start: float,
+    row: FloatArray,
+    roots: FloatArray,
+    slopes: FloatArray,
+) -> float:
+    """Row for 1 < q < inf other than 2: guarded Newton on s."""
+    norm = _dual_norm(linear, norm_q)
+    if norm <= strength * (1.0 + ZERO_SLACK):
+        return _zero(row)
+    closed = norm_q == 3.0 or norm_q == 1.5
+    s = start if start > 0.0 else _first_guess(linear, curvature, norm, strength)
+    if not closed:
+        _first_roots(linear, curvature, strength, norm_q, s, row, roots)
+    error = 0.0
+    lower = 0.0
+    upper = np.inf
+    for _ in range(MAX_STEPS):
+        if closed:
+            log_norm, decay = _quadratic_roots(linear, curvature, strength, norm_q, s, roots)
+        else:
+            log_norm, decay, error = _newton_roots(linear, curvature, strength, norm_q, s, roots, slopes)
+        if max(abs(log_norm), error) <= max(NORM_TOLERANCE * decay, ROUNDING):
+            break
+        if decay <= ROUNDING and log_norm <= 0.0:  # the dual norm exceeded the strength by rounding error only
+            return _zero(row)
+        if log_norm > error:
+            lower = s
+        elif log_norm < -error:
+            upper = s
+        proposal = s * (1.0 + math.expm1(log_norm) / decay)
+        proposal = min(max(proposal, s / LARGEST_FACTOR), s * LARGEST_FACTOR)
+        if not lower < proposal < upper:
+            proposal = 0.5 * (lower + upper) if upper < np.inf else 2.0 * lower
+        log_move = math.log(proposal / s)
+        s = proposal
+        if closed:
+            continue
+        if abs(log_move) > 0.1:
+            _first_roots(linear, curvature, strength, norm_q, s, row, roots)
+        else:
+            for j in range(linear.size):
+                shift = slopes[j] * log_move
+                roots[j] *= 1.0 - shift + 0.5 * shift * shift
+    for j in range(linear.size):
+        unit = roots[j] if closed or norm_q > 2.0 else roots[j] ** (1.0 / (norm_q - 1.0))
+        row[j] = math.copysign(s * unit, linear[j]) if linear[j] != 0.0 else 0.0
+    return s
+
+
+@njit(cache=True, error_model="numpy")
+def _dual_norm(linear: FloatArray, norm_q: float) -> float:
+    """q*-norm of b, for 1 < q < inf."""
+    peak = 0.0
+    for j in range(linear.size):
+        peak = max(peak, abs(linear[j]))
+    if peak == 0.0:
+        return 0.0
+    exponent = norm_q / (norm_q - 1.0)
+    total = 0.0
+    for j in range(linear.size):
+        total += (abs(linear[j]) / peak) ** exponent
+    return peak * total ** (1.0 / exponent)
+
+
+@njit(cache=True, error_model="numpy")
+def _quadratic_roots(
+    linear: FloatArray, curvature: FloatArray, strength: float, norm_q: float, s: float, roots: FloatArray
+) -> tuple[float, float]:
+    """``log ||u||_q`` and minus its derivative in ``log s``, for q = 3 and q = 1.5; ``roots`` receives u."""
+    total = 0.0
+    weighted = 0.0
+    for j in range(linear.size):
+        size = abs(linear[j])
+        line = curvature[j] * s
+        if norm_q == 3.0:
+            unit = 2.0 * size / (line + math.sqrt(line * line + 4.0 * strength * size))
+            power = unit * unit * unit
+            slope = line / (line + 2.0 * strength * unit)
+        else:
+            unit_root = 2.0 * size / (strength + math.sqrt(strength * strength + 4.0 * line * size))
+            unit = unit_root * unit_root
+            power = unit * unit_root
+            slope = line * unit_root / (line * unit_root + 0.5 * strength)
+        roots[j] = unit
+        total += power
+        weighted += power * slope
+    return math.log(total) / norm_q, weighted / total
+
+
+@njit(cache=True, error_model="numpy")
+def _newton_roots(
+    linear: FloatArray,
+    curvature: FloatArray,
+    strength: float,
+    norm_q: float,
+    s: float,
+    roots: FloatArray,
+    slopes: FloatArray,
+) -> tuple[float, float, float]:
+    """``log ||u||_q``, minus its derivative in ``log s``, and about the error of the former, for any q.
+
+    The root is that of ``a x + c x^k = |b|`` with ``k = q - 1`` and ``x = u`` for q > 2, but ``k = 1 / (q - 1)`` and
+    ``x = u^(q-1)`` for q < 2, so that k > 1. ``roots`` holds a guess of x and receives a better one; ``slopes``
+    receives minus the derivative of ``log x`` in ``log s``.
+    """
+    exponent = max(norm_q - 1.0, 1.0 / (norm_q - 1.0))
+    total = 0.0
+    weighted = 0.0
+    error = 0.0
+    for j in range(linear.size):
+        size = abs(linear[j])
+        if size == 0.0:
+            slopes[j] = 0.0
+            continue
+        first, second = curvature[j] * s, strength
+        if norm_q < 2.0:
+            first, second = second, first
+        root = roots[j]
+        power = 0.0
+        for _ in range(MAX_STEPS):
+            power = root**exponent
+            line = first * root
+            curve = second * power
+            slope = line + exponent * curve
+            ratio = (line + curve) / size
+            # log and exp by their series where these are exact to the order of Newton's own error
+            log_ratio = 2.0 * (ratio - 1.0) / (ratio + 1.0) if abs(ratio - 1.0) <= 0.01 else math.log(ratio)
+            move = log_ratio * (line + curve) / slope
+            power *= root
+            slopes[j] = (line if norm_q > 2.0 else curve) / slope
+            if abs(move) <= 0.01:
+                root *= 1.0 - move + 0.5 * move * move
+            else:
+                root = min(root * math.exp(-move), _upper_bound(size, first, second, exponent))
+            if abs(move) * exponent <= ROOT_TOLERANCE:
+                power *= 1.0 - (exponent + 1.0) * move
+                error = max(error, (exponent * move) ** 2)
+                break
+        roots[j] = root
+        total += power
+        weighted += power * slopes[j]
+    if total == 0.0 or total == np.inf:  # s is off by orders of magnitude
+        return (-np.inf if total == 0.0 else np.inf), 1.0, 0.0
+    return math.log(total) / norm_q, (exponent + 1.0) / norm_q * weighted / total, error
+
+
+@njit(cache=True, error_model="numpy")
+def _upper_bound(size: float, first: float, second: float, exponent: float) -> float:
+    """Bound of the root of ``first x + second x^k = size``: what either term alone allows."""
+    return min(size / first, (size / second) ** (1.0 / exponent))
+
+
+@njit(cache=True, error_model="numpy")
+def _first_roots(
+    linear: FloatArray,
+    curvature: FloatArray,
+    strength: float,
+    norm_q: float,
+    s: float,
+    row: FloatArray,
+    roots: FloatArray,
+) -> None:
+    """Guess of the roots: those of the row before the step, or their upper bounds."""
+    exponent = max(norm_q - 1.0, 1.0 / (norm_q - 1.0))
+    for j in range(linear.size):
+        first, second = curvature[j] * s, strength
+        if norm_q < 2.0:
+            first, second = second, first
+        unit = min(math.copysign(1.0, linear[j]) * row[j] / s, 1.0)
+        if unit > SMALLEST_UNIT:
+            roots[j] = unit if norm_q > 2.0 else unit ** (norm_q - 1.0)
+        else:
+            roots[j] = _upper_bound(abs(linear[j]), first, second, exponent)

@@ -1,0 +1,152 @@
+"""Class labels: any two labels outside, -1 and +1 inside; several classes become one-versus-rest tasks."""
+
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+
+from bayesmtfs.data.inputs import as_array, as_labels, missing_entries
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.types import FloatArray
+
+
+def read_classes(y: Any, n_rows: int) -> tuple[FloatArray, NDArray[Any]]:
+    """Read class labels.
+
+    Parameters
+    ----------
+    y : (n,) or (n, m) labels; NaN or None in the wide form marks an unobserved cell
+    n_rows : rows of X
+
+    Returns
+    -------
+    codes : of the shape of y, the number of each label's class, NaN where unobserved
+    classes : (k,) sorted labels
+    """
+    labels = _label_array(y)
+    if labels.shape[:1] != (n_rows,) or labels.ndim > 2:
+        raise ValueError(
+            f"y has shape {labels.shape} but X has {n_rows} rows (inconsistent numbers of samples); pass (n,) labels, "
+            "or (n, m) for one column per task"
+        )
+    unseen = missing_entries(labels)
+    if labels.ndim == 1 and unseen.any():
+        raise ValueError(
+            f"y contains NaN: {int(unseen.sum())} labels are missing (first in row {int(np.argmax(unseen))}); drop "
+            "those rows first (in the wide form a missing label marks an unobserved cell)"
+        )
+    classes, numbers = _distinct(labels[~unseen])
+    codes = np.full(labels.shape, np.nan)
+    codes[~unseen] = numbers
+    return codes, classes
+
+
+def classes_of(data: TaskData) -> tuple[TaskData, NDArray[Any]]:
+    """Replace the labels of data by the numbers of their classes; whole numbers come back as integers."""
+    classes, numbers = _distinct(data.y)
+    if classes.dtype.kind == "f" and np.all(classes == classes.astype(np.int64)):
+        classes = classes.astype(np.int64)
+    return data.with_target(numbers.astype(np.float64)), classes
+
+
+def match_classes(y: Any, n_rows: int, known: NDArray[Any]) -> FloatArray:
+    """Read class labels against known ones.
+
+    Parameters
+    ----------
+    y, n_rows : as in `read_classes`
+    known : (k,) labels
+
+    Returns
+    -------
+    of the shape of y, the number of each label among the known ones, -1 where it is none of them, NaN where unobserved
+    """
+    codes, classes = read_classes(y, n_rows)
+    if len(classes) and (classes.dtype.kind == "U") != (known.dtype.kind == "U"):
+        raise ValueError(
+            f"y has labels such as {classes.tolist()[0]!r} but the classes of fit are {known.tolist()}; pass labels of "
+            "the same type as in fit"
+        )
+    position = {label: float(number) for number, label in enumerate(known.tolist())}
+    places = np.array([position.get(label, -1.0) for label in classes.tolist()])
+    seen = ~np.isnan(codes)
+    codes[seen] = places[codes[seen].astype(np.int64)]
+    return codes
+
+
+def as_signs(data: TaskData) -> TaskData:
+    """Turn the class numbers 0 and 1 into -1 and +1."""
+    return data.with_target(2.0 * data.y - 1.0)
+
+
+def one_versus_rest(data: TaskData, classes: NDArray[Any]) -> TaskData:
+    """Make one task per class out of one task with several classes: +1 for the class, -1 for the rest.
+
+    All tasks share the one design.
+    """
+    if data.n_tasks > 1:
+        raise ValueError(
+            f"y has {len(classes)} classes in {data.n_tasks} tasks; tasks must be binary, and several classes are "
+            "taken apart (one task per class) only where there is one task: leave tasks out, or pass two labels"
+        )
+    n, k = data.n_observations, len(classes)
+    return replace(
+        data,
+        y=np.concatenate([np.where(data.y == number, 1.0, -1.0) for number in range(k)]),
+        weight=np.tile(data.weight, k),
+        offsets=n * np.arange(k + 1),
+        rows=np.tile(data.rows, k),
+        order=np.concatenate([data.order * k + number for number in range(k)]),
+        task_names=classes,
+        shared_design=True,
+    )
+
+
+def check_two_classes_per_task(data: TaskData) -> None:
+    """Refuse a task in which one label only occurs; y is -1 and +1."""
+    counts = [(int((y > 0).sum()), len(y)) for y in np.split(data.y, data.offsets[1:-1])]
+    lone = [
+        f"{name!r} ({n} rows)"
+        for name, (positive, n) in zip(data.task_names.tolist(), counts, strict=True)
+        if positive in (0, n)
+    ]
+    if lone:
+        shown = ", ".join(lone[:10]) + (f" and {len(lone) - 10} more" if len(lone) > 10 else "")
+        raise ValueError(
+            f"y has only one class in {len(lone)} of {data.n_tasks} tasks: {shown}; a classifier needs both classes in "
+            "every task, drop those tasks or collect more rows"
+        )
+
+
+def _label_array(y: Any) -> NDArray[Any]:
+    if isinstance(y, list | tuple):
+        return np.array(y, dtype=object)  # NumPy would turn the 1 of [1, "a"] into "1" without a word
+    return as_array(y, "y")
+
+
+def _distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Sorted labels, and the number of each entry among them."""
+    labels = as_labels(labels)
+    if labels.dtype == object or labels.dtype.kind in "SV":
+        _refuse_types(labels)
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise ValueError("y contains NaN or inf; drop those rows first (in the wide form NaN marks an unobserved cell)")
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        raise ValueError(
+            f"y does not hold class labels: {error} Use a regressor, or turn y into labels first"
+        ) from error
+    classes, numbers = np.unique(labels, return_inverse=True)
+    return classes, numbers
+
+
+def _refuse_types(labels: NDArray[Any]) -> NoReturn:
+    types = sorted({type(label).__name__ for label in labels.tolist()})
+    what = f"of the type {types[0]}" if len(types) == 1 else f"of different types ({', '.join(types)})"
+    raise ValueError(
+        f"Unknown label type: y has labels {what}; make all of them strings, whole numbers of at most 64 bits, or "
+        "booleans"
+    )

@@ -1,0 +1,396 @@
+"""The user's arrays, frames and labels to clean arrays, with errors that say what to do.
+
+Every message names the argument, what came, what is wanted and the way out. Nothing here modifies its input, and
+nothing is copied that is already in the right form.
+"""
+
+import numbers
+from collections.abc import Hashable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.frames import (
+    Encoding,
+    as_narwhals,
+    column_names,
+    column_values,
+    encode,
+    is_frame,
+    is_lazy,
+    is_missing,
+    learn_encoding,
+    levels_in_order,
+)
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+
+class Table(NamedTuple):
+    """A design as the solvers want it."""
+
+    X: Design
+    feature_names: tuple[str, ...] | None  # None: the columns had no names
+    encoding: Encoding | None  # how the frame was read; None for an array
+    missing: BoolArray | None  # (n, columns), where a frame had nulls; None: nowhere
+
+
+def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> Table:
+    """Read a design from an array, a sparse matrix or a data frame.
+
+    Parameters
+    ----------
+    X : (n, p) array, scipy sparse matrix, or data frame (pandas, polars, pyarrow)
+    encoding : how an earlier frame was read; a frame is then read in the same way
+    allow_missing : keep nulls of a frame as NaN and report them, instead of raising
+    """
+    if is_frame(X):
+        return _read_frame(X, encoding, allow_missing)
+    matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
+    _check_shape(matrix.shape)
+    _check_finite(matrix)
+    return Table(matrix, None, None, None)
+
+
+def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> Table:
+    _check_shape(as_narwhals(frame).shape)
+    encoding = learn_encoding(frame) if encoding is None else encoding
+    matrix, missing = encode(frame, encoding)
+    if missing.any() and not allow_missing:
+        row, column = np.argwhere(missing)[0]
+        raise ValueError(
+            f"X has missing values: contains NaN in row {row} of column {encoding.columns[column].name!r}; "
+            "drop those rows or impute them first"
+        )
+    if np.isinf(matrix).any():
+        _raise_not_finite(matrix, "inf")
+    names = tuple(encoding.feature_names) if encoding.has_names else None
+    return Table(matrix, names, encoding, missing if missing.any() else None)
+
+
+def _read_sparse(X: Any) -> Any:
+    check_two_axes(X)
+    if np.issubdtype(X.dtype, np.complexfloating):
+        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    matrix = X.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if matrix is X else matrix
+        matrix.sum_duplicates()
+    return matrix.astype(dtype, copy=False)
+
+
+def _read_array(X: Any) -> NDArray[Any]:
+    array = as_array(X, "X")
+    if array.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    check_two_axes(array)
+    if array.dtype in (np.float32, np.float64):
+        return array
+    try:
+        if array.dtype.kind in "mM":
+            raise TypeError("times are not numbers")
+        return array.astype(np.float64)
+    except OverflowError as error:
+        raise ValueError(f"X holds a number too large for float64: {error}; rescale its column") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(
+            f"X is not numeric (dtype {array.dtype}): {error}; turn text into numbers, or pass a data frame with "
+            "categorical columns"
+        ) from error
+
+
+def as_array(values: Any, argument: str) -> NDArray[Any]:
+    """Values (also of a frame or series) as an array of any type; what NumPy would misread is refused."""
+    if is_frame(values):
+        return as_narwhals(values).to_numpy()
+    if sp.issparse(values):
+        raise ValueError(f"{argument} is a sparse matrix; pass a dense array, such as {argument}.toarray()")
+    if is_lazy(values):
+        raise ValueError(f"{argument} is a lazy frame; call its collect() and pass the result")
+    if np.ma.is_masked(values):
+        raise ValueError(
+            f"{argument} is a masked array with {np.ma.count_masked(values)} masked entries; drop them, or fill them "
+            "with filled() first (NaN marks an unobserved cell of a wide target)"
+        )
+    series = nw.from_native(values, allow_series=True, pass_through=True)
+    try:
+        return series.to_numpy() if isinstance(series, nw.Series) else np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{argument} is not an array: {error}; give all its rows the same number of entries"
+        ) from error
+
+
+def check_two_axes(X: Any) -> None:
+    """Refuse a design that is not a table."""
+    shape = X.shape if sp.issparse(X) else np.asarray(X).shape
+    if len(shape) != 2:
+        raise ValueError(
+            f"Expected 2D array, got {len(shape)}D array instead: X has shape {shape}; pass one row per observation "
+            "and one column per feature. Reshape your data with X.reshape(-1, 1) for one feature, X.reshape(1, -1) "
+            "for one observation"
+        )
+
+
+def _check_shape(shape: tuple[int, int]) -> None:
+    n, p = shape
+    if n == 0:
+        raise ValueError(
+            f"Found array with 0 sample(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no rows; "
+            "pass at least one observation"
+        )
+    if p == 0:
+        raise ValueError(
+            f"Found array with 0 feature(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no "
+            "feature columns; pass at least one"
+        )
+
+
+def _check_finite(matrix: Any) -> None:
+    values = matrix.data if sp.issparse(matrix) else matrix
+    # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(values.sum(dtype=np.float64)):
+            return
+    if np.isnan(values).any():
+        _raise_not_finite(matrix, "NaN")
+    if np.isinf(values).any():
+        _raise_not_finite(matrix, "inf")
+
+
+def _raise_not_finite(matrix: Any, what: str) -> None:
+    bad = np.isnan if what == "NaN" else np.isinf
+    if sp.issparse(matrix):
+        coordinates = matrix.tocoo()
+        first = int(np.argmax(bad(coordinates.data)))
+        row, column = int(coordinates.row[first]), int(coordinates.col[first])
+    else:
+        row, column = np.argwhere(bad(matrix))[0]
+    raise ValueError(
+        f"X contains {what} (row {row}, column {column}); drop or impute such rows first, X must hold finite numbers"
+    )
+
+
+class Labels(NamedTuple):
+    """Task labels as an index into sorted names."""
+
+    codes: IntArray  # (n,)
+    names: NDArray[Any]  # (m,)
+
+
+def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
+    """Read one task label per row; names are sorted (categorical: category order; unsortable: first appearance)."""
+    values, ordered = _label_values(tasks, argument)
+    if len(values) != n_rows:
+        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
+    _check_labels(values, argument)
+    if ordered is not None:
+        names = as_labels(ordered)
+        return Labels(_lookup(values, names), names)
+    if values.dtype != object:
+        names, index = np.unique(values, return_inverse=True)
+        return Labels(index.astype(np.int64), names)
+    distinct = list(dict.fromkeys(values.tolist()))
+    try:
+        distinct.sort()
+    except TypeError:
+        pass  # labels that have no order keep the order of their first appearance
+    names = as_labels(distinct)
+    return Labels(_lookup(values, names), names)
+
+
+def match_labels(tasks: Any, n_rows: int, known: NDArray[Any], argument: str = "tasks") -> IntArray:
+    """Read task labels against known names; -1 where a label is not known."""
+    values, _ = _label_values(tasks, argument)
+    if len(values) != n_rows:
+        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
+    _check_labels(values, argument)
+    return _lookup(values, known)
+
+
+def describe_unknown(values: Any, index: IntArray, known: NDArray[Any]) -> str:
+    """Say which labels are not known, and which are."""
+    labels, _ = _label_values(values, "tasks")
+    unknown = list(dict.fromkeys(labels[index < 0].tolist()))
+    return f"{_shortened(unknown)}; known tasks are {_shortened(known.tolist())}"
+
+
+def _shortened(items: Sequence[Any], most: int = 20) -> str:
+    shown = ", ".join(repr(item) for item in items[:most])
+    return shown if len(items) <= most else f"{shown} and {len(items) - most} more"
+
+
+def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | None]:
+    """Labels as a 1-D array whose entries keep their own types, and the order of a categorical."""
+    if hasattr(tasks, "categories") and hasattr(tasks, "codes"):  # a bare pandas.Categorical
+        seen = set(tasks)
+        return as_labels(list(tasks)), [c for c in tasks.categories if c in seen]
+    if is_frame(tasks):
+        names = column_names(tasks)
+        if len(names) != 1:
+            raise ValueError(f"{argument} is a data frame with {len(names)} columns; pass one column of labels")
+        tasks = column_values(tasks, names[0])
+    series = nw.from_native(tasks, allow_series=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
+        return as_labels(values), levels_in_order(series)
+    if isinstance(tasks, str | bytes | Set | Mapping) or not hasattr(tasks, "__len__"):
+        raise ValueError(f"{argument} is {tasks!r}; pass a sequence with one task label per row")
+    return as_labels(tasks.to_pylist() if hasattr(tasks, "to_pylist") else tasks), None  # to_pylist: a bare Arrow array
+
+
+def as_labels(values: Any) -> NDArray[Any]:
+    """Labels as a 1-D array that keeps their type: ints stay ints, and a mixture becomes an array of objects.
+
+    Examples
+    --------
+    >>> as_labels([3, "three"])
+    array([3, 'three'], dtype=object)
+    """
+    if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise ValueError(f"tasks has shape {values.shape}; pass one task label per row, a 1-D sequence")
+        if values.dtype != object:
+            return values
+    items = [item.item() if isinstance(item, np.generic) else item for item in values]
+    if items and (_all_of_type(items, bool, str) or _all_numbers(items)):
+        typed = np.asarray(items)
+        if typed.tolist() == items:  # not so for whole numbers that would be rounded to floats
+            return typed
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def _all_of_type(items: list[Any], *types: type) -> bool:
+    return any(all(type(item) is plain for item in items) for plain in types)
+
+
+def _all_numbers(items: list[Any]) -> bool:
+    return all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items)
+
+
+def missing_entries(values: NDArray[Any]) -> BoolArray:
+    """Of the shape of values: where they are None, NaN, NaT or pandas' NA."""
+    if values.dtype == object:
+        return np.array([is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
+    return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(values.shape, dtype=bool)
+
+
+def _check_labels(values: NDArray[Any], argument: str, unit: str = "row") -> None:
+    if values.dtype == object:
+        unhashable = next((item for item in values if not isinstance(item, Hashable)), None)
+        if unhashable is not None:
+            raise ValueError(f"{argument} has the entry {unhashable!r}, which is not hashable; use a string or number")
+    missing = missing_entries(values)
+    if missing.any():
+        raise ValueError(
+            f"{argument} has {int(missing.sum())} missing labels (first in {unit} {int(np.argmax(missing))}); "
+            f"drop those {unit}s or give them a label of their own"
+        )
+
+
+def _lookup(values: NDArray[Any], names: NDArray[Any]) -> IntArray:
+    position: Mapping[Any, int] = {name: number for number, name in enumerate(names.tolist())}
+    if values.dtype == object:
+        return np.array([position.get(value, -1) for value in values.tolist()], dtype=np.int64)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    return np.array([position.get(value, -1) for value in distinct.tolist()], dtype=np.int64)[inverse]
+
+
+def read_target(y: Any, n_rows: int, argument: str = "y") -> NDArray[Any]:
+    """Read a target: (n,) or (n, m); numbers become float64, class labels are kept (also those that spell numbers)."""
+    array = as_array(y, argument)
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {argument} is complex; pass real targets")
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{argument} has shape {array.shape}; pass (n,) for one target, (n, m) for one per task")
+    if array.shape[0] != n_rows:
+        raise ValueError(
+            f"{argument} has {array.shape[0]} entries but X has {n_rows} rows (inconsistent numbers of samples); "
+            "pass one target per row"
+        )
+    if array.dtype.kind in "fiu":
+        return array.astype(np.float64, copy=False)
+    return _numbers_or_labels(array, argument) if array.dtype == object else array
+
+
+def _numbers_or_labels(array: NDArray[Any], argument: str) -> NDArray[Any]:
+    """Objects as float64 where all are numbers or missing; else as they are."""
+    if any(isinstance(value, str | bytes) for value in array.flat):
+        return array
+    filled = np.where(missing_entries(array), np.nan, array)
+    try:
+        return filled.astype(np.float64)
+    except (TypeError, ValueError):
+        return array
+    except OverflowError as error:
+        raise ValueError(f"{argument} holds a number too large for float64: {error}; rescale the target") from error
+
+
+def check_target_finite(y: FloatArray, argument: str = "y", missing_allowed: bool = False) -> None:
+    """Refuse inf, and NaN too unless it stands for an unobserved cell."""
+    bad = np.isinf(y) if missing_allowed else ~np.isfinite(y)
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        what = "inf" if np.isinf(y[where]) else "NaN"
+        raise ValueError(
+            f"{argument} contains {what} (at {where[0] if len(where) == 1 else where}); drop those rows first "
+            "(in the wide form, NaN in Y marks an unobserved cell)"
+        )
+
+
+def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> FloatArray | None:
+    """Read sample weights of the target's shape, or one per row; None stays None."""
+    if sample_weight is None:
+        return None
+    weight = as_array(sample_weight, "sample_weight")
+    try:
+        weight = weight.astype(np.float64, casting="same_kind" if weight.dtype.kind == "c" else "unsafe", copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"sample_weight is not numeric: {error}; pass one number per row") from error
+    if isinstance(sample_weight, numbers.Real):
+        weight = np.full(shape, weight)
+    wide = len(shape) == 2
+    if weight.shape == shape[:1] and wide:
+        weight = np.broadcast_to(weight[:, None], shape)
+    if weight.ndim != len(shape) and not wide:
+        raise ValueError(
+            f"Sample weights must be 1D array or scalar: sample_weight has shape {weight.shape}; "
+            "pass one weight per row"
+        )
+    if weight.shape != shape:
+        wanted = f"({shape[0]},) or {shape}" if wide else f"({shape[0]},)"
+        raise ValueError(f"sample_weight has shape {weight.shape}, wanted {wanted}; pass one weight per row")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError("sample_weight has a negative, NaN or inf entry; weights must be finite and at least 0")
+    return weight
+
+
+def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntArray | None:
+    """Feature groups as (p,) integers; None where every feature is its own group.
+
+    The user's groups are one label per column of X; the levels of a categorical column always stay together.
+    """
+    if groups is None:
+        return None if encoding is None or not encoding.has_categories else encoding.column_index
+    labels = read_labels_of_columns(groups, n_columns)
+    index = labels if encoding is None else labels[encoding.column_index]
+    return None if len(np.unique(index)) == len(index) else index
+
+
+def read_labels_of_columns(groups: Any, n_columns: int) -> IntArray:
+    """One group label per column, as integers in order of first appearance."""
+    values, _ = _label_values(groups, "groups")
+    _check_labels(values, "groups", unit="column")
+    if len(values) != n_columns:
+        raise ValueError(f"groups has {len(values)} entries but X has {n_columns} columns; pass one label per column")
+    first: dict[Any, int] = {}
+    return np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)

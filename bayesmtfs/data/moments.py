@@ -1,0 +1,374 @@
+r"""Per-task sufficient statistics of the squared loss, which add and merge, and from which every such fit can be made.
+
+For a task with rows ``z_i = (x_i, y_i)`` and weights ``c_i`` kept are the total weight, the weighted mean and the
+scatter around it
+
+.. math::
+
+   n = \sum_i c_i, \qquad \mu = \frac1n \sum_i c_i z_i, \qquad S = \sum_i c_i (z_i - \mu)(z_i - \mu)^\top ,
+
+whose merger of two parts is ``S = S_1 + S_2 + (n_1 n_2 / n) (mu_1 - mu_2)(mu_1 - mu_2)'`` (Chan, Golub and LeVeque 1983,
+The American Statistician 37: no cancellation, however far the data are from 0). ``X'X``, ``X'y``, ``y'y`` and the sums
+follow from them.
+
+Any weighted data with the same n, mu and S have the same squared loss at every W and b. `Moments.to_task_data` makes the
+smallest such data: the pairs ``mu +- r_k``, with ``r_k`` the scaled eigenvectors of S, each with the weight
+``n / (2 rank)``. So all routes of the squared loss fit from moments what they fit from the rows.
+"""
+
+import os
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bayesmtfs.data.inputs import read_labels
+from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.progress import Progress
+from bayesmtfs.types import DataWarning, FloatArray, IntArray
+
+__all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
+
+BATCH_ROWS = 16_384
+RANK_TOLERANCE = 1e-14  # of the largest eigenvalue: what is rounding in the scatter
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments:
+    """Sufficient statistics of m tasks over p features; ``a + b`` merges two parts of the same data.
+
+    Attributes
+    ----------
+    task_names : (m,) labels, in the order of `TaskData`
+    feature_names : (p,) names
+    totals : (m,) total weight of each task
+    n_rows : (m,) rows of each task
+    means : (m, p + 1) weighted means of the features and the target
+    scatters : (m, p + 1, p + 1) weighted scatter around them
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs import moments
+    >>> X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    >>> whole = moments.from_arrays(X, y, tasks=["a", "b"] * 3)
+    >>> parts = moments.from_arrays(X[:4], y[:4], tasks=["a", "b"] * 2) + moments.from_arrays(X[4:], y[4:], ["a", "b"])
+    >>> bool(np.allclose(whole.gram(0), parts.gram(0))), whole.n_rows.tolist()
+    (True, [3, 3])
+    """
+
+    task_names: NDArray[Any]
+    feature_names: NDArray[np.str_]
+    totals: FloatArray
+    n_rows: IntArray
+    means: FloatArray
+    scatters: FloatArray
+
+    @classmethod
+    def of(cls, data: TaskData) -> Self:
+        """Moments of data in memory."""
+        if data.groups is not None or data.present is not None:
+            raise ValueError(
+                "the data have feature groups or features that some tasks lack, which moments do not keep; fit the data"
+            )
+        if data.y.dtype.kind not in "bf":
+            raise ValueError(f"y is not numeric (dtype {data.y.dtype}); moments are for the squared loss")
+        _check_memory(data.n_tasks, data.n_features)
+        m, p = data.n_tasks, data.n_features
+        means, scatters, totals = np.empty((m, p + 1)), np.empty((m, p + 1, p + 1)), np.empty(m)
+        for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
+            dense = np.asarray(X.todense() if data.is_sparse else X, dtype=np.float64)
+            rows, weight = np.column_stack([dense, data.y[start:stop]]), data.weight[start:stop]
+            totals[t] = weight.sum()
+            means[t] = weight @ rows / totals[t]
+            centred = (rows - means[t]) * np.sqrt(weight)[:, None]
+            scatters[t] = centred.T @ centred
+        return cls(data.task_names, data.feature_names, totals, np.diff(data.offsets), means, scatters)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks m."""
+        return len(self.task_names)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features p."""
+        return len(self.feature_names)
+
+    def gram(self, task: int) -> FloatArray:
+        """(p + 1, p + 1) Weighted ``Z'Z`` of a task by its number, the target last."""
+        mean = self.means[task]
+        product: FloatArray = self.scatters[task] + self.totals[task] * np.outer(mean, mean)
+        return product
+
+    def __repr__(self) -> str:
+        return f"Moments({self.n_tasks} tasks, {self.n_features} features, {int(self.n_rows.sum())} rows)"
+
+    def __add__(self, other: "Moments") -> "Moments":
+        if not isinstance(other, Moments):
+            return NotImplemented
+        if not np.array_equal(self.feature_names, other.feature_names):
+            raise ValueError(
+                f"the parts have the features {self.feature_names.tolist()[:5]} and {other.feature_names.tolist()[:5]} "
+                "...; moments add over the same features only"
+            )
+        labels = [*self.task_names.tolist(), *other.task_names.tolist()]
+        codes, names = read_labels(labels, len(labels))
+        merged = _empty(names, self.feature_names)
+        for part, places in ((self, codes[: self.n_tasks]), (other, codes[self.n_tasks :])):
+            _merge_into(merged, part, places)
+        return merged
+
+    def to_task_data(self) -> TaskData:
+        """The smallest weighted data with these moments: at most ``2 (p + 1)`` rows per task."""
+        designs, targets, weights, labels = [], [], [], []
+        for t in range(self.n_tasks):
+            rows = _equivalent_rows(self.totals[t], self.means[t], self.scatters[t])
+            designs.append(rows[:, :-1])
+            targets.append(rows[:, -1])
+            weights.append(np.full(len(rows), self.totals[t] / len(rows)))
+            labels += [self.task_names.tolist()[t]] * len(rows)
+        return TaskData.from_long(
+            np.concatenate(designs),
+            np.concatenate(targets),
+            labels,
+            np.concatenate(weights),
+            feature_names=self.feature_names.tolist(),
+        )
+
+
+def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Moments:
+    """Moments of data in memory, in any form that ``fit`` takes.
+
+    Parameters
+    ----------
+    X : (n, p) array, sparse matrix or data frame, or `TaskData`
+    y : (n,) targets, or (n, m) for one column per task (NaN where a cell was not observed)
+    tasks : (n,) task labels of the long form
+    sample_weight : (n,) or, for the wide form, (n, m)
+    """
+    if isinstance(X, TaskData):
+        return Moments.of(X)
+    if np.ndim(y) == 2 and np.shape(y)[1] > 1 and tasks is None:
+        return Moments.of(TaskData.from_wide(X, y, sample_weight))
+    return Moments.of(TaskData.from_long(X, y, tasks, sample_weight))
+
+
+def from_batches(batches: Iterable[Any], target: str, task: str | None = None, weight: str | None = None) -> Moments:
+    """Moments of data frames that come one after the other, of which one at a time is in memory.
+
+    Ctrl-C gives the moments of the batches so far, with a `DataWarning`: ``n_rows`` says how many rows they hold.
+
+    Parameters
+    ----------
+    batches : data frames (pandas, polars or pyarrow) with the same columns; all beside the named ones are features
+    target, task, weight : names of columns; rows with a missing target are left out
+    """
+    merged: Moments | None = None
+    # held, since sums are updated in place: half an update would be wrong, and not be seen
+    with Progress("", False, hold=True) as watch:
+        try:
+            for batch in batches:
+                part = _of_frame(batch, target, task, weight)
+                if part is not None:
+                    merged = part if merged is None else _accumulated(merged, part)
+                watch.check()
+        except KeyboardInterrupt:
+            if merged is None:
+                raise
+            warnings.warn(
+                f"interrupted after {int(merged.n_rows.sum())} rows; the moments are those of these rows, add the others",
+                DataWarning,
+                stacklevel=2,
+            )
+    if merged is None:
+        raise ValueError("batches holds no row with a target; pass at least one")
+    return merged
+
+
+def from_parquet(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    target: str,
+    task: str | None = None,
+    weight: str | None = None,
+    features: Sequence[str] | None = None,
+    batch_rows: int = BATCH_ROWS,
+    progress: bool | None = None,
+) -> Moments:
+    """Moments of a file, a folder or several files, read batch by batch in bounded memory (needs pyarrow).
+
+    Ctrl-C gives the moments of the rows so far, as in `from_batches`.
+
+    Parameters
+    ----------
+    path : Parquet, Arrow (``.arrow``, ``.feather``) or CSV
+    target, task, weight : names of columns
+    features : names of the feature columns; default: all others
+    batch_rows : most rows in memory at a time
+    progress : progress bar: always, never, or (None) for long work on a terminal
+    """
+    dataset = open_files(path)
+    wanted = [name for name in (target, task, weight) if name is not None]
+    columns = None if features is None else [*features, *wanted]
+    missing = [name for name in columns or wanted if name not in dataset.schema.names]
+    if missing:
+        raise ValueError(f"{path} has no column {missing[0]!r}; its columns are {dataset.schema.names}")
+    n_rows = max(dataset.count_rows(), 1)
+
+    def read() -> Iterable[Any]:
+        import pyarrow as pa
+
+        done = 0
+        with Progress("reading", progress) as bar:
+            for batch in dataset.to_batches(
+                columns=columns, batch_size=batch_rows, batch_readahead=1, fragment_readahead=1
+            ):
+                yield pa.Table.from_batches([batch])
+                done += batch.num_rows
+                bar.update(done / n_rows, f"{done} rows")
+
+    return from_batches(read(), target, task, weight)
+
+
+def from_dask(frame: Any, target: str, task: str | None = None, weight: str | None = None) -> Moments:
+    """Moments of a dask DataFrame: one part per partition, merged in a tree (needs the extra ``dask``).
+
+    Parameters
+    ----------
+    frame : dask DataFrame with pandas partitions
+    target, task, weight : names of columns; all others are features
+    """
+    import dask
+
+    parts = [dask.delayed(_of_frame, pure=True)(part, target, task, weight) for part in frame.to_delayed()]
+    while len(parts) > 1:
+        parts = [dask.delayed(_merged_or_one, pure=True)(parts[i : i + 8]) for i in range(0, len(parts), 8)]
+    (merged,) = dask.compute(*parts)
+    if merged is None:
+        raise ValueError("frame holds no row with a target; pass at least one")
+    found: Moments = merged
+    return found
+
+
+def _merged_or_one(parts: list[Moments | None]) -> Moments | None:
+    filled = [part for part in parts if part is not None]
+    return sum(filled[1:], start=filled[0]) if filled else None
+
+
+def _of_frame(frame: Any, target: str, task: str | None, weight: str | None) -> Moments | None:
+    """Moments of one frame; None where no row has a target."""
+    import narwhals as nw
+
+    table = nw.from_native(frame)
+    named = [name for name in (target, task, weight) if name is not None]
+    for name in named:
+        if name not in table.columns:
+            raise ValueError(f"there is no column {name!r}; the columns are {table.columns}")
+    observed = ~np.isnan(np.asarray(table[target].cast(nw.Float64).to_numpy(), dtype=np.float64))
+    if not observed.any():
+        return None
+    if not observed.all():
+        table = table[np.flatnonzero(observed)]
+    rest = table.select([name for name in table.columns if name not in named])
+    text = [name for name in rest.columns if not (rest[name].dtype.is_numeric() or rest[name].dtype == nw.Boolean)]
+    if text:
+        raise ValueError(f"column {text[0]!r} is not numeric; expand it to 0/1 columns first, or name the features")
+    labels = None if task is None else table[task].to_native()
+    weights = None if weight is None else table[weight].to_numpy()
+    return Moments.of(TaskData.from_long(rest.to_native(), table[target].to_numpy(), labels, weights))
+
+
+def open_files(path: Any) -> Any:
+    """Open files as a pyarrow dataset, the format by their ending.
+
+    Parameters
+    ----------
+    path : a file, a folder or several files: Parquet, Arrow (``.arrow``, ``.feather``) or CSV
+    """
+    try:
+        import pyarrow.dataset as arrow
+    except ImportError as error:
+        raise ImportError(
+            "reading files in batches needs pyarrow, which is not installed; pip install pyarrow"
+        ) from error
+    paths = [Path(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
+    for one in paths:
+        if not one.exists():
+            raise FileNotFoundError(f"{one} does not exist; pass the path of a Parquet, Arrow or CSV file")
+    formats = {".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
+    names = {formats.get(one.suffix, "parquet") for one in paths}
+    if len(names) > 1:
+        raise ValueError(
+            f"path names files of several formats ({[one.name for one in paths]}); pass one format at a time"
+        )
+    source: Any = str(paths[0]) if len(paths) == 1 else [str(one) for one in paths]
+    # by default whole files are read ahead, which takes most of the memory
+    frugal = arrow.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)
+    name = names.pop()
+    try:
+        return arrow.dataset(source, format=frugal if name == "parquet" else name)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read ({error}); pass Parquet, Arrow (.arrow, .feather) or CSV") from error
+
+
+def _empty(names: NDArray[Any], feature_names: NDArray[np.str_]) -> Moments:
+    m, p = len(names), len(feature_names)
+    _check_memory(m, p)
+    return Moments(
+        names,
+        feature_names,
+        np.zeros(m),
+        np.zeros(m, dtype=np.int64),
+        np.zeros((m, p + 1)),
+        np.zeros((m, p + 1, p + 1)),
+    )
+
+
+def _accumulated(merged: Moments, part: Moments) -> Moments:
+    """The sum; in place where the part brings no new task, so that a long stream does not copy the whole every time."""
+    places = {label: place for place, label in enumerate(merged.task_names.tolist())}
+    found = [places.get(label, -1) for label in part.task_names.tolist()]
+    if min(found) < 0 or not np.array_equal(merged.feature_names, part.feature_names):
+        return merged + part
+    _merge_into(merged, part, np.array(found))
+    return merged
+
+
+def _merge_into(merged: Moments, part: Moments, places: IntArray) -> None:
+    """Add the tasks of a part at the given places, by the formula of the module's docstring."""
+    before, new = merged.totals[places], part.totals
+    total = before + new
+    difference = part.means - merged.means[places]
+    merged.scatters[places] += part.scatters
+    merged.scatters[places] += (before * new / total)[:, None, None] * difference[:, :, None] * difference[:, None, :]
+    merged.means[places] += (new / total)[:, None] * difference
+    merged.totals[places] = total
+    merged.n_rows[places] += part.n_rows
+
+
+def _equivalent_rows(total: float, mean: FloatArray, scatter: FloatArray) -> FloatArray:
+    """(2 rank, p + 1) Rows ``mean +- r_k`` that have this mean and scatter at equal weights of sum ``total``."""
+    varies = np.diagonal(scatter) > 0
+    if not varies.any():
+        return mean[None, :]
+    scale = np.sqrt(np.diagonal(scatter)[varies])
+    # the eigenvectors of the correlations, so that columns in other units are not lost in the rounding of large ones
+    values, vectors = np.linalg.eigh(scatter[np.ix_(varies, varies)] / np.outer(scale, scale))
+    kept = values > RANK_TOLERANCE * values[-1]
+    factors = (np.sqrt(values[kept]) * vectors[:, kept]).T * scale
+    rows = np.zeros((len(factors), len(mean)))
+    rows[:, varies] = factors * np.sqrt(len(factors) / total)
+    return np.concatenate([mean + rows, mean - rows])
+
+
+def _check_memory(n_tasks: int, n_features: int) -> None:
+    check_memory(
+        8 * n_tasks * (n_features + 1) ** 2,
+        f"moments of {n_tasks} tasks with {n_features} features",
+        "name fewer features, fit groups of tasks apart, or use an online estimator",
+    )

@@ -1,0 +1,396 @@
+"""``TaskData``: many related regressions or classifiers as one data set.
+
+Whatever the user has (long, wide, a list, a frame), the observations are stored sorted by task, with ``offsets``
+marking where each task begins. When all tasks share one design it is stored once: ``design`` has then one row per
+input row and ``rows`` says which of them each observation uses. Solvers need only ``linear_predictor`` and
+``adjoint``, which know the difference.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from bayesmtfs.data.alignment import absent_features, align
+from bayesmtfs.data.designs import Design, row_span
+from bayesmtfs.data.frames import Encoding, as_narwhals, column_names, column_values, is_frame, take_columns
+from bayesmtfs.data.inputs import (
+    Table,
+    check_target_finite,
+    missing_entries,
+    read_design,
+    read_groups,
+    read_labels,
+    read_target,
+    read_weights,
+)
+from bayesmtfs.data.task_names import NO_TARGET, NO_WEIGHT, check_names, check_no_empty_task, wide_names
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, LossScale
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TaskData:
+    """Observations of m tasks over p features.
+
+    Make one with `from_long`, `from_wide`, `from_list` or `from_frame`; the constructor takes parts that are already
+    clean.
+
+    Attributes
+    ----------
+    design : (n, p) array or CSR matrix, float32 or float64
+        One row per observation, sorted by task; or, with ``shared_design``, one row per input row.
+    y : (N,) float64 targets (or class labels), sorted by task
+    weight : (N,) positive weights
+    offsets : (m + 1,) observations of task t are ``offsets[t]:offsets[t + 1]``
+    rows : (N,) row of ``design`` that each observation uses
+    order : (N,) place of each observation in the user's input (wide: ``row * m + column``)
+    task_names : (m,) labels
+    groups : (p,) group of each feature, or None where every feature stands for itself
+    present : (p, m) False where a task does not have a feature, or None where all have all
+    shared_design : whether all tasks use the rows of one design
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs import TaskData
+    >>> data = TaskData.from_long(np.eye(4), [1.0, 2.0, 3.0, 4.0], tasks=["b", "a", "b", "a"])
+    >>> data.task_names.tolist(), data.y.tolist()
+    (['a', 'b'], [2.0, 4.0, 1.0, 3.0])
+    """
+
+    design: Design
+    y: NDArray[Any]
+    weight: FloatArray
+    offsets: IntArray
+    rows: IntArray
+    order: IntArray
+    task_names: NDArray[Any]
+    names: tuple[str, ...] | None = None
+    groups: IntArray | None = None
+    present: BoolArray | None = None
+    shared_design: bool = False
+    encoding: Encoding | None = field(default=None)
+
+    @classmethod
+    def from_long(
+        cls,
+        X: Any,
+        y: Any,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        groups: Any = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """One row per observation, with a task label for each row.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+        y : (n,) targets
+        tasks : (n,) hashable labels; None for one task
+        sample_weight : (n,) weights; a row of weight 0 is the same as no row
+        groups : (columns,) group label of each column of X
+        feature_names : (p,) names; a frame brings its own
+        """
+        table = _named(read_design(X), feature_names)
+        return cls.from_table(table, y, tasks, sample_weight, groups)
+
+    @classmethod
+    def from_table(cls, table: Table, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Long form of a design that is already read."""
+        n = table.X.shape[0]
+        target = _read_1d_target(y, n)
+        weight = read_weights(sample_weight, (n,))
+        labels = read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
+        if weight is None:
+            weight = np.ones(n)
+        check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, NO_WEIGHT)
+        order = np.argsort(labels.codes, kind="stable")
+        order = order[weight[order] > 0]
+        untouched = len(order) == n and bool(np.all(order[1:] > order[:-1]))
+        counts = np.bincount(labels.codes[order], minlength=len(labels.names))
+        return cls(
+            design=table.X if untouched else table.X[order],
+            y=target if untouched else target[order],
+            weight=weight if untouched else weight[order],
+            offsets=_offsets(counts),
+            rows=np.arange(len(order)),
+            order=order,
+            task_names=labels.names,
+            names=table.feature_names,
+            groups=read_groups(groups, table.encoding, _n_columns(table)),
+            shared_design=len(labels.names) == 1,
+            encoding=table.encoding,
+        )
+
+    @classmethod
+    def from_wide(
+        cls,
+        X: Any,
+        Y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        task_names: Sequence[Any] | None = None,
+        feature_names: Sequence[str] | None = None,
+    ) -> Self:
+        """One design for all tasks; NaN in Y is a cell that was not observed.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame
+        Y : (n, m) array or data frame, one column per task
+        sample_weight : (n,) or (n, m) weights
+        groups : (columns,) group label of each column of X
+        task_names : (m,) names; default: the columns of a frame Y, else 0, 1, ..., m - 1
+        feature_names : (p,) names; a frame brings its own
+        """
+        if task_names is None and is_frame(Y):
+            task_names = list(as_narwhals(Y).columns)
+        return cls.from_wide_table(_named(read_design(X), feature_names), Y, sample_weight, groups, task_names)
+
+    @classmethod
+    def from_wide_table(
+        cls,
+        table: Table,
+        Y: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        task_names: Sequence[Any] | None = None,
+    ) -> Self:
+        """Wide form of a design that is already read."""
+        n = table.X.shape[0]
+        target = read_target(Y, n, "Y")
+        if target.ndim != 2:
+            raise ValueError(f"Y has shape {target.shape}; the wide form wants (n, m), one column per task")
+        n_tasks = target.shape[1]
+        names = wide_names(task_names, n_tasks)
+        weight = read_weights(sample_weight, target.shape)
+        if target.dtype.kind == "f":
+            check_target_finite(target, "Y", missing_allowed=True)
+        observed = ~missing_entries(target)
+        check_no_empty_task(observed.any(axis=0), names, NO_TARGET)
+        if weight is not None:
+            observed &= weight > 0
+            check_no_empty_task(observed.any(axis=0), names, NO_WEIGHT)
+        kept = observed.any(axis=1)
+        design = table.X if kept.all() else table.X[kept]
+        task, rows = np.nonzero(observed[kept].T)
+        input_rows = np.flatnonzero(kept)[rows]
+        return cls(
+            design=design,
+            y=target[input_rows, task],
+            weight=np.ones(len(rows)) if weight is None else weight[input_rows, task],
+            offsets=_offsets(np.bincount(task, minlength=n_tasks)),
+            rows=rows.astype(np.int64),
+            order=input_rows * n_tasks + task,
+            task_names=names,
+            names=table.feature_names,
+            groups=read_groups(groups, table.encoding, _n_columns(table)),
+            shared_design=True,
+            encoding=table.encoding,
+        )
+
+    @classmethod
+    def from_list(cls, pairs: Sequence[tuple[Any, Any]], task_names: Sequence[Any] | None = None) -> Self:
+        """One ``(X, y)`` pair per task.
+
+        Frames are aligned by column name: a feature that a task does not have is fixed at 0 there and does not count
+        in its row. Arrays must all have the same number of columns.
+        """
+        pairs = list(pairs)
+        if not pairs:
+            raise ValueError("from_list got no pairs; pass one (X, y) per task")
+        names = list(range(len(pairs))) if task_names is None else list(task_names)
+        check_names(names, len(pairs))
+        tables = [read_design(X) for X, _ in pairs]
+        aligned = align(tables)
+        y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
+        tasks = [name for name, table in zip(names, tables, strict=True) for _ in range(table.X.shape[0])]
+        data = cls.from_table(aligned, np.concatenate(y), tasks)
+        if aligned.missing is None:
+            return data
+        order = [names.index(name) for name in data.task_names.tolist()]
+        starts = np.cumsum([0] + [table.X.shape[0] for table in tables[:-1]])
+        return replace(data, present=~aligned.missing[starts][order].T)
+
+    @classmethod
+    def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
+        """Columns of a data frame: a target, a task and features (all other columns).
+
+        Categorical columns are expanded and selected as one group. A column that is null throughout a task is a
+        feature that the task does not have: its coefficient is fixed at 0 there. Several targets and no task column
+        make the wide form.
+        """
+        if not is_frame(df):
+            raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
+        several = isinstance(target, list | tuple)
+        targets = list(target) if several else [target]
+        columns = list(as_narwhals(df).columns)
+        for name in [*targets, *([] if task is None else [task])]:
+            if name not in columns:
+                raise ValueError(f"df has no column {name!r}; its columns are {columns}")
+        features = take_columns(df, [name for name in columns if name not in targets and name != task])
+        if several:
+            if task is not None:
+                raise ValueError("from_frame got several targets and a task column; pass one or the other")
+            return cls.from_wide(features, take_columns(df, targets))
+        if not column_names(features):
+            raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
+        table = read_design(features, allow_missing=True)
+        labels = None if task is None else column_values(df, task)
+        present = absent_features(table, labels)
+        filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
+        return replace(cls.from_table(filled, column_values(df, target), labels), present=present)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks m."""
+        return len(self.task_names)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features p, after expansion of categorical columns."""
+        return int(self.design.shape[1])
+
+    @property
+    def n_observations(self) -> int:
+        """Number of observed targets N, over all tasks."""
+        return len(self.y)
+
+    @cached_property
+    def feature_names(self) -> NDArray[np.str_]:
+        """(p,) Names; ``x0, x1, ...`` where the input had none."""
+        return np.asarray([f"x{i}" for i in range(self.n_features)] if self.names is None else self.names)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the design is a CSR matrix."""
+        return bool(sp.issparse(self.design))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tasks were observed at all rows of a shared design."""
+        return self.shared_design and self.n_observations == self.design.shape[0] * self.n_tasks
+
+    @cached_property
+    def task(self) -> IntArray:
+        """(N,) Index of the task of each observation."""
+        return np.repeat(np.arange(self.n_tasks), np.diff(self.offsets))
+
+    @cached_property
+    def X(self) -> Design:
+        """(N, p) One row per observation (built on first use when the design is shared)."""
+        return self.design[self.rows] if self.shared_design and self.n_tasks > 1 else self.design
+
+    @cached_property
+    def task_designs(self) -> tuple[Design, ...]:
+        """Design of each task; views of one matrix wherever that is possible."""
+        if self.is_complete:
+            return (self.design,) * self.n_tasks
+        if self.shared_design:
+            return tuple(self.design[self.rows[start:stop]] for start, stop in self.spans)
+        return tuple(row_span(self.design, start, stop) for start, stop in self.spans)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last-plus-one observation of each task."""
+        return list(zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True))
+
+    @cached_property
+    def task_weights(self) -> FloatArray:
+        """(m,) Total weight of each task."""
+        return np.add.reduceat(self.weight, self.offsets[:-1])
+
+    def loss_weights(self, scale: LossScale) -> FloatArray:
+        """(N,) Factor of each observation's loss: its weight, over the task's total for ``"mean"``."""
+        if scale == "sum":
+            return self.weight
+        return self.weight / self.task_weights[self.task]
+
+    def linear_predictor(self, W: FloatArray, intercept: FloatArray) -> FloatArray:
+        """(N,) x' w_t + b_t for every observation."""
+        if self.shared_design:
+            values = self.design @ W + intercept
+            return values.T.ravel() if self.is_complete else values[self.rows, self.task]
+        parts = [X @ W[:, t] + intercept[t] for t, X in enumerate(self.task_designs)]
+        return np.concatenate(parts)
+
+    def adjoint(self, values: FloatArray) -> FloatArray:
+        """(p, m) Sum over each task's observations of x times the value; 0 where a task lacks the feature."""
+        if self.shared_design:
+            matrix = self.as_matrix(values)
+            # For a dense design the product of the transposes is the faster one
+            result = np.asarray(self.design.T @ matrix) if self.is_sparse else (matrix.T @ self.design).T
+        else:
+            result = np.empty((self.n_features, self.n_tasks))
+            for t, (X, (start, stop)) in enumerate(zip(self.task_designs, self.spans, strict=True)):
+                result[:, t] = X.T @ values[start:stop]
+        return result if self.present is None else np.where(self.present, result, 0.0)
+
+    def as_matrix(self, values: FloatArray) -> FloatArray:
+        """(n, m) Values of a shared design's observations, 0 in unobserved cells."""
+        if self.is_complete:
+            return values.reshape(self.n_tasks, -1).T
+        matrix = np.zeros((self.design.shape[0], self.n_tasks))
+        matrix[self.rows, self.task] = values
+        return matrix
+
+    def in_input_order(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Put (N,) values into the order of the input: (N,), or (n, m) of a shared design, NaN where unobserved."""
+        if self.shared_design and self.n_tasks > 1:
+            shape = (self.design.shape[0], self.n_tasks)
+            matrix = np.full(shape, np.nan, dtype=np.float64 if values.dtype.kind in "biuf" else object)
+            matrix[self.rows, self.task] = values
+            return matrix
+        ordered = np.empty_like(values)
+        ordered[np.argsort(np.argsort(self.order))] = values
+        return ordered
+
+    def with_target(self, y: NDArray[Any]) -> Self:
+        """Return the same observations with another target of the same length."""
+        return replace(self, y=y)
+
+    def __repr__(self) -> str:
+        kind = "sparse" if self.is_sparse else "dense"
+        design = "one design for all tasks" if self.shared_design else "one design per task"
+        return (
+            f"TaskData({self.n_observations} observations, {self.n_tasks} tasks, {self.n_features} features; "
+            f"{kind} {self.design.dtype}, {design})"
+        )
+
+
+def _offsets(counts: IntArray) -> IntArray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def _n_columns(table: Table) -> int:
+    return int(table.X.shape[1]) if table.encoding is None else len(table.encoding.columns)
+
+
+def _named(table: Table, feature_names: Sequence[str] | None) -> Table:
+    if feature_names is None:
+        return table
+    p = table.X.shape[1]
+    if len(feature_names) != p:
+        raise ValueError(f"feature_names has {len(feature_names)} entries but X has {p} features; pass one per feature")
+    return table._replace(feature_names=tuple(str(name) for name in feature_names))
+
+
+def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
+    target = read_target(y, n)
+    if target.ndim == 2 and target.shape[1] == 1:
+        target = target[:, 0]
+    if target.ndim != 1:
+        raise ValueError(
+            f"y has shape {target.shape} in the long form, which wants (n,); for one column per task leave tasks out"
+        )
+    if target.dtype.kind == "f":
+        check_target_finite(target)
+    elif missing_entries(target).any():
+        row = int(np.argmax(missing_entries(target)))
+        raise ValueError(f"y has no label in row {row}; drop the rows without one")
+    return target

@@ -1,0 +1,201 @@
+"""The part of a problem that EM works on: active features only, dense, in units that make every floor a plain number.
+
+Features are divided by their pooled deviation ``unit_i`` within tasks (one unit per group) and targets of the squared
+loss by theirs, so that coefficients are measured in ``sd(y) / sd(x_i)``. The Jeffreys prior does not notice: it is
+scale free. All thresholds and floors then mean the same for every data set, and a fit to scaled data is the scaled fit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.scaling import column_scales
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em.row_ridge import Curvature, curvature
+from bayesmtfs.families import Family, total
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+INTERCEPT_STEPS = 20
+LEAST_BEND = 1e-9  # of a task's weight: curvature below which an intercept does not move
+LARGEST_DENSE = 2**28  # numbers in the dense copy of the active columns (2 GiB)
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What 1 stands for in the scaled problem."""
+
+    feature: FloatArray  # (p,) in the units of X; 1 for constant features
+    target: float  # in the units of y
+    varies: BoolArray  # (p,) False for features that cannot have a coefficient
+
+    @property
+    def coefficient(self) -> float:
+        """Median size of 1 in the user's units of a coefficient."""
+        return float(self.target / np.median(self.feature[self.varies])) if self.varies.any() else 1.0
+
+    def to_user(self, W: FloatArray) -> FloatArray:
+        """Coefficients (p, m) in the user's units."""
+        return W * (self.target / self.feature)[:, np.newaxis]
+
+    def from_user(self, W: FloatArray) -> FloatArray:
+        """Coefficients (p, m) in these units."""
+        return W * (self.feature / self.target)[:, np.newaxis]
+
+
+def find_units(data: TaskData, family: Family, fit_intercept: bool) -> Units:
+    """Pooled deviations within tasks; root mean squares where there is no intercept."""
+    totals = data.task_weights
+    squares = column_scales(data) ** 2
+    if not fit_intercept:
+        squares = squares + (data.adjoint(data.weight) / totals) ** 2
+    if data.present is not None:
+        squares = np.where(data.present, squares, 0.0)
+    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
+    pooled = squares @ totals / totals.sum()
+    members = np.bincount(blocks.row_of_feature)
+    per_row = np.bincount(blocks.row_of_feature, weights=pooled) / members
+    unit = np.sqrt(per_row)[blocks.row_of_feature]
+    target = target_deviation(data, fit_intercept) if family.name == "squared" else 1.0
+    return Units(np.where(unit > 0, unit, 1.0), target or 1.0, pooled > 0)
+
+
+def target_deviation(data: TaskData, fit_intercept: bool) -> float:
+    """Pooled deviation of the targets within tasks; their root mean square without an intercept."""
+    totals = data.task_weights
+    y = data.y
+    if fit_intercept:
+        means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals
+        y = y - means[data.task]
+        y = np.where(np.abs(y) <= 1e-14 * np.abs(data.y), 0.0, y)  # a constant target has no deviation
+    return float(np.sqrt(data.weight @ y**2 / data.weight.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveTasks:
+    """Dense scaled designs of the active features, one per task."""
+
+    designs: tuple[FloatArray, ...]  # (n_t, p) per task
+    y: FloatArray  # (N,)
+    weight: FloatArray  # (N,)
+    spans: Sequence[tuple[int, int]]
+    task: IntArray  # (N,)
+    family: Family
+    fit_intercept: bool
+    row_labels: IntArray  # (p,) features with the same label are one row
+    present: BoolArray | None  # (p, m)
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Rows of the prior."""
+        own_rows = len(np.unique(self.row_labels)) == len(self.row_labels)
+        return Blocks(len(self.row_labels), self.n_tasks, None if own_rows else self.row_labels, self.present)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks m."""
+        return len(self.designs)
+
+    @cached_property
+    def counts(self) -> FloatArray:
+        """(m,) Total weight of each task: its number of observations."""
+        return self.sums(self.weight)
+
+    @cached_property
+    def squared_curvature(self) -> Curvature:
+        """Curvature of the squared loss, which is the same at every eta."""
+        return curvature(self.designs, [self.weight[a:b] for a, b in self.spans], self.fit_intercept)
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """(m,) Sums of (N,) values over each task."""
+        sums: FloatArray = np.add.reduceat(values, [start for start, _ in self.spans])
+        return sums
+
+    def linear_predictor(self, W: FloatArray, intercept: FloatArray) -> FloatArray:
+        """(N,) x' w_t + b_t."""
+        return np.concatenate([X @ W[:, t] + intercept[t] for t, X in enumerate(self.designs)])
+
+    def adjoint(self, values: FloatArray) -> FloatArray:
+        """(p, m) Sum of x times the value over each task."""
+        columns = [X.T @ values[start:stop] for X, (start, stop) in zip(self.designs, self.spans, strict=True)]
+        return np.column_stack(columns)
+
+    def losses(self, eta: FloatArray) -> FloatArray:
+        """(m,) Weighted loss of each task."""
+        return self.sums(self.weight * self.family.value(self.y, eta))
+
+    def loss(self, eta: FloatArray) -> float:
+        """Weighted loss of all tasks."""
+        return total(self.family, self.y, eta, self.weight)
+
+    def null_intercept(self) -> FloatArray:
+        """(m,) Best intercept at W = 0."""
+        if not self.fit_intercept:
+            return np.zeros(self.n_tasks)
+        best = np.array([self.family.best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans])
+        return best if self.family.name == "squared" else self._newton_intercept(best)
+
+    def _newton_intercept(self, intercept: FloatArray) -> FloatArray:
+        """Go on to the best intercept at W = 0 where the likelihood has an offset; elsewhere it is there already."""
+        for _ in range(INTERCEPT_STEPS):
+            eta = intercept[self.task]
+            slopes = self.sums(self.weight * self.family.gradient(self.y, eta))
+            bends = self.sums(self.weight * self.family.curvature(self.y, eta))
+            step = -np.divide(slopes, bends, out=np.zeros_like(slopes), where=bends > LEAST_BEND * self.counts)
+            lower = self.losses((intercept + step)[self.task]) < self.losses(eta)
+            if not lower.any():
+                break
+            intercept = np.where(lower, intercept + step, intercept)
+        return intercept
+
+    def restricted(self, kept: BoolArray) -> Self:
+        """Return the same tasks with fewer features."""
+        present = None if self.present is None else self.present[kept]
+        same = all(X is self.designs[0] for X in self.designs)
+        designs = (self.designs[0][:, kept],) * self.n_tasks if same else tuple(X[:, kept] for X in self.designs)
+        return replace(self, designs=designs, row_labels=self.row_labels[kept], present=present)
+
+
+def activate(data: TaskData, family: Family, fit_intercept: bool, units: Units, active: BoolArray) -> ActiveTasks:
+    """Dense scaled copy of the active columns of the data.
+
+    Parameters
+    ----------
+    data : observations with numeric targets
+    family : the loss
+    fit_intercept : whether every task has an intercept
+    units : see `find_units`
+    active : (p,) features to keep; whole groups
+    """
+    kept = np.flatnonzero(active)
+    size = data.n_observations * len(kept)
+    if data.is_sparse and size > LARGEST_DENSE:
+        raise ValueError(
+            f"X is sparse and {len(kept)} active features over {data.n_observations} observations make a dense matrix "
+            f"of {size} numbers, more than the {LARGEST_DENSE} allowed; raise start_strength, so that fewer are active"
+        )
+    factor = 1.0 / units.feature[kept]
+    sources = data.task_designs[:1] if data.is_complete else data.task_designs
+    designs = tuple(_dense_columns(X, kept) * factor for X in sources)
+    labels = Blocks(data.n_features, data.n_tasks, groups=data.groups).row_of_feature
+    return ActiveTasks(
+        designs=designs * (data.n_tasks // len(designs)),
+        y=np.asarray(data.y, dtype=np.float64) / units.target,
+        weight=data.weight,
+        spans=data.spans,
+        task=data.task,
+        family=family,
+        fit_intercept=fit_intercept,
+        row_labels=labels[kept],
+        present=None if data.present is None else data.present[kept],
+    )
+
+
+def _dense_columns(X: Design, kept: IntArray) -> FloatArray:
+    columns = X[:, kept]
+    return np.asarray(columns.toarray() if sp.issparse(columns) else columns, dtype=np.float64)

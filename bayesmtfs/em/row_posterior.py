@@ -1,0 +1,243 @@
+"""Posterior of the coefficients under normal rows, and what its evidence depends on.
+
+Row i of W is ``N(0, gamma_i R)`` over the m tasks, R a correlation matrix, and the whitened targets of task t have
+noise of variance ``1 / tau_t``. With the stacked design ``A`` (block-diagonal over tasks) scaled by ``sqrt(tau)`` and
+``K = diag(gamma) (x) R``,
+
+    C = I + A K A',   -2 ln evidence = ln|C| + y' C^-1 y + terms that depend on tau alone,
+    score      g_i = A_i' C^-1 y   (m,),       posterior mean  mu_i = gamma_i R g_i,
+    curvature  Z_i = A_i' C^-1 A_i (m, m),     posterior covariance of row i  gamma_i R - gamma_i^2 R Z_i R,
+
+and the derivatives of ``-2 ln evidence`` in gamma_i are ``tr(R Z_i) - g_i' R g_i`` (Wipf and Rao 2007, *IEEE
+Transactions on Signal Processing* 55:3704-3716, for one design and R = I).
+
+Four ways to the same numbers, the cheapest for the sizes at hand: without relations, one system per design, of the size
+of its rows or of its features; with relations, one system over the rows of all tasks, or one over the r common factors
+of ``R = F F' + diag(own)``, of size features x r.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from bayesmtfs.em.task_relations import Relations
+from bayesmtfs.em.whitened_tasks import WhitenedTasks
+from bayesmtfs.types import FloatArray
+
+
+class RowPosterior(NamedTuple):
+    """Posterior of W for given row variances, noise and relations."""
+
+    log_det: float  # ln|C|
+    quadratic: float  # y' C^-1 y
+    score: FloatArray  # (p, m) g
+    curvature: FloatArray  # (p, m) diagonals of Z_i without relations, (p, m, m) with
+    mean: FloatArray  # (p, m)
+    degrees: FloatArray  # (m,) parameters that the data of each task determine
+    leverage: FloatArray | None  # (N,) posterior variances of the whitened predictions, where asked for
+
+
+def compute(
+    tasks: WhitenedTasks,
+    row_variances: FloatArray,
+    precision: FloatArray,
+    relations: Relations | None,
+    with_leverage: bool = False,
+) -> RowPosterior:
+    """Compute the posterior in the cheapest way.
+
+    Parameters
+    ----------
+    tasks : the whitened tasks, active features only
+    row_variances : (p,) gamma, positive
+    precision : (D,) tau of every design
+    relations : R, or None for the identity
+    with_leverage : whether to compute the variances of the predictions; this needs one design per task
+    """
+    p = len(row_variances)
+    if relations is None:
+        by = _by_features if p * tasks.n_designs < sum(len(X) for X in tasks.designs) else _by_rows
+        return by(tasks, row_variances, precision, with_leverage)
+    related_by = _related_by_rows if tasks.n_rows <= p * relations.n_factors else _related_by_factors
+    return related_by(tasks, row_variances, precision, relations, with_leverage)
+
+
+def system_size(tasks: WhitenedTasks, n_factors: int) -> int:
+    """Size of the system that relations with this number of factors need."""
+    return min(tasks.n_rows, tasks.n_features * n_factors)
+
+
+# ---------------------------------------------------------------------- tasks on their own
+
+
+def _by_rows(
+    tasks: WhitenedTasks, row_variances: FloatArray, precision: FloatArray, with_leverage: bool
+) -> RowPosterior:
+    """One n x n system per design."""
+    log_det = quadratic = 0.0
+    scores, curvatures, leverages = [], [], []
+    for X, y, tau in zip(tasks.designs, tasks.targets, precision, strict=True):
+        k = y.shape[1]
+        C = tau * (X * row_variances) @ X.T
+        C[np.diag_indices_from(C)] += 1.0
+        factor = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
+        solved_X = solve_triangular(factor, X, lower=True, check_finite=False)
+        solved_y = solve_triangular(factor, y, lower=True, check_finite=False)
+        log_det += 2.0 * k * float(np.log(np.diag(factor)).sum())
+        quadratic += tau * float(np.sum(solved_y**2))
+        scores.append(tau * (solved_X.T @ solved_y))
+        curvatures.append(np.repeat(tau * np.einsum("ij,ij->j", solved_X, solved_X)[:, None], k, axis=1))
+        if with_leverage:
+            inverse_root = solve_triangular(factor, np.eye(len(X)), lower=True, check_finite=False)
+            leverages.append(1.0 - np.einsum("ij,ij->j", inverse_root, inverse_root))
+    score, curvature = np.concatenate(scores, axis=1), np.concatenate(curvatures, axis=1)
+    return RowPosterior(
+        log_det,
+        quadratic,
+        score,
+        curvature,
+        mean=row_variances[:, None] * score,
+        degrees=row_variances @ curvature,
+        leverage=np.concatenate(leverages) if with_leverage else None,
+    )
+
+
+def _by_features(
+    tasks: WhitenedTasks, row_variances: FloatArray, precision: FloatArray, with_leverage: bool
+) -> RowPosterior:
+    """One p x p system per design, all at once, in the scaled coefficients w / sqrt(gamma)."""
+    k = tasks.n_tasks // tasks.n_designs
+    root = np.sqrt(row_variances)
+    gram, product = _scaled_moments(tasks, root, precision)
+    system = gram + np.eye(len(root))
+    inverse = np.linalg.inv(system)
+    scaled_mean = inverse @ product  # (D, p, k)
+    determined = np.repeat(1.0 - np.diagonal(inverse, axis1=1, axis2=2).T, k, axis=1)  # (p, m): gamma_i z_it
+    columns = np.concatenate(list(scaled_mean), axis=1)  # (p, m)
+    return RowPosterior(
+        log_det=k * float(np.linalg.slogdet(system).logabsdet.sum()),
+        quadratic=float(np.repeat(precision, k) @ tasks.target_squares - np.sum(product * scaled_mean)),
+        score=columns / root[:, None],
+        curvature=determined / row_variances[:, None],
+        mean=root[:, None] * columns,
+        degrees=determined.sum(axis=0),
+        leverage=_leverage(tasks, root, precision, inverse) if with_leverage else None,
+    )
+
+
+def _leverage(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray, covariances: FloatArray) -> FloatArray:
+    """(N,) Variances of the whitened predictions, from the covariance of every task's scaled coefficients."""
+    parts = []
+    for X, tau, covariance in zip(tasks.designs, precision, covariances, strict=True):
+        scaled = X * (np.sqrt(tau) * root)
+        parts.append(np.einsum("ij,ij->i", scaled @ covariance, scaled))
+    return np.concatenate(parts)
+
+
+def _scaled_moments(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """(D, p, p) and (D, p, k) moments of the features times sqrt(gamma), in units of the noise."""
+    tau = precision[:, None, None]
+    return tau * tasks.grams * np.outer(root, root), tau * tasks.products * root[:, None]
+
+
+# ---------------------------------------------------------------------- related tasks
+
+
+def _related_by_rows(
+    tasks: WhitenedTasks,
+    row_variances: FloatArray,
+    precision: FloatArray,
+    relations: Relations,
+    with_leverage: bool,
+) -> RowPosterior:
+    """One system over the rows of all tasks."""
+    m, R = tasks.n_tasks, relations.matrix
+    tau = np.repeat(np.sqrt(precision), m // tasks.n_designs)
+    designs = [tau[t] * tasks.design_of(t) for t in range(m)]
+    y = np.concatenate([tau[t] * tasks.target_of(t) for t in range(m)])
+    ends = np.cumsum([len(X) for X in designs])
+    spans = [slice(end - len(X), end) for end, X in zip(ends, designs, strict=True)]
+    C = np.eye(len(y))
+    for t in range(m):
+        scaled = designs[t] * row_variances
+        for u in range(t + 1):
+            C[spans[t], spans[u]] += R[t, u] * (scaled @ designs[u].T)
+    factor = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
+    inverse_root = solve_triangular(factor, np.eye(len(y)), lower=True, check_finite=False)
+    inverse = inverse_root.T @ inverse_root
+    solved = inverse @ y
+    score = np.stack([X.T @ solved[span] for X, span in zip(designs, spans, strict=True)], axis=1)
+    curvature = np.empty((len(row_variances), m, m))
+    for t in range(m):
+        for u in range(t + 1):
+            between = inverse[spans[t], spans[u]] @ designs[u]
+            curvature[:, t, u] = curvature[:, u, t] = np.einsum("ij,ij->j", designs[t], between)
+    leverage = 1.0 - np.diag(inverse)
+    return RowPosterior(
+        log_det=2.0 * float(np.log(np.diag(factor)).sum()),
+        quadratic=float(y @ solved),
+        score=score,
+        curvature=curvature,
+        mean=row_variances[:, None] * (score @ R),
+        degrees=np.array([leverage[span].sum() for span in spans]),
+        leverage=leverage if with_leverage else None,
+    )
+
+
+def _related_by_factors(
+    tasks: WhitenedTasks,
+    row_variances: FloatArray,
+    precision: FloatArray,
+    relations: Relations,
+    with_leverage: bool,
+) -> RowPosterior:
+    """One system over the common factors of R; the tasks' own parts are integrated out task by task.
+
+    In scaled coefficients ``w_t / sqrt(gamma) = f F_t + sqrt(own_t) e_t`` with f (p, r) and e standard normal. Given f
+    the tasks are independent, with ``M_t = G_t (I + own_t G_t)^-1`` in place of the scaled Gram matrix G_t.
+    """
+    m, p = tasks.n_tasks, len(row_variances)
+    F, own = relations.factors, relations.own
+    r = F.shape[1]
+    root = np.sqrt(row_variances)
+    gram, product = _scaled_moments(tasks, root, precision)
+    if tasks.n_designs == 1:
+        gram = np.broadcast_to(gram, (m, p, p))
+    product = np.concatenate(list(product), axis=1).T[:, :, None]  # (m, p, 1)
+    system = np.eye(p) + own[:, None, None] * gram
+    given = np.linalg.inv(system)  # (I + own_t G_t)^-1
+    M, a = given @ gram, (given @ product)[:, :, 0]
+    M = 0.5 * (M + M.transpose(0, 2, 1))
+    task_quadratic = _task_weights(precision, m) * tasks.target_squares - own * np.sum(product[:, :, 0] * a, axis=1)
+
+    joint = np.einsum("tk,tl,tij->ikjl", F, F, M, optimize=True).reshape(p * r, p * r)
+    joint[np.diag_indices_from(joint)] += 1.0
+    right = (a.T @ F).reshape(p * r)
+    factor = cholesky(joint, lower=True, check_finite=False)
+    solved = solve_triangular(factor, right, lower=True, check_finite=False)
+    common = solve_triangular(factor, solved, lower=True, trans=1, check_finite=False).reshape(p, r)
+    scaled_score = (a - np.einsum("tij,jt->ti", M, common @ F.T, optimize=True)).T  # (p, m)
+
+    columns = np.einsum("tji,tk->jkit", M, F).reshape(p * r, p * m)
+    half = solve_triangular(factor, columns, lower=True, check_finite=False).reshape(p * r, p, m).transpose(1, 0, 2)
+    curvature = -(half.transpose(0, 2, 1) @ half)
+    curvature[:, np.arange(m), np.arange(m)] += np.diagonal(M, axis1=1, axis2=2).T
+    inverse_root = solve_triangular(factor, np.eye(p * r), lower=True, check_finite=False)
+    covariance = (inverse_root.T @ inverse_root).reshape(p, r, p, r)
+    common_parts = np.einsum("ikjl,tk,tl->tij", covariance, F, F, optimize=True)
+    rest = np.eye(p) - own[:, None, None] * M
+    covariances = own[:, None, None] * given + rest @ common_parts @ rest
+    return RowPosterior(
+        log_det=float(np.linalg.slogdet(system).logabsdet.sum() + 2.0 * np.log(np.diag(factor)).sum()),
+        quadratic=float(task_quadratic.sum() - solved @ solved),
+        score=scaled_score / root[:, None],
+        curvature=curvature / row_variances[:, None, None],
+        mean=root[:, None] * (scaled_score @ relations.matrix),
+        degrees=np.einsum("tij,tij->t", gram, covariances),
+        leverage=_leverage(tasks, root, precision, covariances) if with_leverage else None,
+    )
+
+
+def _task_weights(precision: FloatArray, n_tasks: int) -> FloatArray:
+    return np.repeat(precision, n_tasks // len(precision))

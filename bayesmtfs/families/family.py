@@ -1,0 +1,197 @@
+"""What a family of targets may offer, and how a route asks for it.
+
+A family is one loss: minus the log-density of a target given its linear predictor eta, up to a constant. A new one is a
+subclass of `Family` in one file. Only ``value`` and ``gradient`` are a must; everything else is an offer, and a route
+that needs more names it (`Family.require`) and refuses the family in words otherwise.
+
+====================  ===========================================================================================
+offer                 what asks for it
+====================  ===========================================================================================
+``curvature``         Newton steps: the working-set solver, EM, refits
+``curvature_bound``   proximal gradient steps of a fixed length; without it they are found by a search
+``conjugate``         certificates (dual gaps)
+``kinks``             the solver of piecewise linear losses
+``mean``              predictions of targets (probabilities, for labels)
+``log_density``       log-likelihoods, leave-one-out, information criteria
+``draw``              predictive draws
+``slope``             streams: loss and derivative of one target, compiled
+``augmentation``      the Gibbs sampler, EM with coefficients integrated out: a conditionally normal form
+``pymc_dist``         models and NUTS
+====================  ===========================================================================================
+"""
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from bayesmtfs.types import FloatArray
+
+OFFERS = {
+    "value": "value",
+    "gradient": "gradient",
+    "curvature": "curvature",
+    "curvature_bound": "a bound of the curvature",
+    "conjugate": "conjugate",
+    "kinks": "kinks",
+    "mean": "mean",
+    "log_density": "a log-density",
+    "draw": "draws",
+    "slope": "a compiled slope",
+    "augmentation": "a conditionally normal form",
+    "pymc_dist": "a PyMC term",
+}
+
+
+class Dispersion(NamedTuple):
+    """A parameter of the density beside eta, one per task or one for all.
+
+    ``in_units_of_target`` says that it scales with the target, as a noise deviation does.
+    """
+
+    name: str
+    in_units_of_target: bool = True
+
+
+class Kinks(NamedTuple):
+    """A loss of two straight pieces: ``left (eta - place)`` below its kink and ``right (eta - place)`` above it."""
+
+    place: FloatArray  # (n,)
+    left: FloatArray  # (n,) slope below
+    right: FloatArray  # (n,) slope above
+
+
+class Family:
+    """One loss and what belongs to it; methods act element by element and broadcast.
+
+    Attributes
+    ----------
+    name : str
+        What the user writes as ``loss=``.
+    targets : {"numbers", "labels", "counts"}
+        Real numbers; two labels, coded -1 and +1; whole numbers of at least 0.
+    smooth : bool
+        Whether there is a gradient everywhere. A smooth loss need not have a bounded curvature.
+    quadratic : bool
+        Whether the loss is ``1/2 (y - eta)^2``, whose fits need sums over rows only.
+    curvature_bound : float or None
+        Upper bound of the second derivative; None where there is none.
+    dispersion : tuple of Dispersion
+        Further parameters of the density, such as the noise.
+    slope : compiled function or None
+        ``(y, eta) -> (loss, derivative)`` of one target, with ``@njit``.
+    augmentation : Augmentation or None
+        How the family becomes conditionally normal.
+    """
+
+    name: ClassVar[str]
+    targets: ClassVar[Literal["numbers", "labels", "counts"]] = "numbers"
+    smooth: ClassVar[bool] = True
+    quadratic: ClassVar[bool] = False
+    curvature_bound: float | None = None
+    dispersion: ClassVar[tuple[Dispersion, ...]] = ()
+    slope: ClassVar[Any] = None
+    augmentation: ClassVar[Any] = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), tuple(sorted(vars(self).items()))))
+
+    # ------------------------------------------------------------------ the loss
+
+    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss at eta."""
+        raise self._missing("value")
+
+    def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Derivative in eta (a subgradient where the loss is not smooth)."""
+        raise self._missing("gradient")
+
+    def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Second derivative in eta (0 where the loss is linear)."""
+        raise self._missing("curvature")
+
+    def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
+        """Convex conjugate ``sup_eta dual * eta - value(y, eta)``; ``inf`` outside its domain."""
+        raise self._missing("conjugate")
+
+    def kinks(self, y: FloatArray) -> Kinks:
+        """Places and slopes of a loss that is made of two straight pieces."""
+        raise self._missing("kinks")
+
+    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
+        """Constant eta of the smallest weighted loss; found by a search unless a family knows it."""
+        loss = minimize_scalar(lambda eta: float(weight @ self.value(y, np.full(len(y), eta))))
+        return float(loss.x)
+
+    # ------------------------------------------------------------------ the density
+
+    def mean(self, eta: FloatArray) -> FloatArray:
+        """Expected target at eta: the regression function, or the probability of class +1."""
+        raise self._missing("mean")
+
+    def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Log-density of the targets, with its constants."""
+        raise self._missing("log_density")
+
+    def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Draw new targets at eta."""
+        raise self._missing("draw")
+
+    def deviance(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
+        """Minus twice the weighted log-likelihood, a noise at its best value, up to constants."""
+        self.require("An information criterion", "log_density")
+        return -2.0 * float(weight @ self.log_density(y, eta))
+
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """Noise of a normal target that tells as much of eta as one of these targets does, at the best constant."""
+        self.require("The scale of a prior", "curvature")
+        at_best = self.curvature(y, np.full(len(y), self.best_constant(y, weight)))
+        return float(1.0 / np.sqrt(np.average(at_best, weights=weight)))
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """PyMC distribution of the targets at eta, made by ``.dist(..., **options)``; PyMC is imported here."""
+        raise self._missing("pymc_dist")
+
+    # ------------------------------------------------------------------ what is offered
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether the density has a noise deviation."""
+        return any(parameter.name == "noise" for parameter in self.dispersion)
+
+    def offers(self, offer: str) -> bool:
+        """Whether a subclass has this attribute or method.
+
+        Examples
+        --------
+        >>> class Cosh(Family):
+        ...     def value(self, y, eta):
+        ...         return np.cosh(y - eta)
+        >>> Cosh().offers("value"), Cosh().offers("conjugate")
+        (True, False)
+        """
+        mine = getattr(type(self), offer, None)
+        return mine is not getattr(Family, offer) or vars(self).get(offer) is not None
+
+    def require(self, route: str, *needed: str) -> None:
+        """Raise a ``ValueError`` that names what a route needs and the family does not offer.
+
+        Examples
+        --------
+        >>> Family().require("NUTS", "log_density")
+        Traceback (most recent call last):
+        ValueError: NUTS needs a log-density; Family offers nothing
+        """
+        missing = [OFFERS[offer] for offer in needed if not self.offers(offer)]
+        if missing:
+            offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
+            raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}")
+
+    def _missing(self, offer: str) -> ValueError:
+        return ValueError(f"{type(self).__name__} does not offer {OFFERS[offer]}; define `{offer}`")

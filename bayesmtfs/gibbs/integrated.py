@@ -1,0 +1,113 @@
+r"""A coefficient with its scale moved and itself integrated out, at the exponents where the integral is known.
+
+With ``g w - a w^2 / 2`` the log-likelihood of a coefficient given all others, and GN(0, rho, q) its prior, the integral
+
+    I(rho) = int exp(g w - a w^2 / 2 - |w / rho|^q) dw
+
+is a sum of two Mills ratios at q = 1 and a difference of two normal probabilities at q = inf. The coefficients of one
+feature are independent over the tasks given the scale of their row, so that the scale may be drawn with all of them
+integrated out, and they afterwards: what a scale that has to stay above its largest coefficient cannot do. (At q = 2 the
+same is done by `gibbs_slice` with coefficients at their conditional means.)
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayesmtfs.gibbs.coefficients import truncated_normal
+
+ROOT_HALF = math.sqrt(0.5)
+LOG_ROOT_HALF_PI = 0.5 * math.log(0.5 * math.pi)
+NARROW = 1e-3  # width of a window, in deviations, below which the density in it is a parabola
+FAR = 20.0  # from where on the scaled complementary error function is summed as a series
+STEEP = 1e8  # from where on a normal tail is exponential to all digits
+LEAST_PRECISION = 1e-300
+
+
+def integrable(norm_q: float) -> bool:
+    """Whether the integral is known here."""
+    return norm_q in (1.0, math.inf)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_integral(precision: float, pull: float, log_scale: float, power: float) -> float:
+    """``ln I(rho)``, up to a constant in rho.
+
+    Parameters
+    ----------
+    precision, pull : a and g
+    log_scale : ln rho
+    power : q, 1 or inf
+    """
+    root = math.sqrt(max(precision, LEAST_PRECISION))
+    if power == np.inf:
+        return log_window(abs(pull) / root, root * math.exp(log_scale)) - math.log(root)
+    right, left = _log_sides(pull, log_scale, root)
+    top = max(right, left)
+    return top + math.log1p(math.exp(-abs(right - left))) - math.log(root)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_given_scale(rng: np.random.Generator, precision: float, pull: float, log_scale: float, power: float) -> float:
+    """Draw a coefficient given its scale; parameters as in `log_integral`."""
+    root = math.sqrt(max(precision, LEAST_PRECISION))
+    if power == np.inf:
+        return truncated_normal(rng, pull / root / root, 1.0 / root, math.exp(log_scale))
+    right, left = _log_sides(pull, log_scale, root)
+    side = 1.0 if rng.random() * (1.0 + math.exp(left - right)) < 1.0 else -1.0
+    return side * _above(rng, (math.exp(-log_scale) - side * pull) / root) / root
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_window(centre: float, reach: float) -> float:
+    """``ln int exp(-(x - centre)^2 / 2) dx`` over ``|x| < reach``, for a centre that is not negative."""
+    if reach * (1.0 + centre) < NARROW:
+        return math.log(2.0 * reach) - 0.5 * centre * centre + math.log1p((centre * centre - 1.0) * reach * reach / 6.0)
+    below = centre - reach  # the distance of the nearer end, if the centre is outside
+    if below < 1.0:
+        mass = math.erf(ROOT_HALF * (centre + reach)) - math.erf(ROOT_HALF * below)
+        return LOG_ROOT_HALF_PI + math.log(mass)
+    mass = scaled_tail(below) - math.exp(-2.0 * reach * centre) * scaled_tail(centre + reach)
+    return math.log(mass) - 0.5 * below * below
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def scaled_tail(x: float) -> float:
+    """Mills ratio ``exp(x^2 / 2) int_x^inf exp(-t^2 / 2) dt`` of a number that is not negative."""
+    if x < FAR:
+        return math.exp(LOG_ROOT_HALF_PI + 0.5 * x * x) * math.erfc(ROOT_HALF * x)
+    y = 1.0 / (x * x)
+    return (1.0 - y * (1.0 - 3.0 * y * (1.0 - 5.0 * y * (1.0 - 7.0 * y)))) / x
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_sides(pull: float, log_scale: float, root: float) -> tuple[float, float]:
+    """Logarithms of the integrals at q = 1 over positive and over negative coefficients, times ``sqrt(a)``."""
+    steepness = math.exp(-log_scale)
+    return _log_tail((steepness - pull) / root), _log_tail((steepness + pull) / root)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_tail(x: float) -> float:
+    """Logarithm of the Mills ratio of any number."""
+    if x >= 0.0:
+        return math.log(scaled_tail(x))
+    return LOG_ROOT_HALF_PI + 0.5 * x * x + math.log(math.erfc(ROOT_HALF * x))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _above(rng: np.random.Generator, low: float) -> float:
+    """Draw ``x - low``, x from N(0, 1) above ``low`` (Robert 1995)."""
+    if low < 0.0:
+        while True:
+            x = rng.standard_normal()
+            if x > low:
+                return x - low
+    if low > STEEP:
+        return rng.standard_exponential() / low
+    rate = 0.5 * (low + math.sqrt(low * low + 4.0))
+    while True:
+        excess = rng.standard_exponential() / rate
+        if -rng.standard_exponential() < -0.5 * (low + excess - rate) ** 2:
+            return excess

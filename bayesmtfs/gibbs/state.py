@@ -1,0 +1,270 @@
+"""What the Gibbs sampler of `gibbs_posterior` carries: sums of the data, rows, priors as numbers, and the state.
+
+Plain named tuples of arrays and numbers, which compiled functions take as they are. Coefficients are kept task by task,
+``(m, p)``, since every task has its own likelihood
+
+    ln p(y_t | w_t, sigma_t) = h_t'w_t - w_t'Q_t w_t / 2 + constant,
+
+in which the intercept ``b_t ~ N(c, s^2)`` is integrated out: with features and targets centred within the task,
+
+    Q = X'X / sigma^2 + k xbar xbar',   h = X'y / sigma^2 + k xbar (ybar - c),   k = 1 / (sigma^2 / n + s^2).
+
+With a shared mean, ``w_it = mu_i + v_it``, the state holds the deviations v, whose likelihood has ``h - Q mu`` for h.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+LOG_TAU, INVERSE_Q, STEP = 0, 1, 2  # places in State.numbers
+LOG_REACH = 80.0  # of the row scales around tau_0
+FIRST_STEP = 0.05  # of the walk on 1/q, before it is tuned
+
+
+class Sums(NamedTuple):
+    """Weighted sums over the observations of each task, features and targets centred."""
+
+    grams: FloatArray  # (m, p, p) X'X
+    correlations: FloatArray  # (m, p) X'y
+    means: FloatArray  # (m, p) xbar
+    squares: FloatArray  # (m,) y'y
+    target_means: FloatArray  # (m,) ybar - c
+    counts: FloatArray  # (m,) n
+
+
+class Rows(NamedTuple):
+    """Which coefficients share a scale."""
+
+    row_of_feature: IntArray  # (p,)
+    starts: IntArray  # (R + 1,) into members
+    members: IntArray  # (p,) features, row by row
+    sizes: FloatArray  # (R,) coefficients that are not fixed at 0
+    present: BoolArray  # (m, p)
+
+
+class Law(NamedTuple):
+    """A hyperprior as numbers."""
+
+    log_uniform: bool
+    low: float  # of ln rho
+    high: float
+    tail_shape: float  # a
+    spike_shape: float  # c
+    scale_power: float  # exponent of the beta-prime law; 0: q
+    log_global_scale: float  # ln tau_0
+    learn_global_scale: bool
+    intercept_variance: float  # s^2; 0: no intercept
+    noise_anchor: float  # the noise is this, squared, times a beta-prime law, as a logarithm
+    noise_shapes: tuple[float, float]  # c and a of that law; zeros: p(sigma) = 1 / sigma
+    shared_noise: bool
+    learn_noise: bool
+    inverse_low: float  # of 1/q
+    inverse_high: float
+    learn_q: bool
+    mean_precision: float  # of mu, one over the prior variance; 0: no shared mean
+
+
+class State(NamedTuple):
+    """What changes from sweep to sweep, in place."""
+
+    W: FloatArray  # (m, p) deviations from the mean where there is one
+    mean: FloatArray  # (p,) mu; zeros without a shared mean
+    intercept: FloatArray  # (m,) less c
+    noise: FloatArray  # (m,)
+    log_scales: FloatArray  # (R,)
+    numbers: FloatArray  # ln tau, 1/q, step of the walk on 1/q
+    widths: FloatArray  # (R,) of the slice steps on the row scales
+    information: FloatArray  # (R,) ln of the data's precision over the prior's, averaged while steps are tuned
+
+
+def sums_of(data: TaskData, centre: float) -> Sums:
+    """Sums of the observations.
+
+    Parameters
+    ----------
+    data : observations
+    centre : prior mean of the intercepts
+    """
+    m, p = data.n_tasks, data.n_features
+    sums = Sums(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(m), np.empty(m), np.empty(m))
+    for t, (design, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
+        X = np.asarray(design.toarray() if sp.issparse(design) else design, dtype=np.float64)
+        y, weight = np.asarray(data.y[start:stop], dtype=np.float64), data.weight[start:stop]
+        sums.counts[t] = weight.sum()
+        sums.means[t] = weight @ X / sums.counts[t]
+        mean = weight @ y / sums.counts[t]
+        X, y = X - sums.means[t], y - mean
+        sums.grams[t] = (weight[:, np.newaxis] * X).T @ X
+        sums.correlations[t] = (weight * y) @ X
+        sums.squares[t] = weight @ y**2
+        sums.target_means[t] = mean - centre
+    return sums
+
+
+def single_rows(present: BoolArray) -> Rows:
+    """Every feature its own row; ``present`` is (m, p)."""
+    features = np.arange(present.shape[1])
+    return Rows(
+        row_of_feature=features,
+        starts=np.append(features, len(features)),
+        members=features,
+        sizes=present.sum(axis=0).astype(np.float64),
+        present=present,
+    )
+
+
+def rows_of(data: TaskData) -> Rows:
+    """Rows of the prior: features, or groups of them; absent features do not count."""
+    shape = (data.n_tasks, data.n_features)
+    present = np.ones(shape, dtype=np.bool_) if data.present is None else np.ascontiguousarray(data.present.T)
+    if data.groups is None:
+        return single_rows(present)
+    blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
+    counts = np.bincount(blocks.row_of_feature, minlength=blocks.n_rows)
+    return Rows(
+        row_of_feature=blocks.row_of_feature,
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        members=np.argsort(blocks.row_of_feature, kind="stable"),
+        sizes=blocks.sizes.astype(np.float64),
+        present=present,
+    )
+
+
+def law_of(prior: Hyperprior, learn_q: bool) -> Law:
+    """Hyperprior as numbers."""
+    if prior.kind == "log_uniform":
+        low, high = np.log(prior.bounds)
+    else:  # farther away lies nothing that floating-point numbers would notice
+        low, high = math.log(prior.global_scale) + np.array([-LOG_REACH, LOG_REACH])
+    return Law(
+        log_uniform=prior.kind == "log_uniform",
+        low=float(low),
+        high=float(high),
+        tail_shape=prior.tail_shape,
+        spike_shape=prior.spike_shape,
+        scale_power=0.0 if prior.scale_power is None else float(prior.scale_power),
+        log_global_scale=math.log(prior.global_scale),
+        learn_global_scale=prior.kind == "beta_prime" and prior.learn_global_scale,
+        intercept_variance=float(prior.intercept_scale) ** 2 if prior.fit_intercept else 0.0,
+        noise_anchor=math.log(prior.noise_scale) + 0.5 * math.log(NOISE_DEGREES),
+        noise_shapes=(0.5, 0.5 * NOISE_DEGREES),
+        shared_noise=prior.shared_noise,
+        learn_noise=True,
+        inverse_low=1.0 / prior.norm_q_bounds[1],
+        inverse_high=1.0 / prior.norm_q_bounds[0],
+        learn_q=learn_q,
+        mean_precision=prior.mean_scale**-2.0 if prior.mean_scale > 0.0 else 0.0,
+    )
+
+
+def ridge_start(sums: Sums, rows: Rows, law: Law) -> FloatArray:
+    """(m, p) Ridge estimates, with a prior variance of one noise variance over the mean squared feature."""
+    m, p = sums.means.shape
+    W = np.empty((m, p))
+    for t in range(m):
+        gram, correlation = sums.grams[t], sums.correlations[t]
+        if law.intercept_variance == 0.0:
+            gram = gram + sums.counts[t] * np.outer(sums.means[t], sums.means[t])
+            correlation = correlation + sums.counts[t] * sums.means[t] * sums.target_means[t]
+        strength = max(float(np.trace(gram)) / (p * sums.counts[t]), 1e-12) if p else 1.0
+        W[t] = np.linalg.solve(gram + strength * np.eye(p), correlation)
+    return np.where(rows.present, W, 0.0)
+
+
+def first_state(sums: Sums, rows: Rows, law: Law, W: FloatArray, norm_q: float, rng: np.random.Generator) -> State:
+    """State around given coefficients, with scales that fit them up to some random spread, so that chains differ.
+
+    Parameters
+    ----------
+    sums, rows, law : the problem
+    W : (m, p) coefficients
+    norm_q : q
+    rng : generator
+    """
+    W = np.where(rows.present, W, 0.0)
+    gaps = sums.target_means - np.einsum("ti,ti->t", sums.means, W)
+    intercept = gaps if law.intercept_variance > 0.0 else np.zeros(len(gaps))
+    squares = sums.squares - 2.0 * np.einsum("ti,ti->t", W, sums.correlations)
+    squares += np.einsum("ti,tij,tj->t", W, sums.grams, W) + sums.counts * (gaps - intercept) ** 2
+    least = 1e-3 * math.exp(law.noise_anchor)
+    noise = np.sqrt(np.maximum(squares, 0.0) / sums.counts) + least
+    if law.shared_noise:
+        noise[:] = np.sqrt(np.average(noise**2, weights=sums.counts))
+    return state_around(rows, law, W, intercept, noise, norm_q, rng)
+
+
+def state_around(
+    rows: Rows,
+    law: Law,
+    W: FloatArray,
+    intercept: FloatArray,
+    noise: FloatArray,
+    norm_q: float,
+    rng: np.random.Generator,
+) -> State:
+    """State with given coefficients, intercepts and noise, and scales that fit up to some random spread.
+
+    Parameters
+    ----------
+    rows, law : the problem
+    W : (m, p) coefficients, 0 where a task does not have the feature
+    intercept, noise : (m,)
+    norm_q : q
+    rng : generator
+    """
+    mean = _row_means(W, rows) if law.mean_precision > 0.0 else np.zeros(W.shape[1])
+    W = _without_zeros(np.where(rows.present, W - mean, 0.0), rows, law, rng)
+    log_scales = _fitting_scales(W, rows, norm_q)
+    # a standard deviation of a scale given the coefficients is 1 / sqrt(k q); at q = inf no scale is below the row
+    spread = 2.0 * rng.standard_normal(len(log_scales)) / np.sqrt(np.maximum(rows.sizes, 1.0) * min(norm_q, 50.0))
+    log_scales += np.abs(spread) if norm_q == math.inf else spread
+    log_scales = np.clip(log_scales, law.low, law.high)
+    if norm_q == math.inf:  # where a bound is below the row
+        reach = np.exp(log_scales)[rows.row_of_feature]
+        W = np.clip(W, -reach, reach)
+    numbers = np.array([law.log_global_scale, 1.0 / norm_q, FIRST_STEP])
+    return State(
+        np.ascontiguousarray(W),
+        mean,
+        intercept,
+        noise,
+        log_scales,
+        numbers,
+        np.ones(len(log_scales)),
+        np.zeros(len(log_scales)),
+    )
+
+
+def _row_means(W: FloatArray, rows: Rows) -> FloatArray:
+    """(p,) Mean of each feature's coefficients over the tasks that have it."""
+    mean: FloatArray = W.sum(axis=0) / np.maximum(rows.present.sum(axis=0), 1)
+    return mean
+
+
+def _without_zeros(W: FloatArray, rows: Rows, law: Law, rng: np.random.Generator) -> FloatArray:
+    """Coefficients with small random numbers for zeros, which would stay where rows are multiplied by a factor."""
+    typical = math.exp(law.low + 0.5 * (law.high - law.low) if law.log_uniform else law.log_global_scale)
+    return np.where(rows.present & (W == 0.0), 0.1 * typical * rng.uniform(-1.0, 1.0, W.shape), W)
+
+
+def _fitting_scales(W: FloatArray, rows: Rows, norm_q: float) -> FloatArray:
+    """(R,) ``ln rho`` that fits each row best: ``(ln S + ln(q / k)) / q``."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.abs(W))
+    scales = np.zeros(len(rows.sizes))
+    for row in range(len(scales)):
+        own = logs[:, rows.members[rows.starts[row] : rows.starts[row + 1]]]
+        if rows.sizes[row] > 0:
+            top = float(own.max())
+            scales[row] = top
+            if norm_q < math.inf:
+                total = float(np.sum(np.exp(norm_q * (own - top))))
+                scales[row] += math.log(total * norm_q / rows.sizes[row]) / norm_q
+    return scales

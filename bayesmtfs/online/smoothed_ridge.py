@@ -1,0 +1,234 @@
+"""One linear fit with a ridge: the step in the weights of smoothed learners, and the fit of the simplest baselines.
+
+    minimise  sum_i c_i l(y_i, x_i' w + b) + s/2 ||w||^2       over w and, unpenalised, b
+
+Smooth losses (squared, logistic): Newton's method with a line search, or L-BFGS where there are many features. Losses
+with a kink (hinge, epsilon-insensitive): coordinate ascent on the dual (Hsieh, Chang, Lin, Keerthi and Sundararajan
+2008), whose constraint of the free intercept, ``sum_i beta_i = 0``, is met by the method of multipliers.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse as sp
+from numba import njit
+
+from bayesmtfs.data.designs import Design
+from bayesmtfs.families import Family
+from bayesmtfs.types import FloatArray
+
+MANY_FEATURES = 500
+MANY_ENTRIES = 10_000_000  # a sparse design beyond this is not made dense
+HALVINGS = 30
+SWEEPS = 20  # passes of coordinate ascent between two moves of the intercept
+
+
+class Loss(Protocol):
+    """What a fit needs of a loss with a kink."""
+
+    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss at eta."""
+
+
+@dataclass(frozen=True)
+class EpsilonInsensitive:
+    """Loss ``(|y - eta| - epsilon)_+``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> EpsilonInsensitive(0.5).value(np.array([1.0, 2.0]), np.array([1.2, 0.0]))
+    array([0. , 1.5])
+    """
+
+    epsilon: float
+
+    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss at eta."""
+        return np.maximum(np.abs(np.subtract(y, eta)) - self.epsilon, 0.0)
+
+
+class RidgeFit(NamedTuple):
+    """A fitted line."""
+
+    w: FloatArray  # (p,)
+    intercept: float
+    dual: FloatArray  # (n,) start of the next fit; empty for smooth losses
+    converged: bool
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How far to go."""
+
+    strength: float
+    fit_intercept: bool = True
+    tol: float = 1e-8
+    max_iter: int = 1000
+
+
+def fit_smooth(
+    X: Design, y: FloatArray, weight: FloatArray, family: Family, settings: Settings, start: RidgeFit | None
+) -> RidgeFit:
+    """Fit a smooth loss.
+
+    Parameters
+    ----------
+    X, y, weight : (n, p), (n,), (n,) rows, targets and factors c of their losses
+    family : the loss
+    settings : ridge and tolerance
+    start : an earlier fit; None for zero weights
+    """
+    many = X.shape[1] > MANY_FEATURES or (sp.issparse(X) and np.prod(X.shape) > MANY_ENTRIES)
+    A = _with_constant(X.toarray() if sp.issparse(X) and not many else X, settings.fit_intercept)
+    ridge = np.full(A.shape[1], settings.strength)
+    if settings.fit_intercept:
+        ridge[-1] = 0.0
+    z = np.zeros(A.shape[1])
+    if start is not None:
+        z[: X.shape[1]] = start.w
+        z[X.shape[1] :] = start.intercept
+
+    def objective(z: FloatArray) -> tuple[float, FloatArray]:
+        eta = A @ z
+        value = float(weight @ family.value(y, eta) + 0.5 * ridge @ z**2)
+        return value, np.asarray(A.T @ (weight * family.gradient(y, eta))) + ridge * z
+
+    if many:
+        z, converged = _quasi_newton(objective, z, settings)
+    else:
+        z, converged = _newton(objective, A, y, weight, family, ridge, z, settings)
+    w = z[: X.shape[1]]
+    return RidgeFit(w, float(z[-1]) if settings.fit_intercept else 0.0, np.empty(0), converged)
+
+
+def _with_constant(X: Design, fit_intercept: bool) -> Design:
+    if not fit_intercept:
+        return X
+    ones = np.ones((X.shape[0], 1))
+    return sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
+
+
+def _newton(
+    objective: Any,
+    A: FloatArray,
+    y: FloatArray,
+    weight: FloatArray,
+    family: Family,
+    ridge: FloatArray,
+    z: FloatArray,
+    settings: Settings,
+) -> tuple[FloatArray, bool]:
+    value, gradient = objective(z)
+    for _ in range(settings.max_iter):
+        curvature = weight * family.curvature(y, A @ z)
+        H = (A.T * curvature) @ A + np.diag(ridge)
+        # An intercept without any curvature (separable classes, no weight) must not make H singular
+        H[np.diag_indices_from(H)] += 1e-12 * (1.0 + np.trace(H))
+        step = np.linalg.solve(H, gradient)
+        decrease = float(gradient @ step)
+        if decrease <= settings.tol**2 * (1.0 + abs(value)):
+            return z, True
+        length = 1.0
+        for _ in range(HALVINGS):
+            trial, slope = objective(z - length * step)
+            if trial <= value - 1e-4 * length * decrease:
+                break
+            length *= 0.5
+        else:
+            return z, True  # no step decreases the objective any more: rounding
+        z, value, gradient = z - length * step, trial, slope
+    return z, False
+
+
+def _quasi_newton(objective: Any, z: FloatArray, settings: Settings) -> tuple[FloatArray, bool]:
+    found = scipy.optimize.minimize(
+        objective,
+        z,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 10 * settings.max_iter, "gtol": settings.tol, "ftol": 1e-15, "maxcor": 20},
+    )
+    # Status 2 is a line search that cannot go further in double precision
+    return found.x, found.status in (0, 2)
+
+
+def fit_kinked(
+    X: Design,
+    y: FloatArray,
+    weight: FloatArray,
+    epsilon: float | None,
+    settings: Settings,
+    start: RidgeFit | None,
+) -> RidgeFit:
+    """Fit the hinge (``epsilon=None``, y is -1 and +1) or the epsilon-insensitive loss.
+
+    Parameters
+    ----------
+    X, y, weight, settings, start : as in `fit_smooth`
+    epsilon : residual that costs nothing; None for the hinge
+    """
+    rows, s = sp.csr_matrix(X, dtype=np.float64), settings.strength
+    lower, upper = (np.minimum(weight * y, 0), np.maximum(weight * y, 0)) if epsilon is None else (-weight, weight)
+    lengths = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+    pace = lengths.mean() / s if settings.fit_intercept else 0.0
+    dual = np.zeros(len(y)) if start is None or len(start.dual) != len(y) else np.clip(start.dual, lower, upper)
+    anchor = 0.0 if start is None else start.intercept
+    w = np.asarray(rows.T @ dual) / s
+    largest = max(float(np.abs(y).max()), 1.0)
+    for _ in range(settings.max_iter):
+        intercept = anchor + pace * dual.sum()
+        change = _sweep(
+            rows.data, rows.indices, rows.indptr, y, lower, upper, lengths, epsilon or 0.0, s, pace, dual, w, intercept
+        )
+        moved = pace * dual.sum()
+        anchor += moved
+        if change <= settings.tol * largest and abs(moved) <= settings.tol * largest:
+            return RidgeFit(w, float(anchor), dual, True)
+    return RidgeFit(w, float(anchor), dual, False)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _sweep(
+    values: FloatArray,
+    features: Any,
+    pointer: Any,
+    y: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+    lengths: FloatArray,
+    epsilon: float,
+    strength: float,
+    pace: float,
+    dual: FloatArray,
+    w: FloatArray,
+    intercept: float,
+) -> float:
+    """Passes of coordinate ascent; ``dual`` and w change in place.
+
+    Returns
+    -------
+    largest change of a row's score by its own coordinate, in the last pass
+    """
+    change = 0.0
+    for _ in range(SWEEPS):
+        change = 0.0
+        for i in range(y.size):
+            score = intercept
+            for e in range(pointer[i], pointer[i + 1]):
+                score += values[e] * w[features[e]]
+            curvature = lengths[i] / strength + pace
+            if curvature == 0.0 or lower[i] == upper[i]:
+                continue
+            target = dual[i] - (score - y[i]) / curvature
+            target = np.sign(target) * max(abs(target) - epsilon / curvature, 0.0)
+            step = min(max(target, lower[i]), upper[i]) - dual[i]
+            if step != 0.0:
+                dual[i] += step
+                intercept += pace * step
+                for e in range(pointer[i], pointer[i + 1]):
+                    w[features[e]] += step * values[e] / strength
+                change = max(change, abs(step) * curvature)
+    return change

@@ -1,0 +1,213 @@
+"""Streams of many tasks: rounds with at most one row per task, and linear learners that grow as they read.
+
+The i-th row of each task in a batch belongs to the batch's i-th round. A learner keeps W ``(p, K)``, one column per
+learner, and intercepts; with averaging it also keeps the lag ``sum_s (s - 1) delta_s`` of its steps, from which the
+mean of its iterates after rounds 1 to t is ``W - lag / t`` without a pass over W in every round.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from bayesmtfs.data.designs import Design
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.types import FloatArray, IntArray
+
+MemoryOrder = Literal["C", "F"]
+
+
+class Rounds(NamedTuple):
+    """A batch of rows, sorted by task, over the entries of a CSR matrix."""
+
+    values: NDArray[Any]  # (nnz,)
+    features: NDArray[Any]  # (nnz,)
+    pointer: NDArray[Any]  # (n + 1,)
+    rows: IntArray  # (N,) row of the matrix that each observation uses
+    y: FloatArray  # (N,)
+    weight: FloatArray  # (N,)
+    offsets: IntArray  # (tasks of the batch + 1,)
+    learners: IntArray  # (tasks of the batch,) column of W that each task belongs to
+
+
+class LinearStream(NamedTuple):
+    """K linear learners and, where they are averaged, the lag of their averages."""
+
+    W: FloatArray  # (p, K)
+    intercept: FloatArray  # (K,)
+    W_lag: FloatArray  # (p, K), or (0, 0) without averaging
+    intercept_lag: FloatArray  # (K,)
+    clock: IntArray  # (K,) rounds that each learner has lived through
+
+
+def rounds_of(data: TaskData, learners: IntArray, random_state: np.random.RandomState | None = None) -> Rounds:
+    """Rows of a batch as rounds.
+
+    Parameters
+    ----------
+    data : the batch
+    learners : (m,) learner of each of its tasks
+    random_state : shuffles the rows within each task; None keeps their order
+    """
+    order = np.arange(data.n_observations)
+    if random_state is not None:
+        order = np.concatenate([start + random_state.permutation(stop - start) for start, stop in data.spans])
+    values, features, pointer = entries_of(data.design)
+    rows = data.rows if data.shared_design else np.arange(data.n_observations)
+    return Rounds(values, features, pointer, rows[order], data.y[order], data.weight[order], data.offsets, learners)
+
+
+def entries_of(X: Design) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Values, features and row pointers of a design; those of a dense one are all of its entries.
+
+    They are of one type for all designs (float64, writeable), so that the loops are compiled once.
+    """
+    if sp.issparse(X):
+        values = np.require(X.data, np.float64, "W")
+        return values, np.require(X.indices, np.int32, "W"), np.require(X.indptr, np.int64, "W")
+    n, p = X.shape
+    values = np.require(X, np.float64, ["C", "W"]).reshape(-1)
+    return values, np.tile(np.arange(p, dtype=np.int32), n), p * np.arange(n + 1)
+
+
+def unit_rows(X: Design) -> Design:
+    """Rows divided by their Euclidean length; rows of zeros stay."""
+    if sp.issparse(X):
+        length = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+        scaled = X.copy()
+        scaled.data /= np.repeat(np.where(length > 0, length, 1.0), np.diff(X.indptr)).astype(X.dtype)
+        return scaled
+    length = np.linalg.norm(X, axis=1, keepdims=True)
+    return X / np.where(length > 0, length, 1.0)
+
+
+def grow(
+    stream: LinearStream | None, n_features: int, n_learners: int, average: bool, order: MemoryOrder = "C"
+) -> LinearStream:
+    """Learners at zero, added behind those there are.
+
+    Parameters
+    ----------
+    stream : the learners so far; None for none
+    n_features : features p
+    n_learners : learners K wanted
+    average : whether the lag is kept
+    order : memory order of W: "C" where all learners read every row, "F" where few do
+    """
+    fresh = LinearStream(
+        W=np.zeros((n_features, n_learners), order=order),
+        intercept=np.zeros(n_learners),
+        W_lag=np.zeros((n_features, n_learners) if average else (0, 0), order=order),
+        intercept_lag=np.zeros(n_learners),
+        clock=np.zeros(n_learners, dtype=np.int64),
+    )
+    if stream is not None:
+        for new, old in zip(fresh, stream, strict=True):
+            new[tuple(slice(0, size) for size in old.shape)] = old
+    return fresh
+
+
+def iterates(stream: LinearStream, average: bool) -> tuple[FloatArray, FloatArray]:
+    """W (p, K) and intercepts (K,): the last ones, or the mean over rounds; copies."""
+    if not average:
+        return stream.W.copy(), stream.intercept.copy()
+    lived = np.maximum(stream.clock, 1)
+    return stream.W - stream.W_lag / lived, stream.intercept - stream.intercept_lag / lived
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def longest_task(offsets: IntArray) -> int:
+    """Number of rounds."""
+    longest = 0
+    for t in range(offsets.size - 1):
+        longest = max(longest, offsets[t + 1] - offsets[t])
+    return longest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predict_all(rounds: Rounds, observation: int, stream: LinearStream, scores: FloatArray) -> None:
+    """Scores of one row under all learners."""
+    row = rounds.rows[observation]
+    for k in range(scores.size):
+        scores[k] = stream.intercept[k]
+    for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
+        weights = stream.W[rounds.features[e]]
+        x = rounds.values[e]
+        for k in range(scores.size):
+            scores[k] += x * weights[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predict_one(rounds: Rounds, observation: int, stream: LinearStream, k: int) -> float:
+    """Score of one row under one learner."""
+    row = rounds.rows[observation]
+    score = stream.intercept[k]
+    for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
+        score += rounds.values[e] * stream.W[rounds.features[e], k]
+    return score
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def squared_length(rounds: Rounds, observation: int, fit_intercept: bool) -> float:
+    """Squared length of a row, the constant of the intercept included."""
+    row = rounds.rows[observation]
+    total = 1.0 if fit_intercept else 0.0
+    for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
+        total += rounds.values[e] ** 2
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def move_all(
+    rounds: Rounds, observation: int, stream: LinearStream, steps: FloatArray, fit_intercept: bool, average: bool
+) -> None:
+    """Add ``steps[k] x`` to every learner."""
+    row = rounds.rows[observation]
+    for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
+        i, x = rounds.features[e], rounds.values[e]
+        weights = stream.W[i]
+        for k in range(steps.size):
+            weights[k] += x * steps[k]
+        if average:
+            lag = stream.W_lag[i]
+            for k in range(steps.size):
+                lag[k] += stream.clock[k] * (x * steps[k])
+    if fit_intercept:
+        for k in range(steps.size):
+            stream.intercept[k] += steps[k]
+            stream.intercept_lag[k] += stream.clock[k] * steps[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def move_one(
+    rounds: Rounds, observation: int, stream: LinearStream, k: int, step: float, fit_intercept: bool, average: bool
+) -> None:
+    """Add ``step x`` to one learner."""
+    row = rounds.rows[observation]
+    for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
+        i, x = rounds.features[e], rounds.values[e]
+        stream.W[i, k] += x * step
+        if average:
+            stream.W_lag[i, k] += stream.clock[k] * (x * step)
+    if fit_intercept:
+        stream.intercept[k] += step
+        stream.intercept_lag[k] += stream.clock[k] * step
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})  # sums in any order, but with inf and nan
+def is_finite(rounds: Rounds, stream: LinearStream) -> bool:
+    """Whether the weights that a batch may have touched are finite."""
+    total = 0.0
+    for k in range(stream.intercept.size):
+        total += stream.intercept[k]
+    if stream.W.shape[0] <= rounds.features.size:
+        for i in range(stream.W.shape[0]):
+            for k in range(stream.intercept.size):
+                total += stream.W[i, k]
+    else:
+        for i in rounds.features:
+            for k in range(stream.intercept.size):
+                total += stream.W[i, k]
+    return np.isfinite(total)

@@ -1,0 +1,134 @@
+"""Online multi-task relationship learning (OMTRL): perceptrons whose interaction matrix is learned from their weights.
+
+As in `bayesmtfs.baselines.foml` an error of task j moves every learner k by ``C (A^-1)_kj y_j x_j``, but after a
+warm-up of independent perceptrons A is learned, once per round, from ``G = W'W`` (Saha, Rai, Venkatasubramanian and
+Daume 2011):
+
+    "batch"    A^-1 = G^(1/2) / tr G^(1/2)            (their BatchOpt)
+    "logdet"   A^-1 <- A^-1 + r G                     (LogDet divergence)
+    "entropy"  A <- exp(ln A - r G)                   (von Neumann divergence)
+
+each scaled to trace K, so that the steps keep their length; without that the second grows and the third vanishes. What
+differs: r multiplies ``G / tr G``, which makes it free of the units of X.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.online_smoothed_rows import check_positive
+from bayesmtfs.estimators.stream_estimator import StreamClassifier
+from bayesmtfs.online.smoothed_rounds import Rounds, longest_task
+from bayesmtfs.papers.baselines.foml import TRIGGERS, read_round
+from bayesmtfs.types import FloatArray
+
+RULES = ("batch", "logdet", "entropy")
+SMALLEST = 1e-10  # eigenvalues below this share of the largest are lifted to it
+
+
+@dataclass(repr=False, eq=False)
+class LearnedRelationsClassifier(StreamClassifier):
+    """Perceptrons with a learned interaction matrix (OMTRL).
+
+    Parameters
+    ----------
+    rule : {"batch", "logdet", "entropy"}
+        How the interaction matrix follows the weights.
+    rate : float
+        r of the last two.
+    warm_up : float in [0, 1) or int
+        Rounds of independent perceptrons: a share of those of ``fit`` (of the first ``partial_fit``), or a number.
+    step : float
+        C.
+    trigger : {"error", "margin"}
+        Move on a wrong label, or on a margin below 1.
+    average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
+        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+
+    Attributes
+    ----------
+    task_relations_ : (n_tasks, n_tasks)
+        The interaction matrix ``A^-1``, of trace ``n_tasks``.
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.papers.baselines import LearnedRelationsClassifier
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> model = LearnedRelationsClassifier(random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> float(model.task_relations_.trace().round(6))
+    3.0
+
+    References
+    ----------
+    Saha, Rai, Venkatasubramanian, Daume (2011), Online learning of multiple tasks and their relationships.
+    """
+
+    rule: str = "batch"
+    rate: float = 0.1
+    warm_up: float = 0.5
+    step: float = 1.0
+    trigger: str = "error"
+
+    def _check_parameters(self) -> None:
+        self._check_stream()
+        check_choice("rule", self.rule, RULES)
+        check_choice("trigger", self.trigger, tuple(TRIGGERS))
+        check_positive("step", self.step)
+        check_positive("rate", self.rate)
+        if not 0 <= self.warm_up < np.inf:
+            raise ValueError(f"warm_up is {self.warm_up}; pass a share below 1, or a number of rounds")
+
+    @property
+    def task_relations_(self) -> FloatArray:
+        """(n_tasks, n_tasks) Interaction matrix."""
+        self._built_so_far()
+        interaction: FloatArray = self._relations["interaction"]
+        return interaction[np.ix_(self._learners, self._learners)]
+
+    def _meet_relations(self, n_learners: int) -> None:
+        grown = np.eye(n_learners)
+        known = self._relations.get("interaction")
+        if known is not None:
+            grown[: len(known), : len(known)] = known
+        self._relations["interaction"] = grown
+
+    def _prepare(self, longest: int) -> None:
+        rounds = self.warm_up if self.warm_up >= 1 else self.warm_up * longest
+        self._relations["warm_up"] = np.array(int(rounds))
+
+    def _advance(self, rounds: Rounds) -> None:
+        assert self._stream is not None
+        margin = TRIGGERS[self.trigger]
+        for number in range(longest_task(rounds.offsets)):
+            if self.n_rounds_ + number >= self._relations["warm_up"]:
+                learned = learned_relations(self.rule, self._relations["interaction"], self._stream.W, self.rate)
+                self._relations["interaction"] = learned
+            interaction = self.step * self._relations["interaction"]
+            read_round(rounds, number, self._stream, interaction, margin, self.fit_intercept, self.average)
+
+
+def learned_relations(rule: str, interaction: FloatArray, W: FloatArray, rate: float) -> FloatArray:
+    """(K, K) Interaction matrix of trace K after one more look at the weights."""
+    gram = W.T @ W
+    total = np.trace(gram)
+    if total <= 0:
+        return interaction
+    gram /= total
+    if rule == "batch":
+        found = _spectral(np.sqrt, gram)
+    elif rule == "logdet":
+        found = interaction / len(gram) + rate * gram
+    else:  # A = interaction^-1, so that -ln A = ln interaction
+        found = _spectral(np.exp, _spectral(np.log, interaction / len(gram)) + rate * gram)
+    return found * (len(gram) / np.trace(found))
+
+
+def _spectral(function: Any, symmetric: FloatArray) -> FloatArray:
+    """Function of a symmetric matrix, through its eigenvalues."""
+    values, vectors = np.linalg.eigh(0.5 * (symmetric + symmetric.T))
+    if function is not np.exp:
+        values = np.maximum(values, SMALLEST * values[-1])
+    return (vectors * function(values)) @ vectors.T

@@ -1,6 +1,0 @@
-"""The experiments of the five papers, on their data, with our figures beside the printed ones."""
-
-from bayesmtfs.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.reproduction.papers import PAPERS, reproduce
-
-__all__ = ["PAPERS", "Figure", "Outcome", "Table", "reproduce"]

@@ -1,0 +1,378 @@
+"""What a fit gives back: the same named result from every route.
+
+A penalised, EM or online fit is one point, a Bayesian fit is draws. `FitResult` holds both in one form: coefficients
+and intercepts with the names of tasks and features, which features are selected, how the computation ended, and what
+is needed to repeat it. As a DataTree a point is one chain with one draw, so that ArviZ reads either.
+"""
+
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bayesmtfs.data.inputs import as_labels
+from bayesmtfs.results import persistence
+from bayesmtfs.results.persistence import CorruptFileError, StoredFile
+from bayesmtfs.results.provenance import Convergence, current_versions, frozen_copy, set_fields
+from bayesmtfs.types import BoolArray, FloatArray
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+__all__ = ["RESULT_AXES", "RESULT_KIND", "Convergence", "FitResult", "current_versions", "shortened"]
+
+Labels = NDArray[Any]
+
+RESULT_KIND = "FitResult"
+NAME_WIDTH = 32
+_EXTRA = "extras."
+# Axes in a saved file, for programs that open it as NetCDF.
+RESULT_AXES = {
+    "coef": ("task", "feature"),
+    "intercept": ("task",),
+    "noise": ("task",),
+    "task_names": ("task",),
+    "feature_names": ("feature",),
+    "selection": ("feature",),
+    "objective_trace": ("iteration",),
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FitResult:
+    """Named coefficients, how they were found, and the draws where there are any.
+
+    Arrays are copied and read-only.
+
+    Parameters
+    ----------
+    method : str
+        Class name of the estimator.
+    coef : (n_tasks, n_features) array
+        Coefficients in the user's units; for a posterior its mean.
+    intercept : (n_tasks,) array
+        Intercepts, zeros when not fitted.
+    task_names : (n_tasks,) array
+        Labels of the tasks, as the user wrote them.
+    feature_names : (n_features,) array of str
+        Names of the features.
+    convergence : Convergence
+        How the computation ended.
+    selection : (n_features,) bool array, optional
+        The route's own choice of features. Default: those with a non-zero coefficient in any task.
+    posterior : xarray.DataTree, optional
+        Draws in ArviZ form, with ``coef`` (feature, task) in the group ``posterior``.
+    settings : dict, optional
+        Parameters of the fit.
+    versions : dict, optional
+        Versions of the packages, see `current_versions`.
+    seed : int, optional
+        Seed of the fit, None when it had none.
+    noise : (n_tasks,) array, optional
+        Noise scale, where the route estimates it.
+    extras : dict of str to array, optional
+        What only this route has, such as row scales or task relations.
+
+    Examples
+    --------
+    >>> result = FitResult(
+    ...     method="MixedNormRegressor",
+    ...     coef=[[0.0, 2.0, 0.0], [0.0, -1.5, 0.5]],
+    ...     intercept=[1.0, 0.0],
+    ...     task_names=["north", "south"],
+    ...     feature_names=["age", "income", "rent"],
+    ...     convergence=Convergence(converged=True, n_iter=7, objective=1.25, gap=0.0),
+    ... )
+    >>> result.selected
+    array([False,  True,  True])
+    >>> print(result.summary())
+    MixedNormRegressor: 2 of 3 features selected, 2 tasks
+    Converged in 7 iterations; the objective 1.25 is at most 0 above its minimum.
+    <BLANKLINE>
+    feature  norm  non-zero tasks  largest  in task
+    income    2.5          2 of 2        2    north
+    rent      0.5          1 of 2      0.5    south
+    """
+
+    method: str
+    coef: FloatArray
+    intercept: FloatArray
+    task_names: Labels
+    feature_names: NDArray[np.str_]
+    convergence: Convergence
+    selection: BoolArray | None = None
+    posterior: "DataTree | None" = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    seed: int | None = None
+    noise: FloatArray | None = None
+    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        coef = _floats("coef", self.coef)
+        if coef.ndim != 2:
+            raise ValueError(f"coef has shape {coef.shape}; pass one row per task and one column per feature")
+        set_fields(self, coef=coef, task_names=frozen_copy(as_labels(self.task_names)))
+        set_fields(self, feature_names=frozen_copy(np.asarray(self.feature_names, dtype=np.str_)))
+        set_fields(self, intercept=_floats("intercept", self.intercept))
+        if self.noise is not None:
+            set_fields(self, noise=_floats("noise", self.noise))
+        if self.selection is not None:
+            set_fields(self, selection=frozen_copy(np.asarray(self.selection, dtype=np.bool_)))
+        set_fields(self, settings=dict(self.settings), versions=dict(self.versions))
+        set_fields(self, extras={name: frozen_copy(np.asarray(array)) for name, array in self.extras.items()})
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        for axis, names in enumerate((("intercept", "task_names", "noise"), ("feature_names", "selection"))):
+            for name in names:
+                array = getattr(self, name)
+                wanted = (self.coef.shape[axis],)
+                if array is not None and array.shape != wanted:
+                    raise ValueError(
+                        f"{name} has shape {array.shape} but coef has shape {self.coef.shape} (tasks, features); "
+                        f"pass an array of shape {wanted}"
+                    )
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks."""
+        return int(self.coef.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.coef.shape[1])
+
+    @property
+    def selected(self) -> BoolArray:
+        """(n_features,) whether a feature is selected."""
+        if self.selection is not None:
+            return self.selection
+        chosen: BoolArray = (self.coef != 0).any(axis=0)
+        return chosen
+
+    @property
+    def selected_entries(self) -> BoolArray:
+        """(n_tasks, n_features) whether a feature is selected and its coefficient in a task is not zero."""
+        entries: BoolArray = (self.coef != 0) & self.selected
+        return entries
+
+    def to_frame(
+        self,
+        backend: Literal["pandas", "polars"] = "pandas",
+        form: Literal["long", "wide"] = "long",
+        selected_only: bool = False,
+    ) -> Any:
+        """Coefficients as a data frame.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars"}
+            Library of the frame; it must be installed.
+        form : {"long", "wide"}
+            ``"long"``: one row per feature and task, with columns feature, task, coef, selected (and absent,
+            where tasks have different features); ``"wide"``: one row
+            per feature, and after the column feature one column per task.
+        selected_only : bool, default False
+            Leave out the features that are not selected.
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+            Features in the order of ``feature_names``, tasks in that of ``task_names``.
+        """
+        if form not in ("long", "wide"):
+            raise ValueError(f"form is {form!r}; pass 'long' or 'wide'")
+        if backend not in ("pandas", "polars"):
+            raise ValueError(f"backend is {backend!r}; pass 'pandas' or 'polars'")
+        kept = np.flatnonzero(self.selected) if selected_only else np.arange(self.n_features)
+        columns = self._long_columns(kept) if form == "long" else self._wide_columns(kept)
+        try:
+            return nw.from_dict(columns, backend=backend).to_native()
+        except ImportError as error:
+            raise ImportError(
+                f"to_frame(backend={backend!r}) needs {backend}, which is not installed; run pip install {backend} or "
+                "pass the other backend"
+            ) from error
+
+    def _long_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+        columns = {
+            "feature": np.repeat(self.feature_names[kept], self.n_tasks),
+            "task": np.tile(_plain_labels(self.task_names), len(kept)),
+            "coef": self.coef[:, kept].T.ravel(),
+            "selected": self.selected_entries[:, kept].T.ravel(),
+        }
+        absent = self.extras.get("absent")
+        return columns if absent is None else columns | {"absent": absent[:, kept].T.ravel()}
+
+    def _wide_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
+        tasks = [str(label) for label in self.task_names.tolist()]
+        if len({"feature", *tasks}) != len(tasks) + 1:
+            raise ValueError("task_names cannot all be column names beside 'feature'; use form='long'")
+        columns: dict[str, NDArray[Any]] = {"feature": self.feature_names[kept]}
+        return columns | {task: self.coef[row, kept] for row, task in enumerate(tasks)}
+
+    def to_datatree(self) -> "DataTree":
+        """Give the fit as an xarray DataTree in ArviZ form.
+
+        The group ``posterior`` has ``coef`` (chain, draw, feature, task), ``intercept`` and, where estimated,
+        ``noise`` (chain, draw, task). A point estimate is one chain with one draw; a posterior is returned as it is,
+        with the attributes of the fit at its root.
+        """
+        # xarray takes longer to import than a penalised fit takes to run.
+        import xarray as xr
+
+        if self.posterior is not None:
+            tree = self.posterior.copy()
+        else:
+            variables = {
+                "coef": (("chain", "draw", "feature", "task"), self.coef.T[None, None]),
+                "intercept": (("chain", "draw", "task"), self.intercept[None, None]),
+            }
+            if self.noise is not None:
+                variables["noise"] = (("chain", "draw", "task"), self.noise[None, None])
+            coords = {"chain": [0], "draw": [0], "feature": self.feature_names, "task": self.task_names}
+            tree = xr.DataTree.from_dict({"posterior": xr.Dataset(variables, coords)})
+        tree.attrs = {
+            **tree.attrs,
+            "inference_library": "bayesmtfs",
+            "inference_library_version": self.versions.get("bayesmtfs", "unknown"),
+            "method": self.method,
+            "convergence": self.convergence.verdict(),
+        }
+        return tree
+
+    def summary(self, n_rows: int = 10) -> str:
+        """Text with the number of selected features, how the fit ended, and the largest rows.
+
+        Parameters
+        ----------
+        n_rows : int, default 10
+            How many selected features to show, largest Euclidean norm over the tasks first.
+        """
+        tasks = f"{self.n_tasks} task{'' if self.n_tasks == 1 else 's'}"
+        lines = [
+            f"{self.method}: {int(self.selected.sum())} of {self.n_features} features selected, {tasks}",
+            self.convergence.verdict(),
+            "",
+        ]
+        ranked = self._ranked_features()
+        if len(ranked) == 0:
+            return "\n".join([*lines, "No feature is selected."])
+        header = ("feature", "norm", "non-zero tasks", "largest", "in task")
+        lines += _table([header, *(self._summary_row(feature) for feature in ranked[:n_rows])])
+        if len(ranked) > n_rows:
+            lines.append(f"... and {len(ranked) - n_rows} more; to_frame(selected_only=True) has them all")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        features = _listed(self.feature_names[self._ranked_features()])
+        return (
+            f"FitResult of {self.method}: {self.n_tasks} tasks x {self.n_features} features\n"
+            f"  tasks: {_listed(self.task_names)}\n"
+            f"  selected: {int(self.selected.sum())}{' (' + features + ')' if features else ''}\n"
+            f"  {self.convergence.verdict()}"
+        )
+
+    def _ranked_features(self) -> NDArray[np.intp]:
+        norms = np.linalg.norm(self.coef, axis=0)
+        order = np.argsort(-norms, kind="stable")
+        return order[self.selected[order]]
+
+    def _summary_row(self, feature: int) -> tuple[str, ...]:
+        row = self.coef[:, feature]
+        largest = int(np.argmax(np.abs(row)))
+        return (
+            shortened(self.feature_names[feature]),
+            f"{np.linalg.norm(row):.4g}",
+            f"{np.count_nonzero(row)} of {self.n_tasks}",
+            f"{row[largest]:.4g}",
+            shortened(self.task_names[largest]),
+        )
+
+    def to_stored(self) -> StoredFile:
+        """Give the result in the form that `bayesmtfs.results.persistence` writes."""
+        convergence = asdict(self.convergence)
+        arrays = {
+            "coef": self.coef,
+            "intercept": self.intercept,
+            "task_names": self.task_names,
+            "feature_names": self.feature_names,
+            "objective_trace": convergence.pop("objective_trace"),
+            **{name: array for name in ("noise", "selection") if (array := getattr(self, name)) is not None},
+            **{_EXTRA + name: array for name, array in self.extras.items()},
+        }
+        header = {
+            "method": self.method,
+            "convergence": convergence,
+            "settings": self.settings,
+            "versions": self.versions,
+            "seed": self.seed,
+        }
+        return StoredFile(RESULT_KIND, header, arrays, self.posterior)
+
+    @classmethod
+    def from_stored(cls, stored: StoredFile) -> Self:
+        """Rebuild the result from what `bayesmtfs.results.persistence.read` gave."""
+        if stored.kind != RESULT_KIND:
+            raise ValueError(f"the file holds a {stored.kind}, not a {RESULT_KIND}; read it with bayesmtfs.load")
+        header: dict[str, Any] = dict(stored.header)
+        arrays: dict[str, Any] = dict(stored.arrays)
+        extras = {name.removeprefix(_EXTRA): arrays.pop(name) for name in list(arrays) if name.startswith(_EXTRA)}
+        try:
+            convergence = Convergence(objective_trace=arrays.pop("objective_trace"), **header.pop("convergence"))
+            return cls(convergence=convergence, posterior=stored.tree, extras=extras, **header, **arrays)
+        except (KeyError, TypeError) as error:
+            raise CorruptFileError(
+                f"the file does not hold a whole {RESULT_KIND} ({error}); save the fit again"
+            ) from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the result to one file at exactly ``path``; see `bayesmtfs.results.persistence.write`."""
+        persistence.write(path, *self.to_stored(), dims=RESULT_AXES)
+
+
+def _plain_labels(labels: Labels) -> Labels:
+    """Labels as one column of a frame: of their own type where they share one, else as text."""
+    plain = as_labels(labels.tolist())
+    return plain if plain.dtype != object else np.array([str(label) for label in plain])
+
+
+def _floats(name: str, values: ArrayLike) -> FloatArray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has dtype {array.dtype}; pass numbers")
+    return frozen_copy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
+
+
+def shortened(label: object) -> str:
+    """Text of a label; one that is too long loses its middle, since names often differ at their ends.
+
+    Examples
+    --------
+    >>> shortened("expression_of_the_gene_with_number_00012")
+    'expression_of_the_g...mber_00012'
+    """
+    text = str(label)
+    tail = NAME_WIDTH // 3
+    return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3 - tail]}...{text[-tail:]}"
+
+
+def _listed(labels: Labels, shown: int = 6) -> str:
+    text = ", ".join(shortened(label) for label in labels[:shown])
+    return text if len(labels) <= shown else f"{text}, ... {len(labels) - shown} more"
+
+
+def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines with the first column left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]

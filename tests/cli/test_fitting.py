@@ -1,0 +1,174 @@
+"""``bayesmtfs fit``."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesmtfs as bm
+from bayesmtfs.cli.console import new_folder
+
+
+def test_fit_writes_model_coefficients_pictures_and_report(fitted, frame):
+    assert {path.name for path in fitted.iterdir()} == {
+        "model.bayesmtfs", "coefficients.csv", "coefficients.png", "report.html", "summary.json",
+    }  # fmt: skip
+    model = bm.load(fitted / "model.bayesmtfs")
+    direct = bm.MixedNormRegressor(penalty_strength=0.1, standardize=True)
+    direct.fit(frame[[f"g{i}" for i in range(6)]], frame["score"], tasks=frame["school"])
+    np.testing.assert_allclose(model.coef_, direct.coef_, atol=1e-12)
+    written = pd.read_csv(fitted / "coefficients.csv")
+    np.testing.assert_allclose(written["coef"].to_numpy().reshape(6, 3).T, direct.coef_)
+    summary = json.loads((fitted / "summary.json").read_text())
+    assert summary["converged"] and summary["n_tasks"] == 3 and summary["task"] == "school"
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "npz"])
+def test_every_format_gives_the_same_fit(bayesmtfs, fitted, frame, tmp_path, ending):
+    path = tmp_path / f"schools.{ending}"
+    plain = frame.drop(columns="level")
+    if ending == "npz":
+        np.savez(path, **{name: plain[name].to_numpy().astype(None if name != "school" else str) for name in plain})
+    else:
+        {"parquet": plain.to_parquet, "arrow": plain.to_feather}[ending](path)
+    result = bayesmtfs("fit", path, "--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(
+        bm.load(tmp_path / "o" / "model.bayesmtfs").coef_, bm.load(fitted / "model.bayesmtfs").coef_, atol=1e-10
+    )
+
+
+def test_wide_form(bayesmtfs, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((20, 4)), columns=["x", "z", "a", "b"])
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    result = bayesmtfs("fit", tmp_path / "wide.csv", "--targets", "a,b", "--penalty", "auto", "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    assert bm.load(tmp_path / "o" / "model.bayesmtfs").tasks_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "method"),
+    [
+        (["--route", "em"], "JeffreysRegressor"),
+        (["--route", "em", "--prior", "matrix_variate"], "MatrixVariateRegressor"),
+        (["--route", "map", "--prior", "generalized_normal"], "GeneralizedNormalRegressor"),
+        (["--penalty", "cv"], "MixedNormRegressorCV"),
+        (["--route", "online"], "OnlineMixedNormRegressor"),
+        (["--route", "posterior", "--draws", "60"], "BayesianRegressor"),
+    ],
+)
+def test_routes_and_priors(bayesmtfs, table, tmp_path, options, method):
+    result = bayesmtfs(
+        "fit", table, "--target", "score", "--task", "school", "--json", "--out", tmp_path / "o", *options
+    )
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert answer["method"] == method and answer["n_features"] == 6
+    assert {"g0", "g1", "g2", "g3", "g4", "g5"} >= set(answer["selected"])
+
+
+def test_labels_are_classified(bayesmtfs, frame, tmp_path):
+    frame.drop(columns="score").to_csv(tmp_path / "t.csv", index=False)
+    options = ["--target", "level", "--task", "school", "--penalty", "auto", "--json", "--out", tmp_path / "o"]
+    assert json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["method"] == "MixedNormClassifier"
+
+
+def test_nothing_is_overwritten_without_force(bayesmtfs, table, fitted):
+    before = (fitted / "coefficients.csv").read_bytes()
+    options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", fitted]
+    refused = bayesmtfs("fit", table, *options)
+    assert refused.exit_code == 1 and "--force" in refused.stderr and "Traceback" not in refused.output
+    assert bayesmtfs("fit", table, *options, "--force", "--quiet").output == ""
+    assert (fitted / "coefficients.csv").read_bytes() == before
+    assert [path for path in fitted.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_failure_leaves_the_old_folder_whole(tmp_path):
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "old").write_text("kept")
+    with pytest.raises(RuntimeError), new_folder(tmp_path / "o", force=True) as folder:
+        (folder / "half").write_text("lost")
+        raise RuntimeError
+    assert [path.name for path in tmp_path.rglob("*")] == ["o", "old"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--target", "grade"], "no column 'grade'"),
+        ([], "--target"),
+        (["--target", "score", "--targets", "g1,g2"], "--targets"),
+        (["--target", "score", "--task", "class"], "no column 'class'"),
+        (["--target", "score", "--route", "magic"], "--route is 'magic'"),
+        (["--target", "score", "--route", "em", "--prior", "horseshoe"], "does not go with"),
+        (["--target", "score", "--task", "school", "--norm-q", "big"], "--norm-q is 'big'"),
+        (["--target", "score", "--task", "school", "--penalty", "big"], "--penalty is 'big'"),
+        (["--target", "score", "--task", "school", "--penalty", "-1"], "penalty_strength is -1"),
+    ],
+)
+def test_wrong_options_are_named(bayesmtfs, table, tmp_path, options, message):
+    result = bayesmtfs("fit", table, "--out", tmp_path / "o", *options)
+    assert result.exit_code == 1 and message in " ".join(result.stderr.split())
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("absent.csv", None, "does not exist"),
+        ("empty.csv", b"", "cannot be read"),
+        ("header.csv", b"a,b\n", "no rows"),
+        ("broken.parquet", b"PAR1 nonsense", "cannot be read"),
+        ("broken.npz", b"nonsense", "cannot be read"),
+        ("table.xyz", b"1", "ending '.xyz'"),
+        ("latin.csv", "größe,score\n1,2\n".encode("latin-1"), "UTF-8"),
+    ],
+)
+def test_unreadable_files_are_named(bayesmtfs, tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    result = bayesmtfs("fit", tmp_path / name, "--target", "score", "--out", tmp_path / "o")
+    assert result.exit_code == 1 and message in " ".join(result.stderr.split()), result.stderr
+
+
+def test_debug_shows_where(bayesmtfs, table, tmp_path):
+    result = bayesmtfs("fit", table, "--target", "grade", "--out", tmp_path / "o", "--debug")
+    assert isinstance(result.exception, ValueError)
+
+
+def test_texts_and_named_columns_are_categories_and_rows_without_target_are_counted(bayesmtfs, frame, tmp_path):
+    kinds = np.array(["flat", "loft", "house"])[np.arange(len(frame)) % 3]
+    coded = frame.assign(kind=kinds, floor=np.arange(len(frame)) % 4, remark=[f"r{i}" for i in range(len(frame))])
+    coded.loc[:4, "score"] = np.nan
+    coded.to_csv(tmp_path / "homes.csv", index=False)
+    options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit"]
+    refused = bayesmtfs("fit", tmp_path / "homes.csv", *options)
+    assert refused.exit_code == 1 and "'remark' holds 90 different texts" in refused.stderr
+    assert "--drop" in refused.stderr
+    fitted = bayesmtfs("fit", tmp_path / "homes.csv", *options, "--drop", "remark,level", "--categories", "floor")
+    assert fitted.exit_code == 0, fitted.output
+    assert "5 of 90 rows have no target" in fitted.output
+    names = bm.load(tmp_path / "fit" / "model.bayesmtfs").result_.feature_names.tolist()
+    levels = [*(f"kind[{level}]" for level in ("flat", "house", "loft")), *(f"floor[{level}]" for level in range(4))]
+    assert names == [*(f"g{i}" for i in range(6)), *levels]
+    again = bayesmtfs("predict", tmp_path / "fit", tmp_path / "homes.csv", "--out", tmp_path / "p.csv")
+    assert again.exit_code == 0, again.output
+    assert len(pd.read_csv(tmp_path / "p.csv")) == 90
+
+
+def test_a_learned_q_is_told(bayesmtfs, table, tmp_path):
+    options = ["--target", "score", "--task", "school", "--route", "em", "--norm-q", "learn", "--out", tmp_path / "fit"]
+    result = bayesmtfs("fit", table, *options, "--json")
+    answer = json.loads(result.stdout)
+    low, high = answer["norm_q_interval"]
+    assert 1.0 <= low <= answer["norm_q"] <= high
+
+
+def test_characters_that_the_font_lacks_are_told_once(bayesmtfs, frame, tmp_path):
+    frame.drop(columns="level").replace({"school": {"s0": "\u6771\u4eac"}}).to_csv(tmp_path / "t.csv", index=False)
+    options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit", "--json"]
+    warned = json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["warnings"]
+    assert not any("Glyph" in text for text in warned)
+    assert sum("font of the pictures" in text for text in warned) <= 1

@@ -1,0 +1,133 @@
+"""Quadratic models: gradients, objectives and gaps against explicit sums, with and without Gram matrices."""
+
+import numpy as np
+import pytest
+
+from bayesmtfs import TaskData
+from bayesmtfs.convex.columns import by_columns
+from bayesmtfs.convex.penalty_rows import PenaltyRows
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.quadratic_models import ColumnModel, GramModel, extrapolation_weights, shortest_to_minimum
+from bayesmtfs.families import find_family
+from bayesmtfs.priors import row_penalty
+
+M, P = 3, 7
+
+
+@pytest.fixture
+def parts():
+    """Data, slopes of sum 0 by task, curvatures, and a point."""
+    rng = np.random.default_rng(0)
+    data = TaskData.from_long(rng.standard_normal((30, P)) + 1.0, rng.standard_normal(30), np.arange(30) % M)
+    slope = rng.standard_normal(30)
+    slope -= np.array([slope[a:b].mean() for a, b in data.spans])[data.task]
+    return data, slope, rng.uniform(0.1, 0.3, 30), rng.standard_normal((P, M))
+
+
+def model_of(parts, kind, norm_q=2, groups=None, fit_intercept=True, share=0.1):
+    data, slope, curvature, W = parts
+    data = TaskData.from_long(data.design, data.y, data.task, groups=groups)
+    problem = Problem(data, find_family("squared"), row_penalty(1.0, norm_q), data.weight, fit_intercept)
+    rows = PenaltyRows.of(problem.with_strength(share * problem.row_dual_norms(slope).max()))
+    columns = by_columns(data).take(rows.features)
+    sums = problem.task_sums(curvature) if fit_intercept else np.full(M, np.inf)
+    model = (
+        GramModel(columns, rows, curvature, sums)
+        if kind == "gram"
+        else ColumnModel(columns.as_sparse(), rows, curvature, sums)
+    )
+    model.start(W[rows.features], slope)
+    return model, data.design[:, rows.features], data
+
+
+def explicit_change(X, data, slope, curvature, D, fit_intercept):
+    """Quadratic part, with the intercepts minimised out one by one."""
+    total = 0.0
+    for t, (a, b) in enumerate(data.spans):
+        move = X[a:b] @ D[:, t]
+        g, h = slope[a:b], curvature[a:b]
+        if fit_intercept:
+            move = move - (g.sum() + h @ move) / h.sum()
+        total += g @ move + h @ move**2 / 2
+    return total
+
+
+@pytest.mark.parametrize("kind", ["gram", "columns"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("groups", [None, np.array([0, 1, 0, 2, 2, 1, 3])])
+def test_sweeps_keep_gradient_and_objective(parts, kind, fit_intercept, groups):
+    _, slope, curvature, _ = parts
+    model, X, data = model_of(parts, kind, groups=groups, fit_intercept=fit_intercept)
+    objectives = [model.rows.value(model.coefficients, model.norms)]
+    for _ in range(3):
+        model.sweep()
+        gradient = model.gradient()
+        objectives.append(model.change(gradient) + model.rows.value(model.coefficients, model.norms))
+    D = model.coefficients - model.first_W
+    assert model.change(gradient) == pytest.approx(explicit_change(X, data, slope, curvature, D, fit_intercept))
+    assert (np.diff(objectives) <= 1e-12).all()
+    for j, t in [(0, 0), (3, 2)]:
+        step = np.zeros_like(D)
+        step[j, t] = 1e-6
+        ahead, behind = (
+            explicit_change(X, data, slope, curvature, D + sign * step, fit_intercept) for sign in (1.0, -1.0)
+        )
+        assert gradient[j, t] == pytest.approx((ahead - behind) / 2e-6, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("norm_q", [1, 1.5, 2, 3, np.inf])
+@pytest.mark.parametrize("kind", ["gram", "columns"])
+def test_gap_bounds_the_suboptimality_until_it_vanishes(parts, norm_q, kind):
+    def objective(model):
+        return model.change(model.gradient()) + model.rows.value(model.coefficients, model.norms)
+
+    best, *_ = model_of(parts, "gram", norm_q)
+    best.minimise(1e-13)
+    model, *_ = model_of(parts, kind, norm_q)
+    for wanted in (1.0, 1e-2, 1e-5, 1e-9):
+        model.minimise(wanted)
+        gradient = model.gradient()
+        gap = model.gap(gradient, model.change(gradient), model.rows.value(model.coefficients, model.norms))
+        assert gap <= wanted
+        assert objective(model) - objective(best) <= gap + 1e-12
+
+
+@pytest.mark.parametrize("norm_q", [1, 1.5, 2, 3, np.inf])
+def test_newton_steps_lead_to_the_minimum(parts, norm_q):
+    model, *_ = model_of(parts, "gram", norm_q, share=0.01)
+    for _ in range(4):
+        model.sweep()
+    for _ in range(25):
+        gradient = model.gradient()
+        penalty = model.rows.value(model.coefficients, model.norms)
+        model.newton(gradient, model.change(gradient) + penalty)
+    gradient = model.gradient()
+    gap = model.gap(gradient, model.change(gradient), model.rows.value(model.coefficients, model.norms))
+    assert gap < 1e-6
+
+
+def test_extrapolation_finds_the_limit_of_a_linear_iteration():
+    rng = np.random.default_rng(0)
+    A = np.diag([0.9, 0.5, -0.3])
+    limit, points = np.array([1.0, -2.0, 0.5]), [rng.standard_normal(3)]
+    for _ in range(5):
+        points.append(limit + A @ (points[-1] - limit))
+    iterates = np.array(points)
+    np.testing.assert_allclose(extrapolation_weights(iterates) @ iterates[1:], limit, atol=1e-4)
+    assert extrapolation_weights(np.ones((6, 3))) is None
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.999, 1.0, 2.0])
+def test_shortest_way_to_the_minimum(place):
+    assert shortest_to_minimum(lambda x: abs(x - place) + x**2 * 0.0) == pytest.approx(min(place, 1.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gram", "columns"])
+def test_columns_without_variation_stay_at_zero(parts, kind):
+    data, slope, curvature, W = parts
+    X = data.design.copy()
+    X[:, 0] = 0.0
+    X[:, 1] = 2.5
+    model, *_ = model_of((TaskData.from_long(X, data.y, data.task), slope, curvature, W), kind, np.inf)
+    model.minimise(1e-9)
+    assert not model.coefficients[:2].any() and model.coefficients[2:].any()

@@ -1,0 +1,304 @@
+"""The working-set solver for a shared design against cvxpy, scikit-learn, the plain solver and its own certificate."""
+
+from dataclasses import replace
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import MultiTaskLasso
+
+from bayesmtfs import TaskData
+from bayesmtfs.convex import proximal_gradient, shared_design
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.families import Gaussian, Logistic
+from bayesmtfs.priors import row_penalty
+
+QS = [1, 1.5, 2, 3, np.inf]
+
+
+def make_data(seed=0, n=40, p=60, m=4, n_relevant=5, noise=0.5, offset=1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, p)) + offset
+    W = np.zeros((p, m))
+    W[rng.choice(p, n_relevant, replace=False)] = rng.standard_normal((n_relevant, m))
+    return X, X @ W + noise * rng.standard_normal((n, m)) + 3.0
+
+
+def make_problem(X, Y, norm_q=2.0, share=0.1, fit_intercept=True, weight=None, scale="mean", sparsity=0.0, rows=None):
+    """A problem at a share of its largest penalty."""
+    data = TaskData.from_wide(X, Y, sample_weight=weight)
+    penalty = row_penalty(1.0, norm_q, sparsity, rows)
+    problem = Problem(data, Gaussian(), penalty, data.loss_weights(scale), fit_intercept)
+    return problem.with_strength(share * (problem.largest_penalty or 1.0))
+
+
+def check_solution(problem, solution, tol=1e-6):
+    """The certificate holds when it is computed anew, for the point that is returned."""
+    eta = problem.data.linear_predictor(solution.W, solution.intercept)
+    assert solution.converged and solution.gap <= tol * solution.scale
+    assert solution.scale == pytest.approx(problem.gap_scale, rel=1e-10)
+    assert solution.objective == pytest.approx(problem.objective(solution.W, eta), abs=1e-10 * solution.scale)
+    assert problem.gap(solution.W, eta) <= 1.01 * tol * solution.scale + 1e-12 * solution.scale
+
+
+def minimum_by_cvxpy(problem, Y, weight):
+    X = problem.data.design
+    p, m = problem.data.n_features, problem.data.n_tasks
+    W, b = cp.Variable((p, m)), cp.Variable((1, m))
+    residual = Y - X @ W - (np.ones((len(X), 1)) @ b if problem.fit_intercept else 0)
+    loss = cp.sum(cp.multiply(weight[:, None], cp.square(residual))) / 2
+    penalty = problem.penalty
+    if hasattr(penalty, "norm_q"):
+        rows = [cp.norm(W[i], float(penalty.norm_q)) for i in range(p)]
+    else:
+        rows = [penalty.task_sparsity * cp.norm1(W[i]) + cp.norm2(W[i]) for i in range(p)]
+    return cp.Problem(cp.Minimize(loss + penalty.strength * cp.sum(rows))).solve(solver=cp.CLARABEL)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("norm_q", "sparsity"), [*((q, 0.0) for q in QS), (2, 0.6)])
+def test_minimum_is_that_of_cvxpy(norm_q, sparsity, fit_intercept):
+    X, Y = make_data(n=15, p=20, m=3)
+    weight = np.random.default_rng(1).uniform(0.5, 2.0, 15)
+    problem = make_problem(X, Y, norm_q, 0.1, fit_intercept, weight, "mean" if fit_intercept else "sum", sparsity)
+    solution = shared_design.solve(problem, tol=1e-9)
+    check_solution(problem, solution, 1e-9)
+    assert solution.objective == pytest.approx(minimum_by_cvxpy(problem, Y, problem.weight[:15]), rel=1e-6)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_coefficients_are_those_of_scikit_learn(share):
+    X, Y = make_data(n=80, p=30)
+    problem = make_problem(X, Y, share=share)
+    found = shared_design.solve(problem, tol=1e-12)
+    peer = MultiTaskLasso(alpha=problem.penalty.strength, tol=1e-12, max_iter=100_000).fit(X, Y)
+    np.testing.assert_allclose(found.W.T, peer.coef_, atol=1e-6)
+    np.testing.assert_allclose(found.intercept, peer.intercept_, atol=1e-6)
+
+
+@pytest.mark.parametrize("norm_q", QS)
+@pytest.mark.parametrize("weighted_rows", [False, True])
+def test_minimum_is_that_of_the_plain_solver(norm_q, weighted_rows):
+    X, Y = make_data(p=150)
+    rows = np.random.default_rng(2).uniform(0.3, 3.0, 150) if weighted_rows else None
+    problem = make_problem(X, Y, norm_q, rows=rows)
+    rough, exact = shared_design.solve(problem, tol=1e-3), shared_design.solve(problem, tol=1e-10)
+    plain = proximal_gradient.solve(problem, tol=1e-8, max_iter=50_000)
+    check_solution(problem, exact, 1e-10)
+    assert plain.converged and abs(plain.objective - exact.objective) <= 1e-8 * exact.scale
+    assert 0 <= rough.objective - exact.objective + 1e-12 * exact.scale <= rough.gap + 2e-12 * exact.scale
+    distance = problem.penalty.subdifferential_distance(exact.W, gradient(problem, exact))
+    assert np.max(distance / problem.penalty.strengths(150)) < 1e-3
+
+
+def gradient(problem, solution):
+    eta = problem.data.linear_predictor(solution.W, solution.intercept)
+    return problem.data.adjoint(problem.weight * problem.family.gradient(problem.data.y, eta))
+
+
+AWKWARD = {
+    "more features than rows": lambda X: X,
+    "duplicates": lambda X: X[:, np.arange(X.shape[1]) // 3],
+    "opposites": lambda X: np.hstack([X, -X]),
+    "zeros and constants": lambda X: X * (np.arange(X.shape[1]) % 3 > 0) + 7.0 * (np.arange(X.shape[1]) % 3 == 1),
+    "smooth": lambda X: np.cumsum(X, axis=1),
+    "rank two": lambda X: X[:, :2] @ np.vander(np.linspace(-1, 1, X.shape[1]), 2).T,
+    "large means": lambda X: X + 1e4,
+    "all scales": lambda X: X * np.geomspace(1e-8, 1e8, X.shape[1]),
+    "binary": lambda X: (X > 1).astype(float),
+    "one feature": lambda X: X[:, :1],
+}
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    seed=st.integers(0, 2**20),
+    n=st.sampled_from([1, 2, 10, 30]),
+    m=st.sampled_from([1, 2, 7]),
+    norm_q=st.sampled_from([1, 1.05, 1.5, 2, 3, 20, np.inf, "sparse group"]),
+    share=st.sampled_from([0.9, 0.3, 0.05, 0.003]),
+    collinear_tasks=st.booleans(),
+    fit_intercept=st.booleans(),
+    magnitude=st.sampled_from([1.0, 1e-9, 1e9]),
+)
+def test_awkward_problems_converge(kind, seed, n, m, norm_q, share, collinear_tasks, fit_intercept, magnitude):
+    rng = np.random.default_rng(seed)
+    X = AWKWARD[kind](rng.standard_normal((n, 40)))
+    Y = magnitude * (
+        X[:, :1] * rng.standard_normal((1, m)) / (1 + np.abs(X[:, :1]).max()) + rng.standard_normal((n, m))
+    )
+    if collinear_tasks:
+        Y = Y[:, :1] * np.arange(1, m + 1)
+    q, sparsity = (2, 0.5) if norm_q == "sparse group" else (norm_q, 0.0)
+    problem = make_problem(X, Y, q, share, fit_intercept, sparsity=sparsity)
+    solution = shared_design.solve(problem)
+    assert solution.converged
+    if problem.penalty.strength > 1e-12 * magnitude:  # else even the largest penalty is but rounding
+        check_solution(problem, solution)
+
+
+@pytest.mark.parametrize("norm_q", QS)
+def test_zero_from_the_largest_penalty_on(norm_q):
+    X, Y = make_data()
+    at = shared_design.solve(make_problem(X, Y, norm_q, 1.0))
+    assert at.converged and at.n_iter == 0 and not at.W.any()
+    np.testing.assert_allclose(at.intercept, Y.mean(axis=0))
+    below = shared_design.solve(make_problem(X, Y, norm_q, 0.99))
+    assert np.count_nonzero(below.W.any(axis=1)) == 1
+
+
+def test_constant_targets_need_no_iteration():
+    X, Y = make_data()
+    solution = shared_design.solve(make_problem(X, np.full_like(Y, 0.1)))
+    assert solution.converged and not solution.W.any()
+
+
+FORMS = {
+    "Fortran order": np.asfortranarray,
+    "float32": lambda X: X.astype(np.float32),
+    "CSR": sp.csr_matrix,
+    "CSC": sp.csc_matrix,
+    "float32 CSR": lambda X: sp.csr_matrix(X, dtype=np.float32),
+}
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_the_design_gives_the_same(form, fit_intercept):
+    X, Y = make_data(p=200, offset=0.0)
+    X = np.round(X * (np.abs(X) > 1), 1).astype(np.float32).astype(np.float64)
+    weight = np.random.default_rng(3).uniform(0.5, 2.0, 40)
+    plain = shared_design.solve(make_problem(X, Y, fit_intercept=fit_intercept, weight=weight), tol=1e-11)
+    design = FORMS[form](X)
+    kept = design.copy()
+    problem = make_problem(design, Y, fit_intercept=fit_intercept, weight=weight)
+    problem = problem.with_strength(make_problem(X, Y, fit_intercept=fit_intercept, weight=weight).penalty.strength)
+    found = shared_design.solve(problem, tol=1e-11)
+    assert found.converged
+    np.testing.assert_allclose(found.W, plain.W, atol=1e-5)
+    np.testing.assert_allclose(found.intercept, plain.intercept, atol=1e-5)
+    assert abs(design - kept).max() == 0
+
+
+def test_read_only_designs():
+    X, Y = make_data()
+    X.flags.writeable = Y.flags.writeable = False
+    problem = make_problem(X, Y)
+    check_solution(problem, shared_design.solve(problem))
+
+
+@pytest.mark.parametrize("norm_q", [2, 3])
+def test_more_columns_than_a_gram_matrix_is_made_for(norm_q, monkeypatch):
+    X, Y = make_data(n=60, p=300)
+    problem = make_problem(X, Y, norm_q, 0.02)
+    expected = shared_design.solve(problem)
+    monkeypatch.setattr(shared_design, "FIRST_ROWS", 3)
+    monkeypatch.setattr(shared_design, "LARGEST_GRAM", 1)
+    found = shared_design.solve(problem)
+    check_solution(problem, found)
+    assert abs(found.objective - expected.objective) <= 1e-6 * expected.scale
+
+
+def test_a_solution_is_its_own_best_start():
+    X, Y = make_data(p=150)
+    problem = make_problem(X, Y)
+    first = shared_design.solve(problem)
+    again = shared_design.solve(problem, first)
+    assert again.n_iter == 0
+    np.testing.assert_allclose(again.W, first.W, atol=1e-12)
+    nearby = shared_design.solve(problem.with_strength(0.95 * problem.penalty.strength), first)
+    check_solution(problem.with_strength(0.95 * problem.penalty.strength), nearby)
+
+
+@pytest.mark.parametrize(("norm_q", "sparsity"), [(2, 0.0), (np.inf, 0.0), (2, 0.5)])
+def test_a_state_carried_along_a_path_changes_nothing_but_the_work(norm_q, sparsity, monkeypatch):
+    X, Y = make_data(n=100, p=400)
+    problem = make_problem(X, Y, norm_q, sparsity=sparsity)
+    looks = []
+    exact = shared_design.Scores.exact
+    monkeypatch.setattr(shared_design.Scores, "exact", lambda *a: looks.append(1) or exact(*a))
+    state = shared_design.State(problem)
+    largest = state.largest_penalty()
+    assert largest == pytest.approx(problem.largest_penalty, rel=1e-12)
+    solution, objectives = None, []
+    for strength in largest * np.geomspace(1.0, 0.2, 40):
+        point = problem.with_strength(strength)
+        solution = shared_design.solve(point, solution, state=state)
+        check_solution(point, solution)
+        objectives.append(solution.objective)
+    assert len(looks) < 20
+    assert np.all(np.diff(objectives) < 0)
+    alone = shared_design.solve(point)
+    assert abs(alone.objective - solution.objective) <= 1e-6 * alone.scale
+
+
+def test_a_state_of_another_problem_is_refused():
+    X, Y = make_data()
+    problem = make_problem(X, Y)
+    for other in (make_problem(X, Y), replace(problem, fit_intercept=False), make_problem(X, Y, 3)):
+        with pytest.raises(ValueError, match="state belongs to other data or another penalty"):
+            shared_design.solve(problem, state=shared_design.State(other))
+
+
+def test_an_interrupt_returns_the_best_so_far(monkeypatch):
+    X, Y = make_data(p=400)
+    problem = make_problem(X, Y, share=0.01)
+    rounds = []
+    minimise = shared_design.minimise
+
+    def interrupted_later(*args):
+        rounds.append(1)
+        if len(rounds) == 2:
+            raise KeyboardInterrupt
+        return minimise(*args)
+
+    monkeypatch.setattr(shared_design, "minimise", interrupted_later)
+    solution = shared_design.solve(problem, tol=1e-12)
+    assert solution.interrupted and not solution.converged
+    assert solution.W.any() and solution.objective < solution.scale
+    eta = problem.data.linear_predictor(solution.W, solution.intercept)
+    assert solution.gap >= problem.objective(solution.W, eta) - shared_design.solve(problem, tol=1e-10).objective
+
+
+def test_too_few_iterations_are_said_so():
+    X, Y = make_data(p=400)
+    problem = make_problem(np.cumsum(X, axis=1), Y, share=0.01)
+    solution = shared_design.solve(problem, tol=1e-10, max_iter=2)
+    assert not solution.converged and solution.n_iter == 2
+    exact = shared_design.solve(problem, tol=1e-10)
+    assert exact.converged and solution.gap >= solution.objective - exact.objective
+    assert exact.objective_trace[0] == pytest.approx(exact.scale)
+    assert exact.objective_trace[-1] == pytest.approx(exact.objective)
+
+
+def test_an_impossible_tolerance_ends_at_rounding():
+    X, Y = make_data()
+    problem = make_problem(X, Y)
+    solution = shared_design.solve(problem, tol=0.0)
+    assert solution.gap <= 1e-12 * solution.scale and solution.n_iter < 2000
+
+
+def test_what_it_applies_to():
+    X, Y = make_data()
+    problem = make_problem(X, Y)
+    assert shared_design.applies(problem)
+    assert shared_design.applies(make_problem(X, Y, weight=np.arange(1.0, 41.0)))
+    missing = Y.copy()
+    missing[0, 0] = np.nan
+    cells = np.ones(Y.shape)
+    cells[0, 0] = 2.0
+    long = TaskData.from_long(X, Y[:, 0], np.arange(40) % 2)
+    assert not shared_design.applies(make_problem(X, missing))
+    assert not shared_design.applies(make_problem(X, Y, weight=cells))
+    assert not shared_design.applies(replace(problem, family=Logistic()))
+    assert not shared_design.applies(replace(problem, data=long, weight=long.weight))
+    assert not shared_design.applies(problem.with_strength(0.0))
+    with pytest.raises(ValueError, match="solver='auto'"):
+        shared_design.solve(problem.with_strength(0.0))
+    assert not shared_design.applies(replace(problem, penalty=row_penalty(1.0, 2, weights=np.arange(60.0))))
+    grouped = TaskData.from_wide(X, Y, groups=np.arange(60) // 2)
+    assert not shared_design.applies(replace(problem, data=grouped))

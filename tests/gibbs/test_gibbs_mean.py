@@ -1,0 +1,105 @@
+"""Steps on a shared mean against their closed forms; that everything fits together is Geweke's test."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.gibbs import mean as gibbs_mean
+from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
+from bayesmtfs.priors.hyperpriors import Hyperprior
+
+PRESENT = np.array([[True, True, False], [True, True, True], [False, True, True], [True, True, True]])  # (m, p)
+MEAN_SCALE = 0.8
+
+
+@pytest.fixture
+def rng():
+    return np.random.Generator(np.random.PCG64(7))
+
+
+def state_of(W, mean, log_scales, norm_q):
+    m, p = W.shape
+    return gibbs_state.State(
+        W=W.copy(),
+        mean=mean.copy(),
+        intercept=np.zeros(m),
+        noise=np.ones(m),
+        log_scales=log_scales,
+        numbers=np.array([0.0, 1.0 / norm_q, 0.1]),
+        widths=np.ones(p),
+        information=np.zeros(p),
+    )
+
+
+def law():
+    return gibbs_state.law_of(Hyperprior(mean_scale=MEAN_SCALE), learn_q=False)
+
+
+def test_means_given_deviations_are_normal(rng):
+    m, p = PRESENT.shape
+    roots = rng.standard_normal((m, 6, p))
+    Q, h = np.einsum("tni,tnj->tij", roots, roots), rng.standard_normal((m, p))
+    V, mean = np.where(PRESENT, rng.standard_normal((m, p)), 0.0), rng.standard_normal(p)
+    rows, space = gibbs_state.single_rows(PRESENT), gibbs_mean.mean_space(p)
+    masked = Q * PRESENT[:, :, np.newaxis] * PRESENT[:, np.newaxis, :]
+    precision = masked.sum(axis=0) + np.eye(p) / MEAN_SCALE**2
+    left = np.where(PRESENT, h - np.einsum("tij,tj->ti", Q, V), 0.0).sum(axis=0)
+    state = state_of(V, mean, np.zeros(p), 2.0)
+    reduced = h - np.einsum("tij,tj->ti", Q, PRESENT * mean)
+    residuals = reduced - np.einsum("tij,tj->ti", Q, V)
+    draws = np.empty((8_000, p))
+    for draw in draws:
+        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, law(), state, space)
+        draw[:] = state.mean
+    standard = (draws - np.linalg.solve(precision, left)) @ np.linalg.cholesky(precision)
+    np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
+    np.testing.assert_allclose(np.cov(standard.T), np.eye(p), atol=0.07)
+    # after all these steps h and the residuals still belong to the state
+    np.testing.assert_allclose(reduced, h - np.einsum("tij,tj->ti", Q, PRESENT * state.mean), atol=1e-8)
+    np.testing.assert_allclose(residuals, reduced - np.einsum("tij,tj->ti", Q, V), atol=1e-8)
+
+
+def law_given_coefficients(w, scale, norm_q):
+    """Normal at q = 2, a truncated normal at q = inf."""
+    if norm_q == 2.0:
+        precision = 2.0 * len(w) / scale**2 + MEAN_SCALE**-2
+        return stats.norm(2.0 * w.sum() / scale**2 / precision, precision**-0.5)
+    low, high = w.max() - scale, w.min() + scale
+    return stats.truncnorm(low / MEAN_SCALE, high / MEAN_SCALE, scale=MEAN_SCALE)
+
+
+@pytest.mark.parametrize("norm_q", [2.0, np.inf])
+def test_means_given_coefficients(rng, norm_q):
+    p, scales = PRESENT.shape[1], np.array([0.7, 1.5, 4.0])
+    mean = np.array([0.5, -0.3, 1.0])
+    V = np.where(PRESENT, rng.uniform(-0.6, 0.6, PRESENT.shape) * scales, 0.0)
+    state = state_of(V, mean, np.log(scales), norm_q)
+    W = np.where(PRESENT, V + mean, 0.0)
+    draws = np.empty((8_000, p))
+    for draw in draws:
+        gibbs_mean.recentre(rng, gibbs_state.single_rows(PRESENT), law(), state)
+        draw[:] = state.mean
+    np.testing.assert_allclose(np.where(PRESENT, state.W + state.mean, 0.0), W, atol=1e-10)
+    for i in range(p):
+        wanted = law_given_coefficients(W[PRESENT[:, i], i], scales[i], norm_q)
+        assert stats.kstest(draws[::4, i], wanted.cdf).pvalue > 1e-4
+
+
+def test_mean_of_many_tasks_is_found_and_draws_tasks_to_it():
+    """Tasks of three rows each, noise as large as what they tell: the coefficients come from the others."""
+    rng = np.random.default_rng(3)
+    true = np.array([2.0, -1.0])
+    tasks = np.repeat(np.arange(40), 3)
+    X = rng.standard_normal((120, 2))
+    y = X @ true + rng.standard_normal(120)
+    prior = Hyperprior(mean_scale=3.0, global_scale=0.1, shared_noise=True, fit_intercept=False)
+    draws = sample_chain(TaskData.from_long(X, y, tasks=tasks), prior, ChainSettings(draws=2000, tune=300))
+    np.testing.assert_allclose(draws.mean.mean(axis=0), np.linalg.lstsq(X, y)[0], atol=0.05)
+    np.testing.assert_allclose(draws.W.mean(axis=0), true[:, np.newaxis] * np.ones(40), atol=0.3)
+
+
+def test_no_mean_without_the_prior_of_one():
+    data = TaskData.from_long(np.eye(3), [1.0, 2.0, 3.0])
+    assert not sample_chain(data, Hyperprior(), ChainSettings(draws=5, tune=5)).mean.any()
