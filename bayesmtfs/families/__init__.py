@@ -14,6 +14,7 @@ makes it a name.
 """
 
 from bayesmtfs.families.absolute import Absolute
+from bayesmtfs.families.augmentation import Augmentation
 from bayesmtfs.families.family import Dispersion, Family, Kinks
 from bayesmtfs.families.gaussian import Gaussian
 from bayesmtfs.families.hinge import Hinge
@@ -22,6 +23,7 @@ from bayesmtfs.families.weighted import total, total_conjugate
 
 __all__ = [
     "Absolute",
+    "Augmentation",
     "Dispersion",
     "Family",
     "Gaussian",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
+from bayesmtfs.families.augmentation import Augmentation
 from bayesmtfs.families.family import Dispersion, Family
 from bayesmtfs.types import FloatArray
 
@@ -44,6 +45,7 @@ class Gaussian(Family):
     curvature_bound = 1.0
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
+    augmentation = Augmentation()
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss ``1/2 (y - eta)^2``."""

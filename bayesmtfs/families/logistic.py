@@ -4,6 +4,9 @@
 
 With ``a = -u y`` its convex conjugate is ``l*(u) = a ln a + (1 - a) ln(1 - a)`` for a in [0, 1], with ``0 ln 0 = 0``,
 attained at ``P(-y) = a``, and ``inf`` elsewhere (Boyd and Vandenberghe 2004, *Convex Optimization*, section 3.3.1).
+
+It is normal given a Polya-Gamma variable omega (Polson, Scott and Windle 2013, *JASA* 108:1339-1349):
+``p(y | eta) = 1/2 exp(y eta / 2) E[exp(-omega eta^2 / 2)]`` with omega ~ PG(1, 0).
 """
 
 import math
@@ -13,6 +16,7 @@ import numpy as np
 from numba import njit
 from scipy.special import expit, log_expit, xlog1py, xlogy
 
+from bayesmtfs.families.augmentation import Augmentation
 from bayesmtfs.families.family import Family
 from bayesmtfs.types import FloatArray
 
@@ -26,6 +30,23 @@ def _slope(y: float, eta: float) -> tuple[float, float]:
     tail = math.exp(-abs(margin))
     share = (tail if margin > 0.0 else 1.0) / (1.0 + tail)
     return max(-margin, 0.0) + math.log1p(tail), -y * share
+
+
+class PolyaGamma(Augmentation):
+    """Labels as normal targets ``y / (2 omega)`` of precision omega, which is Polya-Gamma."""
+
+    def linear(self, y: FloatArray) -> FloatArray:
+        """Half the label."""
+        return 0.5 * y
+
+    def expected_precision(self, xi: FloatArray) -> FloatArray:
+        """``tanh(xi / 2) / (2 xi)``, 1/4 at 0: the mean of PG(1, xi)."""
+        safe = np.maximum(xi, 1e-8)
+        return np.asarray(np.tanh(safe / 2.0) / (2.0 * safe))
+
+    def bound_constant(self, xi: FloatArray) -> FloatArray:
+        """``ln(1 + exp(-xi)) + xi / 2 - omega xi^2 / 2``."""
+        return np.logaddexp(0.0, -xi) + xi / 2 - self.expected_precision(xi) * xi**2 / 2
 
 
 class Logistic(Family):
@@ -45,6 +66,7 @@ class Logistic(Family):
     targets = "labels"
     curvature_bound = 0.25
     slope = staticmethod(_slope)
+    augmentation = PolyaGamma()
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss ``ln(1 + exp(-y eta))``, without overflow and accurate in both tails."""
