@@ -4,6 +4,8 @@ Shapes, here and everywhere: W is ``(p, m)``, features by tasks, as in the paper
 ``(n,)``, one entry per observed target, rows sorted by task.
 """
 
+import os
+import warnings
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +31,14 @@ class SelectionWarning(UserWarning):
 
 class DataWarning(UserWarning):
     """Data that can be fitted, but hold something the user should know of."""
+
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn as if from the first line outside of the package, which is the user's."""
+    warnings.warn(message, category, skip_file_prefixes=(_PACKAGE,))
 
 
 class Solution(NamedTuple):

@@ -29,12 +29,12 @@ from matplotlib.figure import Figure
 from prior_draws import FloatArray, Parameters, draw_parameters, draw_targets
 from scipy import special, stats
 
+from bayesmtfs.data.scaling import effect_unit
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
-from bayesmtfs.selection.inclusion import effect_unit
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89
@@ -180,7 +180,7 @@ def false_discoveries(
     """Sets with a Bayesian false discovery rate of ``level`` on data from the prior: how many of them are false."""
     counts: dict[Of, list[tuple[int, int, float]]] = {of: [] for of in OF}
     for data, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state):
-        unit = effect_unit(data, "squared")[:, np.newaxis]
+        unit = effect_unit(data, scale_target=True)[:, np.newaxis]
         for of in OF:
             error = size_errors(found.W * unit, effect_size, of).mean(axis=0)
             chosen = largest_set(error, level)

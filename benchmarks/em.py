@@ -21,8 +21,9 @@ from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.linear_model import ARDRegression
 
 from bayesmtfs import simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
-from bayesmtfs.em.active_tasks import ActiveTasks, activate, find_units
+from bayesmtfs.em.active_tasks import ActiveTasks, activate
 from bayesmtfs.em.jeffreys_fit import mixed_norm_start
 from bayesmtfs.estimators.jeffreys import JeffreysRegressor
 from bayesmtfs.families import Gaussian
@@ -80,7 +81,7 @@ def seconds(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> None:
     """Time EM, the whole fit and the transcription."""
     sim = simulate_tasks(n_tasks=m, n_features=p, n_samples=n, n_relevant=15, snr=8.0, random_state=0)
-    units = find_units(sim.data, Gaussian(), True)
+    units = within_task_units(sim.data, True, Gaussian().quadratic)
     start = mixed_norm_start(sim.data, Gaussian(), True, units, 0.1)
     tasks = activate(sim.data, Gaussian(), True, units, np.ones(p, dtype=bool))
     W, b = units.from_user(start.W), start.intercept / units.target

@@ -354,6 +354,11 @@ class TaskData:
         """Return the same observations with another target of the same length."""
         return replace(self, y=y)
 
+    def dense(self) -> Self:
+        """Return the same observations with a dense float64 design."""
+        design = self.design.toarray() if self.is_sparse else self.design
+        return replace(self, design=np.ascontiguousarray(design, dtype=np.float64))
+
     def __repr__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         design = "one design for all tasks" if self.shared_design else "one design per task"

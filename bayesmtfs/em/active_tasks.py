@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.data.designs import Design
-from bayesmtfs.data.scaling import column_scales
+from bayesmtfs.data.scaling import WithinTaskUnits
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.row_ridge import Curvature, curvature
 from bayesmtfs.families import Family, total
@@ -24,56 +24,6 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 INTERCEPT_STEPS = 20
 LEAST_BEND = 1e-9  # of a task's weight: curvature below which an intercept does not move
 LARGEST_DENSE = 2**28  # numbers in the dense copy of the active columns (2 GiB)
-
-
-@dataclass(frozen=True, eq=False)
-class Units:
-    """What 1 stands for in the scaled problem."""
-
-    feature: FloatArray  # (p,) in the units of X; 1 for constant features
-    target: float  # in the units of y
-    varies: BoolArray  # (p,) False for features that cannot have a coefficient
-
-    @property
-    def coefficient(self) -> float:
-        """Median size of 1 in the user's units of a coefficient."""
-        return float(self.target / np.median(self.feature[self.varies])) if self.varies.any() else 1.0
-
-    def to_user(self, W: FloatArray) -> FloatArray:
-        """Coefficients (p, m) in the user's units."""
-        return W * (self.target / self.feature)[:, np.newaxis]
-
-    def from_user(self, W: FloatArray) -> FloatArray:
-        """Coefficients (p, m) in these units."""
-        return W * (self.feature / self.target)[:, np.newaxis]
-
-
-def find_units(data: TaskData, family: Family, fit_intercept: bool) -> Units:
-    """Pooled deviations within tasks; root mean squares where there is no intercept."""
-    totals = data.task_weights
-    squares = column_scales(data) ** 2
-    if not fit_intercept:
-        squares = squares + (data.adjoint(data.weight) / totals) ** 2
-    if data.present is not None:
-        squares = np.where(data.present, squares, 0.0)
-    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
-    pooled = squares @ totals / totals.sum()
-    members = np.bincount(blocks.row_of_feature)
-    per_row = np.bincount(blocks.row_of_feature, weights=pooled) / members
-    unit = np.sqrt(per_row)[blocks.row_of_feature]
-    target = target_deviation(data, fit_intercept) if family.name == "squared" else 1.0
-    return Units(np.where(unit > 0, unit, 1.0), target or 1.0, pooled > 0)
-
-
-def target_deviation(data: TaskData, fit_intercept: bool) -> float:
-    """Pooled deviation of the targets within tasks; their root mean square without an intercept."""
-    totals = data.task_weights
-    y = data.y
-    if fit_intercept:
-        means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals
-        y = y - means[data.task]
-        y = np.where(np.abs(y) <= 1e-14 * np.abs(data.y), 0.0, y)  # a constant target has no deviation
-    return float(np.sqrt(data.weight @ y**2 / data.weight.sum()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +111,9 @@ class ActiveTasks:
         return replace(self, designs=designs, row_labels=self.row_labels[kept], present=present)
 
 
-def activate(data: TaskData, family: Family, fit_intercept: bool, units: Units, active: BoolArray) -> ActiveTasks:
+def activate(
+    data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, active: BoolArray
+) -> ActiveTasks:
     """Dense scaled copy of the active columns of the data.
 
     Parameters
@@ -169,7 +121,7 @@ def activate(data: TaskData, family: Family, fit_intercept: bool, units: Units, 
     data : observations with numeric targets
     family : the loss
     fit_intercept : whether every task has an intercept
-    units : see `find_units`
+    units : see `data.scaling.within_task_units`
     active : (p,) features to keep; whole groups
     """
     kept = np.flatnonzero(active)

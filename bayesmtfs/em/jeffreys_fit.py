@@ -19,11 +19,11 @@ import numpy as np
 
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.scaling import scaled
+from bayesmtfs.data.scaling import WithinTaskUnits, scaled, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import learned_exponent, mm
-from bayesmtfs.em.active_tasks import ActiveTasks, Units, activate, find_units
+from bayesmtfs.em.active_tasks import ActiveTasks, activate
 from bayesmtfs.em.exponent import ExponentPosterior, marginal_maximum, posterior, printed_maximum, row_profile
 from bayesmtfs.families import Family
 from bayesmtfs.priors.blocks import Blocks
@@ -81,7 +81,7 @@ class _Frame(NamedTuple):
     """The scaled problem and its start."""
 
     data: TaskData
-    units: Units
+    units: WithinTaskUnits
     active: BoolArray  # (p,) features of the start
     tasks: ActiveTasks
     W: FloatArray  # (active, m) start
@@ -89,7 +89,9 @@ class _Frame(NamedTuple):
     zero_rows: FloatArray  # sizes of the rows that the start does not have
 
 
-def mixed_norm_start(data: TaskData, family: Family, fit_intercept: bool, units: Units, share: float) -> Solution:
+def mixed_norm_start(
+    data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, share: float
+) -> Solution:
     """Mixed-norm fit (q = 2) with a penalty that does not depend on the units of the features."""
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     weights = np.zeros(blocks.n_rows)
@@ -108,7 +110,7 @@ def fit(
     *,
     fit_intercept: bool = True,
     start: Solution | None = None,
-    units: Units | None = None,
+    units: WithinTaskUnits | None = None,
     progress: bool | None = None,
 ) -> JeffreysFit:
     """Fit all tasks.
@@ -123,7 +125,7 @@ def fit(
     units : what 1 stands for; None finds it in the data
     progress : see `progress.Progress`
     """
-    units = find_units(data, family, fit_intercept) if units is None else units
+    units = within_task_units(data, fit_intercept, family.quadratic) if units is None else units
     if start is None:
         start = mixed_norm_start(data, family, fit_intercept, units, settings.start_strength)
     if settings.norm_q == np.inf:
@@ -139,7 +141,7 @@ def fit(
     return JeffreysFit(_solution(frame, outcome), outcome.norm_q, exponent, noise_floor=em.noise_floor)
 
 
-def _frame(data: TaskData, family: Family, fit_intercept: bool, units: Units, start: Solution) -> _Frame:
+def _frame(data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, start: Solution) -> _Frame:
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     nonzero = np.bincount(blocks.row_of_feature, weights=(start.W != 0).any(axis=1) & units.varies) > 0
     active: BoolArray = nonzero[blocks.row_of_feature] & units.varies
@@ -167,7 +169,7 @@ def _run(
 
 def find_noise_floor(data: TaskData, family: Family, fit_intercept: bool, start: Solution) -> float:
     """Floor of the noise at which the search for q = 2 ends, in the units of y."""
-    units = find_units(data, family, fit_intercept)
+    units = within_task_units(data, fit_intercept, family.quadratic)
     frame = _frame(data, family, fit_intercept, units, start)
     outcome, em = _with_noise_floor(frame, em_jeffreys.Settings(shared_noise=True), None, False)
     if outcome.interrupted:
@@ -298,7 +300,7 @@ def _solution(frame: _Frame, outcome: em_jeffreys.Outcome) -> Solution:
 
 
 def _fit_uniform(
-    data: TaskData, family: Family, fit_intercept: bool, units: Units, start: Solution, settings: Settings
+    data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, start: Solution, settings: Settings
 ) -> tuple[Solution, float]:
     """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
     factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))

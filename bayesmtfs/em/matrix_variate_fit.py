@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import matrix_variate as em_matrix_variate
-from bayesmtfs.em.active_tasks import Units, activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.families import Family
 from bayesmtfs.priors.blocks import Blocks
@@ -41,7 +42,7 @@ def fit(
     fit_intercept: bool = True,
     shrinkage: float | None = None,
     relations: Relations | None = None,
-    units: Units | None = None,
+    units: WithinTaskUnits | None = None,
     counted: BoolArray | None = None,
     progress: bool | None = None,
 ) -> RelatedFit:
@@ -65,7 +66,7 @@ def fit(
             "some tasks lack features that others have, and the mode of related rows needs all of them; pass "
             "coefficients='integrated', or drop these features"
         )
-    units = find_units(data, family, fit_intercept) if units is None else units
+    units = within_task_units(data, fit_intercept, family.quadratic) if units is None else units
     active = (unrelated.W != 0).any(axis=1)
     counted = active if counted is None else counted
     settings = replace(settings, learn_noise=family.name == "squared")
@@ -107,7 +108,7 @@ def _zero_rows(data: TaskData, features: BoolArray) -> FloatArray:
     return sizes
 
 
-def _jacobian(data: TaskData, units: Units, active: BoolArray) -> float:
+def _jacobian(data: TaskData, units: WithinTaskUnits, active: BoolArray) -> float:
     """What the change of units adds to the objective, counted over the rows that take part."""
     rows = data.n_tasks * float(np.sum(np.log(units.target / units.feature[active])))
     return rows + float(data.weight.sum()) * float(np.log(units.target))

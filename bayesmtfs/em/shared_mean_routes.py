@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import jeffreys_fit, matrix_variate_fit, mm
-from bayesmtfs.em.active_tasks import Units, find_units
 from bayesmtfs.em.matrix_variate import inverse_root
 from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, alternate, as_sums, start_at, update_mean
 from bayesmtfs.families import Family
@@ -60,7 +60,7 @@ def fit_jeffreys(
     start : coefficients to begin from
     progress : see `progress.Progress`
     """
-    units = find_units(problem.data, problem.family, problem.fit_intercept)
+    units = within_task_units(problem.data, problem.fit_intercept, problem.family.quadratic)
     found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), units, start, progress)
     if settings.norm_q is None and found.mean is not None:
         # Deviations say what q is; mean and deviations are then fitted again at it
@@ -73,7 +73,7 @@ def fit_jeffreys(
     return found
 
 
-def _deviations(problem: MeanProblem, settings: jeffreys_fit.Settings, units: Units) -> Deviations:
+def _deviations(problem: MeanProblem, settings: jeffreys_fit.Settings, units: WithinTaskUnits) -> Deviations:
     def fit(data: TaskData, family: Family, start: Solution) -> jeffreys_fit.JeffreysFit:
         return jeffreys_fit.fit(
             data, family, settings, fit_intercept=problem.fit_intercept, start=start, units=units, progress=False
@@ -83,7 +83,7 @@ def _deviations(problem: MeanProblem, settings: jeffreys_fit.Settings, units: Un
 
 
 def _jeffreys_at(
-    problem: MeanProblem, settings: jeffreys_fit.Settings, units: Units, start: Start, progress: bool | None
+    problem: MeanProblem, settings: jeffreys_fit.Settings, units: WithinTaskUnits, start: Start, progress: bool | None
 ) -> jeffreys_fit.JeffreysFit:
     """Fit at a known q."""
     point = first_point(problem, start, units.target)
@@ -105,7 +105,7 @@ def _jeffreys_at(
 
 
 def row_prior(
-    data: TaskData, units: Units, norm_q: float, em: em_jeffreys.Settings, whiten: FloatArray | None = None
+    data: TaskData, units: WithinTaskUnits, norm_q: float, em: em_jeffreys.Settings, whiten: FloatArray | None = None
 ) -> RowPrior:
     """Prior of the deviations with scales integrated out, as a function of V in the user's units."""
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
@@ -139,7 +139,7 @@ def fit_matrix_variate(
     shrinkage : nu of `task_relations`; None chooses it by the data
     progress : see `progress.Progress`
     """
-    units = find_units(problem.data, problem.family, problem.fit_intercept)
+    units = within_task_units(problem.data, problem.fit_intercept, problem.family.quadratic)
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
     V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
     counted = (V.W != 0).any(axis=1)

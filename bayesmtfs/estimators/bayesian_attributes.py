@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.designs import weighted_deviation
+from bayesmtfs.data.scaling import target_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.bayesian_prediction import PosteriorPrediction
 from bayesmtfs.posterior.request import PosteriorFit, PosteriorRequest
@@ -49,7 +49,8 @@ class PosteriorAttributes(PosteriorPrediction):
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
         self.inclusion_probability_ = np.zeros(data.n_features)
-        unit = found.tree["constant_data"]["feature_deviation"].values / self._target_deviation(data)
+        height = target_deviation(data) if self.loss == "squared" else 1.0
+        unit = found.tree["constant_data"]["feature_deviation"].values / height
         self.inclusion_probability_[found.in_tree] = inclusion_probability(coef, unit, self.effect_size)
         self.local_false_sign_rate_ = np.ones(shape)
         self.local_false_sign_rate_[:, found.in_tree] = local_false_sign_rate(coef)
@@ -90,13 +91,6 @@ class PosteriorAttributes(PosteriorPrediction):
             noise=self.noise_,
             extras=extras,
         )
-
-    def _target_deviation(self, data: TaskData) -> float:
-        """sd(y) over all rows; 1 for labels, whose effects are log-odds."""
-        if self.loss != "squared":
-            return 1.0
-        y = np.asarray(data.y, dtype=np.float64)
-        return float(weighted_deviation(y[:, np.newaxis], data.weight)[0]) or 1.0
 
     @property
     def posterior_(self) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.scaling import WithinTaskUnits, standardize, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import (
     evidence,
@@ -24,7 +24,6 @@ from bayesmtfs.em import (
 from bayesmtfs.em import (
     shared_mean_routes as em_shared_mean_routes,
 )
-from bayesmtfs.em.active_tasks import Units, find_units
 from bayesmtfs.em.shared_mean import MeanProblem
 from bayesmtfs.estimators.batch import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
@@ -139,9 +138,9 @@ class JeffreysEstimator(GeneralizedNormalRows):
             progress=self.progress,
         )
 
-    def _mean_frame(self, data: TaskData) -> tuple[MeanProblem, Units]:
+    def _mean_frame(self, data: TaskData) -> tuple[MeanProblem, WithinTaskUnits]:
         """The problem of a shared mean in these data, and their units."""
-        units = find_units(data, find_family(self.loss), self.fit_intercept)
+        units = within_task_units(data, self.fit_intercept, find_family(self.loss).quadratic)
         problem = self._mean_problem(data, units.target)
         self.mean_strength_ = problem.strength
         return problem, units

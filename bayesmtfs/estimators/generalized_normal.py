@@ -13,11 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.scaling import standardize, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys_fit, mm
 from bayesmtfs.em import shared_mean_routes as em_shared_mean_routes
-from bayesmtfs.em.active_tasks import find_units
 from bayesmtfs.em.shared_mean import as_sums
 from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
@@ -72,7 +71,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         """Fit data whose targets are numbers, or -1 and +1."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
         family = find_family(self.loss)
-        units = find_units(scaled, family, self.fit_intercept)
+        units = within_task_units(scaled, self.fit_intercept, family.quadratic)
         start = self._last_fit(scaled, scales) or jeffreys_fit.mixed_norm_start(
             scaled, family, self.fit_intercept, units, self.start_strength
         )

@@ -1,6 +1,6 @@
 """Draws of a posterior on their way from a sampler to the user: the same arrays from every sampler.
 
-Samplers work on data in `units.SamplingUnits` and on the features that `screening` left; `in_user_units` brings what
+Samplers work on data in `data.scaling.SamplingUnits` and on the features that `screening` left; `in_user_units` brings what
 they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the law that it was
 sampled under.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.posterior.units import SamplingUnits
+from bayesmtfs.data.scaling import SamplingUnits
 from bayesmtfs.types import BoolArray, FloatArray
 
 # Dimensions of a variable after chain and draw

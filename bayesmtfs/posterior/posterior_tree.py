@@ -19,10 +19,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import expit, log_expit
 
+from bayesmtfs.data.scaling import SamplingUnits
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.posterior.between_tasks import between_share, task_means
 from bayesmtfs.posterior.draws import DIMENSIONS, Draws
-from bayesmtfs.posterior.units import SamplingUnits
 from bayesmtfs.results.provenance import current_versions
 from bayesmtfs.types import FloatArray, IntArray
 

@@ -18,11 +18,18 @@ import numpy as np
 
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.scaling import feature_deviations, standardize
+from bayesmtfs.data.scaling import (
+    SamplingUnits,
+    feature_deviations,
+    in_sampling_units,
+    no_units,
+    sampling_units,
+    standardize,
+)
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import find_family
 from bayesmtfs.gibbs import chain as gibbs_posterior
-from bayesmtfs.posterior import fast, units
+from bayesmtfs.posterior import fast
 from bayesmtfs.posterior.diagnostics import diagnose
 from bayesmtfs.posterior.draws import Draws, in_user_units, stacked, with_all_features, without
 from bayesmtfs.posterior.exact_fits import fits_exactly, with_noise_floor
@@ -56,7 +63,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest) -> PosteriorFit:
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
-    chosen = units.dense(chosen_features(data, kept))
+    chosen = chosen_features(data, kept).dense()
     frame, scaled = _scaled(chosen, request)
     draws, penalty = _run(scaled, request)
     if request.loss != "squared":
@@ -67,7 +74,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest) -> PosteriorFit:
     draws = in_user_units(draws, frame, request.fit_intercept)
     # Features that do not vary come back as zeros; those that were screened out would only take up memory
     in_tree = ~screened_out
-    whole = units.dense(chosen_features(data, in_tree))
+    whole = chosen_features(data, in_tree).dense()
     draws = with_all_features(draws, kept[in_tree])
     tree = build_tree(
         draws,
@@ -115,25 +122,25 @@ def choose_sampler(data: TaskData, request: PosteriorRequest) -> str:
 # ---------------------------------------------------------------------- preparations
 
 
-def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[units.SamplingUnits, TaskData]:
+def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
     """Units of sampling, and the data in them."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
         if not request.standardize:
-            return units.no_units(data), data
+            return no_units(data), data
         scaled, scales = standardize(data)
-        return units.SamplingUnits(np.zeros_like(scales), scales), scaled
-    frame = units.find_units(
+        return SamplingUnits(np.zeros_like(scales), scales), scaled
+    frame = sampling_units(
         data, centre=request.fit_intercept, per_task=request.standardize, scale_target=request.loss == "squared"
     )
-    return frame, units.in_units(data, frame)
+    return frame, in_sampling_units(data, frame)
 
 
-def _whole_units(frame: units.SamplingUnits, kept: BoolArray, whole: TaskData) -> units.SamplingUnits:
+def _whole_units(frame: SamplingUnits, kept: BoolArray, whole: TaskData) -> SamplingUnits:
     """Units for all features of the tree, those that do not vary included."""
     shape = (whole.n_features, whole.n_tasks)
     centre, scale = np.zeros(shape), np.ones(shape)
     centre[kept], scale[kept] = frame.feature_centre, frame.feature_scale
-    return units.SamplingUnits(centre, scale, frame.target_centre, frame.target_scale)
+    return SamplingUnits(centre, scale, frame.target_centre, frame.target_scale)
 
 
 def _warn_of_screening(screened_out: BoolArray) -> None:

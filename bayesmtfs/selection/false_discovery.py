@@ -20,11 +20,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.data.scaling import effect_unit
+from bayesmtfs.families import find_family
 from bayesmtfs.selection.draws import loss_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.inclusion import (
     DEFAULT_EFFECT_SIZE,
     check_effect_size,
-    effect_unit,
     local_false_sign_rate,
 )
 from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
@@ -229,7 +230,8 @@ def discoveries(
             )
         loss = loss_of(posterior, draws, loss)
         data = with_sampled_features(read_data(posterior, draws, loss, X, y, tasks, sample_weight), draws)
-        errors = size_errors(draws.coef * effect_unit(data, loss)[:, None], effect_size, of)
+        unit = effect_unit(data, scale_target=find_family(loss).targets == "numbers")
+        errors = size_errors(draws.coef * unit[:, None], effect_size, of)
     # a feature that was screened out before sampling would be an error for all that is known
     error_probability = draws.over_all_features(errors.mean(axis=0), 1.0)
     selected = largest_set(error_probability, level)

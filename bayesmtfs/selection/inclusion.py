@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from bayesmtfs.data.designs import weighted_deviation
-from bayesmtfs.data.scaling import column_scales, feature_deviations
+from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import find_family
 from bayesmtfs.posterior import summaries
 from bayesmtfs.selection.draws import (
     Draws,
@@ -131,18 +131,6 @@ def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | floa
     # Gamma(3 x) / Gamma(x) = Gamma(1 + 3 x) / (3 Gamma(1 + x)) has no pole at x = 1/q = 0
     factor = np.exp(gammaln(1.0 + 3.0 * inverse) - gammaln(1.0 + inverse)) / 3.0
     return np.square(row_scale) * factor
-
-
-def effect_unit(data: TaskData, loss: str) -> FloatArray:
-    """(p,) sd(x_i) / sd(y) over all observations, by which a coefficient becomes an effect in standard deviations.
-
-    For labels the effect is the change of the log-odds per standard deviation of the feature: sd(y) is 1.
-    """
-    spread = feature_deviations(data)
-    if loss == "logistic":
-        return spread
-    target = float(weighted_deviation(np.asarray(data.y, dtype=np.float64)[:, None], data.weight)[0])
-    return spread / (target or 1.0)
 
 
 # ---------------------------------------------------------------------- labels
@@ -276,7 +264,7 @@ def effects(
     draws = read_draws(posterior)
     loss = loss_of(posterior, draws, loss)
     data = with_sampled_features(read_data(posterior, draws, loss, X, y, tasks, sample_weight), draws)
-    effect = draws.coef * effect_unit(data, loss)[:, None]
+    effect = draws.coef * effect_unit(data, find_family(loss).targets == "numbers")[:, None]
     lower, upper = np.quantile(draws.coef, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     factor = _shrinkage_of(posterior, draws, data, loss, norm_q)
     whole = draws.over_all_features

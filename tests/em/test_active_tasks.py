@@ -5,8 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import active_tasks
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.families import find_family
 
 GAUSSIAN, LOGISTIC = find_family("squared"), find_family("logistic")
@@ -22,7 +23,7 @@ def make(seed=0, sparse=False, **options):
 
 def test_units_are_pooled_deviations_within_tasks():
     data, X, y = make(sample_weight=np.random.default_rng(1).uniform(0.5, 2.0, 30))
-    units = find_units(data, GAUSSIAN, True)
+    units = within_task_units(data, True, GAUSSIAN.quadratic)
     centred, target = np.empty((30, 5)), np.empty(30)
     for (a, b), Xt in zip(data.spans, data.task_designs, strict=True):
         weight = data.weight[a:b]
@@ -32,12 +33,12 @@ def test_units_are_pooled_deviations_within_tasks():
     np.testing.assert_allclose(units.feature[:4], np.sqrt(data.weight @ centred**2 / total)[:4])
     assert units.target == pytest.approx(np.sqrt(data.weight @ target**2 / total))
     assert units.varies.tolist() == [True] * 4 + [False]
-    assert find_units(data, LOGISTIC, True).target == 1.0
+    assert within_task_units(data, True, LOGISTIC.quadratic).target == 1.0
 
 
 def test_without_intercept_units_are_root_mean_squares():
     data, X, y = make()
-    units = find_units(data, GAUSSIAN, False)
+    units = within_task_units(data, False, GAUSSIAN.quadratic)
     np.testing.assert_allclose(units.feature, np.sqrt(np.mean(X**2, axis=0)))
     assert units.target == pytest.approx(np.sqrt(np.mean(y**2)))
     assert units.varies.all()
@@ -45,14 +46,14 @@ def test_without_intercept_units_are_root_mean_squares():
 
 def test_features_of_a_group_have_one_unit():
     data, *_ = make(groups=[0, 0, 1, 1, 2])
-    units = find_units(data, GAUSSIAN, True)
+    units = within_task_units(data, True, GAUSSIAN.quadratic)
     assert units.feature[0] == units.feature[1] != units.feature[2] == units.feature[3]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_active_columns_predict_the_same(sparse):
     data, X, y = make(sparse=sparse)
-    units = find_units(data, GAUSSIAN, True)
+    units = within_task_units(data, True, GAUSSIAN.quadratic)
     kept = np.array([True, False, True, True, False])
     tasks = activate(data, GAUSSIAN, True, units, kept)
     W = np.zeros((5, 3))
@@ -69,7 +70,7 @@ def test_active_columns_predict_the_same(sparse):
 def test_complete_shared_designs_are_copied_once():
     rng = np.random.default_rng(0)
     data = TaskData.from_wide(rng.standard_normal((10, 4)), rng.standard_normal((10, 3)))
-    units = find_units(data, GAUSSIAN, True)
+    units = within_task_units(data, True, GAUSSIAN.quadratic)
     tasks = activate(data, GAUSSIAN, True, units, units.varies)
     assert tasks.designs[0] is tasks.designs[2]
     assert tasks.restricted(np.array([True, False, True, True])).designs[0].shape == (10, 3)
@@ -77,7 +78,7 @@ def test_complete_shared_designs_are_copied_once():
 
 def test_sparse_designs_are_made_dense_up_to_a_limit(monkeypatch):
     data, *_ = make(sparse=True)
-    units = find_units(data, GAUSSIAN, True)
+    units = within_task_units(data, True, GAUSSIAN.quadratic)
     monkeypatch.setattr(active_tasks, "LARGEST_DENSE", 100)
     with pytest.raises(ValueError, match="5 active features over 30 observations .* raise start_strength"):
         activate(data, GAUSSIAN, True, units, np.ones(5, dtype=bool))
@@ -85,4 +86,4 @@ def test_sparse_designs_are_made_dense_up_to_a_limit(monkeypatch):
 
 def test_constant_targets_have_no_deviation():
     data = TaskData.from_long(np.eye(4), [0.1] * 4)
-    assert find_units(data, GAUSSIAN, True).target == 1.0
+    assert within_task_units(data, True, GAUSSIAN.quadratic).target == 1.0

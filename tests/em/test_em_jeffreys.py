@@ -5,8 +5,9 @@ import pytest
 from scipy import stats
 
 from bayesmtfs import TaskData
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.exponent import marginal_maximum
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.jeffreys import Jeffreys
@@ -23,7 +24,7 @@ def make(seed=0, n=20, p=10, m=4, loss="squared", weights=None, groups=None):
     y = np.einsum("ip,pi->i", X, W[:, labels]) + 0.5 * rng.standard_normal(n * m)
     y = y if loss == "squared" else np.where(rng.random(n * m) < 1 / (1 + np.exp(-y)), 1.0, -1.0)
     data = TaskData.from_long(X, y, labels, sample_weight=weights, groups=groups)
-    units = find_units(data, find_family(loss), True)
+    units = within_task_units(data, True, find_family(loss).quadratic)
     tasks = activate(data, find_family(loss), True, units, units.varies)
     start = units.from_user(W) + 0.05 * rng.standard_normal(W.shape)
     return tasks, start
@@ -140,7 +141,7 @@ def test_weight_two_is_a_repeated_row():
     weights = np.where(np.arange(60) % 3 == 0, 2.0, 1.0)
     found = []
     for data in (TaskData.from_long(X, y, labels, weights), TaskData.from_long(X[twice], y[twice], labels[twice])):
-        units = find_units(data, find_family("squared"), True)
+        units = within_task_units(data, True, find_family("squared").quadratic)
         tasks = activate(data, find_family("squared"), True, units, units.varies)
         outcome = run(tasks, np.full((6, 2), 0.3))
         found.append((units.to_user(outcome.W), outcome.objective_trace[-1]))

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from bayesmtfs import simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import matrix_variate as em
 from bayesmtfs.em import task_relations
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.matrix_variate import MatrixVariate
 
@@ -20,7 +21,7 @@ def started(loss="squared", norm_q=2.0, seed=0, shape=0.0, rate=0.0, n_active=6,
     defaults = {"n_tasks": 4, "n_features": 15, "n_samples": 40, "n_relevant": 5, "relatedness": 0.8}
     sim = simulate_tasks(**defaults | options, kind=kind, random_state=seed)
     family = find_family(loss)
-    units = find_units(sim.data, family, True)
+    units = within_task_units(sim.data, True, family.quadratic)
     active = sim.support.copy()
     active[np.flatnonzero(~sim.support)[: n_active - active.sum()]] = True
     tasks = activate(sim.data, family, True, units, active)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import ridge as em_ridge
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.families import Gaussian, Logistic
 
 SHAPES = {"few features": (3, 8, 40), "many features": (3, 60, 30), "one task": (1, 20, 50), "both": (2, 25, 25)}
@@ -22,7 +23,9 @@ def start_of(shape, fit_intercept=True, groups=None, family=None):
     weight = rng.uniform(0.5, 2.0, kept.sum())
     data = TaskData.from_long(sim.X[kept] + 0.5, sim.y[kept] + 3.0, sim.tasks[kept], weight, groups=groups)
     family = family or Gaussian()
-    tasks = activate(data, family, fit_intercept, find_units(data, family, fit_intercept), np.ones(p, bool))
+    tasks = activate(
+        data, family, fit_intercept, within_task_units(data, fit_intercept, family.quadratic), np.ones(p, bool)
+    )
     return tasks, rng.normal(0.0, 0.3, (p, m)), np.zeros(m)
 
 

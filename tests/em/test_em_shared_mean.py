@@ -9,8 +9,9 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 from bayesmtfs import TaskData
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.evidence_shared_mean import best_mean, pooled
 from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, recentre, update_mean
 from bayesmtfs.em.shared_mean_routes import row_prior
@@ -105,7 +106,7 @@ def test_recentring_ends_where_no_mean_is_better_and_keeps_the_sums(norm_q, whit
     data = TaskData.from_long(X, y, tasks)
     problem, units = (
         MeanProblem(data, find_family("squared"), 2.0, True),
-        find_units(data, find_family("squared"), True),
+        within_task_units(data, True, find_family("squared").quadratic),
     )
     whiten = np.linalg.inv(0.6 * np.eye(5) + 0.4) if whitened else None
     prior: RowPrior = row_prior(data, units, norm_q, em_jeffreys.Settings(), whiten)
@@ -193,7 +194,7 @@ def test_fit_is_a_minimum_of_the_stated_objective(strength):
 def test_default_strength_is_a_hundredth_of_the_column_norms_on_the_scale_of_the_loss():
     X, y, tasks, _, _ = alike(4)
     model = JeffreysRegressor(shared_mean=True).fit(X, y, tasks=tasks)
-    units = find_units(TaskData.from_long(X, y, tasks), find_family("squared"), True)
+    units = within_task_units(TaskData.from_long(X, y, tasks), True, True)
     assert model.mean_strength_ == pytest.approx(0.01 * np.mean(np.sum(X**2, axis=0)) / units.target**2)
     known = GeneralizedNormalRegressor(shared_mean=True, noise=0.5).fit(X, y, tasks=tasks)
     assert known.mean_strength_ == pytest.approx(0.01 * np.mean(np.sum(X**2, axis=0)) / 0.5**2)
@@ -298,7 +299,7 @@ def test_null_intercept_with_an_offset_is_the_best_one():
     data = TaskData.from_long(X, y, tasks)
     problem = MeanProblem(data, find_family("logistic"), 1.0, True)
     around, family = problem.around(mean)
-    units = find_units(data, family, True)
+    units = within_task_units(data, True, family.quadratic)
     active = activate(around, family, True, units, np.zeros(FEATURES, dtype=bool))
     best = active.null_intercept()
     slopes = active.sums(family.gradient(active.y, best[active.task]))

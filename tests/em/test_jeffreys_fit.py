@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import jeffreys_fit
 from bayesmtfs.em.jeffreys_fit import Settings, fit
@@ -132,7 +133,7 @@ def test_nothing_active_leaves_q_unknown(shape_sim):
 
 def test_noise_floor_for_other_routes_is_below_the_noise(wide_sim):
     start = jeffreys_fit.mixed_norm_start(
-        wide_sim.data, GAUSSIAN, True, jeffreys_fit.find_units(wide_sim.data, GAUSSIAN, True), 0.01
+        wide_sim.data, GAUSSIAN, True, within_task_units(wide_sim.data, True, GAUSSIAN.quadratic), 0.01
     )
     floor = jeffreys_fit.find_noise_floor(wide_sim.data, GAUSSIAN, True, start)
     assert 0.3 * wide_sim.noise.mean() < floor < 1.2 * wide_sim.noise.mean()

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import learned_exponent
-from bayesmtfs.em.active_tasks import activate, find_units
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.families import find_family
 
 
@@ -14,7 +15,7 @@ def make(norm_q=6.0, kind="regression", n=60, m=25, seed=0):
         n_tasks=m, n_features=8, n_relevant=8, n_samples=n, norm_q=norm_q, kind=kind, snr=20.0, random_state=seed
     )
     loss = "squared" if kind == "regression" else "logistic"
-    units = find_units(sim.data, find_family(loss), True)
+    units = within_task_units(sim.data, True, find_family(loss).quadratic)
     tasks = activate(sim.data, find_family(loss), True, units, units.varies)
     W = units.from_user(sim.coef.T)
     intercept = np.zeros(m)
@@ -58,7 +59,7 @@ def test_tasks_with_too_few_rows_have_no_estimates():
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1], [40, 9])
     data = TaskData.from_long(rng.standard_normal((49, 8)), rng.standard_normal(49), labels)
-    units = find_units(data, find_family("squared"), True)
+    units = within_task_units(data, True, find_family("squared").quadratic)
     tasks = activate(data, find_family("squared"), True, units, units.varies)
     W = rng.standard_normal((8, 2))
     normal = learned_exponent.normal_likelihood(tasks, W, tasks.linear_predictor(W, np.zeros(2)), np.ones(2))

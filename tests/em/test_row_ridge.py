@@ -5,7 +5,8 @@ import pytest
 from scipy.optimize import minimize
 
 from bayesmtfs import TaskData
-from bayesmtfs.em.active_tasks import Units, activate
+from bayesmtfs.data.scaling import WithinTaskUnits
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.jeffreys import State, begin, update_coefficients
 from bayesmtfs.em.row_ridge import curvature, penalty_terms
 from bayesmtfs.families import find_family
@@ -20,7 +21,7 @@ def make_tasks(n, loss="squared", seed=0, p=8, m=3):
     y = y if loss == "squared" else np.where(y > y.mean(), 1.0, -1.0)
     weight = rng.uniform(0.5, 2.0, n * m)
     data = TaskData.from_long(X, y, np.arange(n * m) % m, sample_weight=weight)
-    units = Units(np.ones(p), 1.0, np.ones(p, dtype=bool))
+    units = WithinTaskUnits(np.ones(p), 1.0, np.ones(p, dtype=bool))
     return activate(data, find_family(loss), True, units, np.ones(p, dtype=bool))
 
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from bayesmtfs.data.scaling import sampling_units
 from bayesmtfs.posterior.draws import Draws, in_user_units, stacked, with_all_features, without
-from bayesmtfs.posterior.units import find_units
 
 
 def test_chains_are_cut_to_the_shortest():
@@ -17,7 +17,7 @@ def test_too_few_draws_are_an_interruption():
 
 
 def test_scales_and_noise_follow_the_coefficients(small):
-    units = find_units(small, centre=True, per_task=False, scale_target=True)
+    units = sampling_units(small, centre=True, per_task=False, scale_target=True)
     rng = np.random.default_rng(0)
     scale = rng.gamma(1.0, size=(1, 8, 6))
     variables = {

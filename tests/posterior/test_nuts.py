@@ -9,7 +9,8 @@ import xarray as xr
 from arviz_stats.sampling_diagnostics import ess
 
 from bayesmtfs import TaskData, models
-from bayesmtfs.posterior import nuts, units
+from bayesmtfs.data.scaling import in_sampling_units, sampling_units
+from bayesmtfs.posterior import nuts
 from bayesmtfs.posterior.diagnostics import diagnose
 from bayesmtfs.posterior.request import PosteriorRequest
 from bayesmtfs.posterior.sampling import sample_posterior
@@ -20,7 +21,7 @@ PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
 
 @pytest.fixture(scope="module")
 def standard(small):
-    return units.in_units(small, units.find_units(small, centre=True, per_task=False, scale_target=True))
+    return in_sampling_units(small, sampling_units(small, centre=True, per_task=False, scale_target=True))
 
 
 @pytest.fixture(scope="module")

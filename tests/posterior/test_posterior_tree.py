@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import norm
 
 from bayesmtfs import TaskData
+from bayesmtfs.data.scaling import no_units
 from bayesmtfs.posterior import posterior_tree
 from bayesmtfs.posterior.draws import Draws
 from bayesmtfs.posterior.posterior_tree import build_tree, kept_draws, linear_predictors, with_fixed_variables
-from bayesmtfs.posterior.units import no_units
 
 
 @pytest.fixture

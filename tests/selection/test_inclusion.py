@@ -7,7 +7,6 @@ from scipy import stats
 import bayesmtfs as bm
 from bayesmtfs.selection import effects
 from bayesmtfs.selection.inclusion import (
-    effect_unit,
     exceedance_probability,
     generalized_normal_variance,
     inclusion_probability,
@@ -83,25 +82,6 @@ def test_variance_of_the_uniform():
     assert generalized_normal_variance(np.array([[3.0]]), np.inf)[0, 0] == pytest.approx(3.0)
     mixed = generalized_normal_variance(np.ones((2, 3)), np.array([[2.0], [np.inf]]))
     np.testing.assert_allclose(mixed, [[0.5] * 3, [1 / 3] * 3])
-
-
-def test_effect_unit_in_every_form():
-    rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((20, 3)) * [1, 5, 0.1], rng.standard_normal((20, 2)) * [1, 4]
-    Y[3, 1] = np.nan
-    observed = ~np.isnan(Y)
-    data = bm.TaskData.from_wide(X, Y)
-    rows = np.concatenate([X[observed[:, 0]], X[observed[:, 1]]])
-    expected = rows.std(axis=0) / Y[observed].std()
-    np.testing.assert_allclose(effect_unit(data, "squared"), expected, rtol=1e-12)
-    np.testing.assert_allclose(effect_unit(data, "logistic"), rows.std(axis=0), rtol=1e-12)
-    weight = rng.integers(1, 4, 20).astype(float)
-    y = Y[:, 0]
-    weighted = bm.TaskData.from_long(X, y, sample_weight=weight)
-    repeated = bm.TaskData.from_long(np.repeat(X, weight.astype(int), axis=0), np.repeat(y, weight.astype(int)))
-    np.testing.assert_allclose(effect_unit(weighted, "squared"), effect_unit(repeated, "squared"))
-    constant = bm.TaskData.from_long(X, np.ones(20))
-    np.testing.assert_allclose(effect_unit(constant, "squared"), X.std(axis=0))
 
 
 @pytest.fixture(scope="module")
