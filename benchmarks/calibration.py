@@ -1,11 +1,11 @@
 """Are the posteriors what they say? Simulation-based calibration of the Gibbs sampler and of the PyMC models.
 
-    python benchmarks/calibration.py [--fits 200] [--recovery 10] [--models 20] [--discoveries 200] [--picture ranks.png]
+    python benchmarks/calibration.py [--fits 200] [--recovery 10] [--models 20] [--discoveries 200] [--plot ranks.png]
 
 Parameters are drawn from the prior, targets from the parameters, and a posterior is drawn for each (Talts, Betancourt,
 Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
 
-- the rank of every true value among its draws is uniform (chi-square test over all fits, and a picture of the ECDFs);
+- the rank of every true value among its draws is uniform (chi-square test over all fits, and a plot of the ECDFs);
 - 89% intervals cover 89% of the truth;
 - of the effects with a local false sign rate below 0.05, at most 5% have the wrong sign.
 
@@ -38,7 +38,7 @@ from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89
-JUDGED = ("coef", "intercept", "noise", "row_scale", "global_scale", "norm_q", "task_relations")
+CHECKED = ("coef", "intercept", "noise", "row_scale", "global_scale", "norm_q", "task_relations")
 CONFIDENT = 0.05  # local false sign rate below which a sign is claimed
 OF: tuple[Of, Of] = ("features", "entries")
 TRUE_EXPONENTS = (1.2, 2.0, 4.0, 10.0)
@@ -74,7 +74,7 @@ class Discovered(NamedTuple):
     error: float  # standard error of the difference of the shares, fits taken as independent
 
 
-def judge(truth: dict[str, Any], draws: dict[str, FloatArray]) -> Fit:
+def check(truth: dict[str, Any], draws: dict[str, FloatArray]) -> Fit:
     """Compare the truth with draws, (draws, ...) per name; ``coef`` must be among them."""
     ranks = {}
     for name, value in truth.items():
@@ -165,7 +165,7 @@ def gibbs_fits(
             wanted["norm_q"] = np.asarray(truth.norm_q)
         if prior.mean_scale > 0.0:
             wanted["mean_coef"] = truth.mean_coef
-        yield judge(wanted, named(found))
+        yield check(wanted, named(found))
 
 
 def false_discoveries(
@@ -244,7 +244,7 @@ def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -
     import nutpie
     import pymc as pm
 
-    names = [name for name in JUDGED if _learned(model, name)]
+    names = [name for name in CHECKED if _learned(model, name)]
     with model:
         tree = pm.sample_prior_predictive(count, random_seed=random_seed)
     prior, targets = tree["prior"].dataset.isel(chain=0), tree["prior_predictive"].dataset["y"].isel(chain=0)
@@ -258,7 +258,7 @@ def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -
         )
         posterior = sampled["posterior"].dataset.isel(chain=0)
         truth = {name: _entries(name, prior[name].isel(draw=k).values) for name in names}
-        yield judge(truth, {name: _entries(name, posterior[name].values) for name in names})
+        yield check(truth, {name: _entries(name, posterior[name].values) for name in names})
 
 
 def nuts_models() -> dict[str, Callable[[], Any]]:
@@ -364,7 +364,7 @@ def main() -> None:
     parser.add_argument("--recovery", type=int, default=0, help="fits per true q and number of tasks")
     parser.add_argument("--models", type=int, default=0, help="fits per model that is sampled by NUTS")
     parser.add_argument("--discoveries", type=int, default=0, help="fits per case of the Gibbs sampler, for sets")
-    parser.add_argument("--picture", type=Path, default=None, help="where to write the rank ECDFs")
+    parser.add_argument("--plot", type=Path, default=None, help="where to write the rank ECDFs")
     options = parser.parse_args()
     panels: dict[str, list[Fit]] = {}
     for title, (norm_q, prior) in (GIBBS_CASES | LABEL_CASES).items() if options.fits else ():
@@ -376,8 +376,8 @@ def main() -> None:
         begin = time.process_time()
         panels[title] = list(model_fits(build(), options.models))
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
-    if options.picture is not None:
-        draw_ranks(panels, options.picture)
+    if options.plot is not None:
+        draw_ranks(panels, options.plot)
     for n_tasks, loss in ((20, "squared"), (139, "squared"), (20, "logistic")) if options.recovery else ():
         for norm_q, (share, medians, r_hats) in exponent_recovery(n_tasks, options.recovery, loss=loss).items():
             print(

@@ -1,6 +1,6 @@
 """How streams grow in tasks, features and rows: time of a row, memory of the learner, and the exponents of both.
 
-    python benchmarks/many_tasks.py [--quick] [--learner NAME] [--axis AXIS] [--picture FILE]
+    python benchmarks/many_tasks.py [--quick] [--learner NAME] [--axis AXIS] [--plot FILE]
 
 Every row has 20 non-zero features. Four learners: a penalty on whole features and one on single coefficients
 (`OnlineMixedNormClassifier`), learned relations to five other tasks (`OnlineSmoothedClassifier(neighbours=5)`, no m x m
@@ -143,7 +143,7 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=30.0, help="seconds of a step after which an axis ends")
     parser.add_argument("--learner", choices=list(learners()), default=None, help="measure this one only")
     parser.add_argument("--axis", choices=list(AXES), default=None, help="measure this one only")
-    parser.add_argument("--picture", type=Path, default=None)
+    parser.add_argument("--plot", type=Path, default=None)
     options = parser.parse_args()
     found: dict[str, dict[str, list[Cost]]] = {}
     for axis, sizes in AXES.items():
@@ -169,8 +169,8 @@ def main() -> None:
             print(
                 f"{'exponent':>12} {name:>14} {exponent(costs, 'microseconds'):12.2f} {exponent(costs, 'megabytes'):12.2f}"
             )
-    if options.picture is not None:
-        draw(found, options.picture)
+    if options.plot is not None:
+        draw(found, options.plot)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def prior_for(data: TaskData, norm_q: float | None, loss: str = "squared") -> Hy
     return hyperprior_for(data, loss, expected_features=expected, scale_power=None if norm_q == 2.0 else 2.0)
 
 
-def judged(sampler: str, draws: Draws, seconds: float, compilation: float) -> Figures:
+def figures_of(sampler: str, draws: Draws, seconds: float, compilation: float) -> Figures:
     """Smallest effective sample sizes and largest R-hat."""
     from arviz_stats.base import array_stats
 
@@ -141,7 +141,7 @@ def run_gibbs(
     seconds = time.process_time() - begin
     stacked = [np.stack([getattr(one, name) for one in found]) for name in ("W", "row_scales", "noise", "norm_q")]
     variables = watched(*stacked, norm_q is None, loss == "logistic")
-    return judged("bayesmtfs Gibbs", variables, seconds, compilation)
+    return figures_of("bayesmtfs Gibbs", variables, seconds, compilation)
 
 
 def run_nuts(
@@ -166,7 +166,7 @@ def run_nuts(
     labels = loss == "logistic"
     names = ("coef", "row_scale", "intercept" if labels else "noise", "norm_q")
     values = [posterior[name].values for name in names]
-    return judged(f"{sampler} NUTS", watched(*values, norm_q is None, labels), seconds, compilation)
+    return figures_of(f"{sampler} NUTS", watched(*values, norm_q is None, labels), seconds, compilation)
 
 
 def sample_nutpie(model: Any, draws: int, chains: int, sampler: str) -> tuple[Any, float, float]:

@@ -1,7 +1,7 @@
-"""Draws from the joint law of parameters and targets that the posterior of generalized normal regression belongs to.
+"""Draws from the joint distribution of parameters and targets to which the generalized normal posterior belongs.
 
 Written with NumPy alone, from the statement of the priors in `bayesmtfs.priors.hyperpriors`, so that samplers can be
-judged by it.
+measured against it.
 """
 
 import math

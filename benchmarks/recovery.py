@@ -1,9 +1,9 @@
-"""Phase transition of joint compressed sensing: how many rows each method finds, and a picture of it.
+"""Phase transition of joint compressed sensing: how many rows each method finds, and a plot of it.
 
 Y = A W + noise at 30 dB with a common row support, n = 50 measurements of p = 200 unknowns in m = 5 tasks. A method
 recovers a data set when its k largest rows are the k true ones. The mixed norm is given the best penalty of its path.
 
-    python benchmarks/recovery.py --data-sets 20 --picture recovery.png
+    python benchmarks/recovery.py --data-sets 20 --plot recovery.png
 """
 
 import argparse
@@ -75,7 +75,7 @@ def recovers(method: Callable[[Floats, Floats], list[Floats]], seed: int, n_rows
 
 
 def draw(rates: dict[str, list[float]], rows: list[int], path: str) -> None:
-    """Save the picture."""
+    """Save the plot."""
     figure, axes = plt.subplots(figsize=(6, 4))
     for name, rate in rates.items():
         axes.plot(rows, rate, marker="o", label=name)
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-sets", type=int, default=10, help="data sets per number of rows")
     parser.add_argument("--rows", type=int, nargs="*", default=list(ROWS), help="numbers of true rows")
-    parser.add_argument("--picture", default="recovery.png", help="where to save the picture")
+    parser.add_argument("--plot", default="recovery.png", help="where to save the plot")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     rates: dict[str, list[float]] = {name: [] for name in METHODS}
@@ -105,7 +105,7 @@ def main() -> None:
             rates[name].append(float(rate))
             cells.append(f"{rate:8.2f} ({seconds:6.2f} s)")
         print(f"{n_rows:4d}  " + "  ".join(f"{cell:>20}" for cell in cells), flush=True)
-    draw(rates, arguments.rows, arguments.picture)
+    draw(rates, arguments.rows, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables and the picture of a benchmark run."""
+"""Tables and the plot of a benchmark run."""
 
 from collections.abc import Sequence
 from pathlib import Path

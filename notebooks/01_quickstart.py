@@ -123,7 +123,7 @@ pd.DataFrame(
 
 # %% [markdown]
 # Predictions take the task beside the row; a posterior also gives their deviation. `bm.report` writes one page with
-# tables, pictures and diagnostics that opens without a network, and `save` keeps a fit in one file.
+# tables, plots and diagnostics that opens without a network, and `save` keeps a fit in one file.
 
 # %%
 mean, deviation = posterior.predict(sim.X[:3], tasks=sim.tasks[:3], return_std=True)
@@ -138,7 +138,7 @@ pd.DataFrame(
 # %% [markdown]
 # ## What to take away
 #
-# - `fit(X, y, tasks=labels)` is all that the three routes need; `get_support()`, `coef_`, `result_` and the pictures
+# - `fit(X, y, tasks=labels)` is all that the three routes need; `get_support()`, `coef_`, `result_` and the plots
 #   are the same for each.
 # - A penalised fit is a quick screen. With `rule="one_se"` it found the right features here; its coefficients are too
 #   small by a third or more, and nothing says how sure they are.

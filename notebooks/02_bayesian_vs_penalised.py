@@ -16,7 +16,7 @@
 #
 # **Question.** The same data go through an l1,2 penalty, an l1,inf penalty, EM and a posterior. Do they select the same
 # features? Are their coefficients the same? What does the posterior know that a point does not, and is the expected log
-# predictive density (elpd), which needs one fit, as good a judge as cross-validation, which needs many?
+# predictive density (elpd), which needs one fit, as good a guide as cross-validation, which needs many?
 #
 # Eight simulated tasks share six of twenty correlated features, with about as much noise as signal.
 

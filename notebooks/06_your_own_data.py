@@ -194,5 +194,5 @@ print("written:", ", ".join(sorted(path.name for path in folder.iterdir())))
 #
 # - `TaskData.from_frame(table, target=..., task=...)` and `fit` are enough for a table as it comes.
 # - Compare with fitting each group alone and with pooling: if one of them is as good, take the simpler thing.
-# - Judge columns by inclusion probability, groups by the sign's error rate; both are free of units.
+# - Rank columns by inclusion probability, groups by the sign's error rate; both are free of units.
 # - `standardize=True` belongs to penalised fits of columns on different scales.

@@ -97,13 +97,13 @@ ax.legend()
 plt.show()
 
 # %% [markdown]
-# ## A fair judge
+# ## A fair benchmark
 #
 # `bm.selection.benchmark_selectors` trains one linear support vector machine for all ten digits on the first k pixels
 # of each selector. Which k is used ("chosen") is decided inside the training rows; the test rows are looked at once.
 
 # %%
-judged = bm.selection.benchmark_selectors(
+measured = bm.selection.benchmark_selectors(
     {
         "trace ratio": bm.DiscriminativeSelector(),
         "Fisher score": bm.baselines.FisherScoreSelector(),
@@ -112,7 +112,7 @@ judged = bm.selection.benchmark_selectors(
     X, y, tasks, k=[10, 20, 40, 80, 160, 256], splits=[few_per_class(seed) for seed in range(SPLITS)], pooled=True,
     classifier=LinearSVC(C=0.1, random_state=0, max_iter=10_000), n_inner_folds=2,
 )  # fmt: skip
-ax = judged.plot()
+ax = measured.plot()
 if "USPS" in source:
     ax.axhline(0.8155, color="k", ls=":", lw=1)
     ax.annotate("printed, DMTFS", (0.02, 0.8155), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
@@ -120,7 +120,7 @@ if "USPS" in source:
     ax.annotate("printed, all features", (0.02, 0.79), xycoords=("axes fraction", "data"), va="top", fontsize=8)
 
 # %%
-table = judged.to_frame()
+table = measured.to_frame()
 table
 
 # %% [markdown]

@@ -142,7 +142,7 @@ plt.show()
 # - On a handful of splits the differences are small beside their standard errors. Over 50 splits
 #   (`bayesmtfs reproduce obozinski2006`) the joint penalty errs 28% +- 5% less at 50 rows, and about the same at 10 and at
 #   200: the paper's "up to 20%" and where it is found both reproduce.
-# - The gain hangs on how the grades are coded: with indicator bits it is -9% +- 5%.
+# - The gain depends on how the grades are coded: with indicator bits it is -9% +- 5%.
 # - The hinge loss is not smooth; the fits come with a certified gap all the same. `solver="extragradient"` is the
 #   paper's algorithm.
 # - The same command runs the handwritten letters too, where the joint penalty errs 23% +- 3% less.

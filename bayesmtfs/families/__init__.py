@@ -92,7 +92,7 @@ def find_family(loss: str | Family) -> Family:
     """
     if isinstance(loss, Family):
         return loss
-    if loss in _KNOWN:
+    if isinstance(loss, str) and loss in _KNOWN:
         return _KNOWN[loss]
     known = ", ".join(repr(name) for name in names())
     raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")

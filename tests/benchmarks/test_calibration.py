@@ -6,12 +6,12 @@ import calibration
 
 
 def test_quick_run_prints_and_draws(monkeypatch, capsys, tmp_path):
-    picture = tmp_path / "ranks.png"
-    monkeypatch.setattr(sys, "argv", ["calibration.py", "--fits", "2", "--picture", str(picture)])
+    plot = tmp_path / "ranks.png"
+    monkeypatch.setattr(sys, "argv", ["calibration.py", "--fits", "2", "--plot", str(plot)])
     for name in ("GIBBS_CASES", "LABEL_CASES"):  # one each: every other one compiles another sampler
         monkeypatch.setattr(calibration, name, dict(list(getattr(calibration, name).items())[:1]))
     calibration.main()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert all("2 fits" in line and "wrong signs" in line for line in lines)
-    assert picture.stat().st_size > 10_000
+    assert plot.stat().st_size > 10_000

@@ -17,7 +17,7 @@ def test_quick_run_prints_a_figure_for_each_exponent(monkeypatch, capsys):
 
 def test_independent_draws_count_fully():
     rng = np.random.default_rng(0)
-    figures = posterior.judged("one", {"x": rng.standard_normal((2, 1000, 3))}, 2.0, 0.0)
+    figures = posterior.figures_of("one", {"x": rng.standard_normal((2, 1000, 3))}, 2.0, 0.0)
     assert figures.bulk == pytest.approx(2000, rel=0.25)
     assert figures.rate <= figures.bulk / 2.0
     assert figures.r_hat < posterior.GOOD_R_HAT

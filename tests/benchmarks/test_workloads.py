@@ -24,7 +24,7 @@ def quick_problem(name, seed=0):
 
 def clarabel_answer(problem):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it may say that 1e-10 was missed by a little: the gap is the judge
+        warnings.simplefilter("ignore")  # it may say that 1e-10 was missed by a little: the gap decides
         return peers.build_cvxpy(problem, 1).solve(1e-10)[0]
 
 

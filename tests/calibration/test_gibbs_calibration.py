@@ -64,6 +64,6 @@ def test_a_wrong_posterior_is_found_out():
             truth = rng.standard_normal(6)
             centre = truth + rng.standard_normal(6) + shift
             draws = centre + spread * rng.standard_normal((400, 6))
-            fits.append(calibration.judge({"coef": truth}, {"coef": draws}))
+            fits.append(calibration.check({"coef": truth}, {"coef": draws}))
         with pytest.raises(AssertionError):
             check(calibration.summarize(fits))

@@ -1,16 +1,16 @@
-"""Make the pictures of the README and the documentation: ``uv run python docs/make_pictures.py``."""
+"""Make the plots of the README and the documentation: ``uv run python docs/make_plots.py``."""
 
 import tempfile
 from pathlib import Path
 
 from bayesmtfs.cli import demo
 
-FOLDER = Path(__file__).parent / "pages" / "pictures"
+FOLDER = Path(__file__).parent / "pages" / "plots"
 SHOWN = ("row_norms.png", "path.png", "coefficients.png")
 
 
 def main() -> None:
-    """Run the demonstration and keep the pictures that the pages show."""
+    """Run the demonstration and keep the plots that the pages show."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         written = demo.write(demo.run(seed=0), Path(folder))
