@@ -22,7 +22,7 @@ from bayesmtfs.models.distributions import as_float_tensor
 from bayesmtfs.models.linear_predictor import Tensor
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
-from bayesmtfs.priors.mixed_norm import check_norm_q
+from bayesmtfs.priors.row_penalty import check_norm_q
 
 type NormQ = float | Literal["learn"]
 

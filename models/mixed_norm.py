@@ -27,7 +27,7 @@ from bayesmtfs.models.linear_predictor import Tensor, coordinates, linear_predic
 from bayesmtfs.models.observations import readable
 from bayesmtfs.models.terms import observe
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import check_norm_q, check_strength
+from bayesmtfs.priors.row_penalty import check_norm_q, check_strength
 from bayesmtfs.types import LossScale
 
 

@@ -21,7 +21,7 @@ from bayesmtfs.convex.sparse_kernels import (
 )
 from bayesmtfs.convex.working_set_kernels import LANES, dense_adjoint, dense_predictor
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.priors.mixed_norm import divided_by_weights
+from bayesmtfs.priors.row_penalty import divided_by_weights
 from bayesmtfs.types import FloatArray, IntArray
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough

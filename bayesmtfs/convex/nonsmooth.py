@@ -31,8 +31,7 @@ from bayesmtfs.convex.interior_tasks import BreakdownError
 from bayesmtfs.convex.problem import Problem, with_zero_sum
 from bayesmtfs.convex.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
 from bayesmtfs.families import total
-from bayesmtfs.priors.mixed_norm import dual_exponent, row_norms
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.priors.row_penalty import dual_exponent, row_norms
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, Solution
 
@@ -115,7 +114,7 @@ def _setup(problem: Problem) -> Setup:
         )
     intervals = Ball(0.5 * (box.upper - box.lower), np.zeros(problem.data.n_observations), np.inf)
     sparsity, exponent = np.zeros(n_rows), np.inf
-    if isinstance(penalty, SparseGroup):
+    if penalty.entrywise:
         sparsity, exponent = sparsity + penalty.task_sparsity, 2.0
     elif problem.blocks.sizes.max(initial=1) > 1:  # all norms of a single number are the same
         exponent = dual_exponent(penalty.norm_q)
@@ -228,7 +227,7 @@ def _solution(
     predictor = columns.predictor(W)
     intercept = best_intercept(problem, predictor) if intercept is None else intercept
     loss = total(problem.family, problem.data.y, predictor + intercept[problem.data.task], problem.weight)
-    norm_q = 2.0 if isinstance(problem.penalty, SparseGroup) else problem.penalty.norm_q
+    norm_q = problem.penalty.norm_q
     norms = row_norms(coefficients, norm_q)
     if ball.sparsity.any():
         norms += ball.sparsity * row_norms(coefficients, 1.0)

@@ -131,6 +131,8 @@ def solve_path(
                 stop_reason = _saturation(explained, penalties, problem.family.smooth)
                 if stop_reason:
                     break
+    if bar.interrupted:
+        raise KeyboardInterrupt
     return Path(penalties[: len(solutions)], [solutions[place] for place in range(len(solutions))], stop_reason)
 
 

@@ -1,6 +1,6 @@
 """Some rows of a penalty and the features that make them up: all of them, or those of a working set."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
@@ -8,9 +8,8 @@ import numpy as np
 
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.priors.row_prox import Scratch, scratch
-from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.types import FloatArray, IntArray
 
 StepArguments = tuple[IntArray, FloatArray, float, FloatArray, Scratch]
@@ -25,7 +24,7 @@ class PenaltyRows:
 
     features: IntArray  # (k,) numbers of the features, row by row
     starts: IntArray  # (R + 1,) where each row begins among them
-    penalty: MixedNorm | SparseGroup
+    penalty: RowPenalty
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -59,11 +58,7 @@ class PenaltyRows:
 
     def take(self, chosen: IntArray) -> Self:
         """Return some of the rows."""
-        penalty = self.penalty
-        if penalty.weights is not None:
-            penalty = replace(penalty, weights=penalty.weights[chosen])
-        if isinstance(penalty, SparseGroup) and np.ndim(penalty.task_sparsity) > 0:
-            penalty = replace(penalty, task_sparsity=np.asarray(penalty.task_sparsity)[chosen])
+        penalty = self.penalty.take(chosen)
         if not self.grouped:
             return type(self)(self.features[chosen], np.arange(len(chosen) + 1), penalty)
         starts = _starts(self.sizes[chosen])
@@ -80,7 +75,7 @@ class PenaltyRows:
     def value(self, W: FloatArray, norms: FloatArray) -> float:
         """Penalty of W (k, m), whose rows have the given q-norms."""
         value = float(self.strengths @ norms)
-        if isinstance(self.penalty, SparseGroup):
+        if self.penalty.entrywise:
             entries = np.abs(W).sum(axis=1) * np.repeat(self.strengths * self.sparsity, self.sizes)
             value += float(entries.sum())
         return value
@@ -91,22 +86,21 @@ class PenaltyRows:
 
     def norms(self, W: FloatArray) -> FloatArray:
         """(R,) q-norm of each row of W (k, m)."""
-        return MixedNorm(1.0, self.norm_q).norms(self.gather(W))
+        return RowPenalty(1.0, self.norm_q).norms(self.gather(W))
 
     def penalty_is_exactly(self, norm_q: float) -> bool:
         """Whether the penalty is this norm of each row and nothing else."""
-        return isinstance(self.penalty, MixedNorm) and self.penalty.norm_q == norm_q
+        return not self.penalty.entrywise and self.penalty.norm_q == norm_q
 
     @property
     def norm_q(self) -> float:
         """Norm within a row."""
-        return float(self.penalty.norm_q) if isinstance(self.penalty, MixedNorm) else 2.0
+        return float(self.penalty.norm_q)
 
     @cached_property
     def sparsity(self) -> FloatArray:
         """(R,) Weight of the 1-norm within each row."""
-        sparsity = self.penalty.task_sparsity if isinstance(self.penalty, SparseGroup) else 0.0
-        return np.full(self.n_rows, sparsity, dtype=np.float64)
+        return np.array(self.penalty.sparsities(self.n_rows))
 
     def step_arguments(self, n_tasks: int) -> StepArguments:
         """Rows and penalty as the compiled sweeps take them."""

@@ -21,8 +21,7 @@ import numpy as np
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
@@ -44,7 +43,7 @@ class Problem:
 
     data: TaskData
     family: Family
-    penalty: MixedNorm | SparseGroup
+    penalty: RowPenalty
     weight: FloatArray
     fit_intercept: bool = True
 
@@ -122,7 +121,7 @@ class Problem:
 
     def with_strength(self, strength: float) -> Self:
         """Return the same problem at another penalty strength, with all that is known of it."""
-        other = replace(self, penalty=replace(self.penalty, strength=strength))
+        other = replace(self, penalty=self.penalty.with_strength(strength))
         known = {
             name: value
             for name, value in vars(self).items()

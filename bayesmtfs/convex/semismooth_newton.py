@@ -22,8 +22,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray
 
 MAX_NEWTON = 30  # steps within one proximal step
@@ -52,17 +51,12 @@ class Curvature(NamedTuple):
     direction: FloatArray  # (a, m)
 
 
-def is_euclidean(penalty: MixedNorm | SparseGroup) -> bool:
-    """Whether the penalty is the Euclidean norm of each row and nothing else."""
-    return isinstance(penalty, MixedNorm) and penalty.norm_q == 2
-
-
-def n_factors(penalty: MixedNorm | SparseGroup, n_tasks: int) -> int:
+def n_factors(penalty: RowPenalty, n_tasks: int) -> int:
     """Return how many Cholesky factors a Newton step needs."""
-    return 1 if is_euclidean(penalty) else n_tasks
+    return 1 if penalty.is_euclidean else n_tasks
 
 
-def curvature(penalty: MixedNorm | SparseGroup, rows: IntArray, W: FloatArray) -> Curvature:
+def curvature(penalty: RowPenalty, rows: IntArray, W: FloatArray) -> Curvature:
     """Curvature of the penalty at rows that are not zero.
 
     Entries stay where the penalty has a kink: zeros at q = 1 are held, and ties at q = inf are bound to each other.
@@ -77,7 +71,7 @@ def curvature(penalty: MixedNorm | SparseGroup, rows: IntArray, W: FloatArray) -
     size = np.abs(W)
     peak = size.max(axis=1)
     unit = size / peak[:, None]
-    if isinstance(penalty, SparseGroup):
+    if penalty.entrywise:
         length = np.sqrt(np.einsum("im,im->i", unit, unit))
         scale = np.minimum(strength / (peak * length), STIFF)
         return Curvature(np.where(size > 0, scale[:, None], np.inf), scale, np.sign(W) * unit / length[:, None])
@@ -153,7 +147,7 @@ def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
 
 
 def newton_direction(
-    gram: Gram, penalty: MixedNorm | SparseGroup, point: FloatArray, error: FloatArray, sigma: float
+    gram: Gram, penalty: RowPenalty, point: FloatArray, error: FloatArray, sigma: float
 ) -> tuple[IntArray, FloatArray] | None:
     """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
 
@@ -178,7 +172,7 @@ def newton_direction(
 
 
 def proximal_point(
-    gram: Gram, penalty: MixedNorm | SparseGroup, W: FloatArray, correlation: FloatArray, sigma: float, floor: float
+    gram: Gram, penalty: RowPenalty, W: FloatArray, correlation: FloatArray, sigma: float, floor: float
 ) -> tuple[FloatArray, int]:
     """One proximal step from W.
 
@@ -225,9 +219,9 @@ def proximal_point(
     return point, MAX_NEWTON
 
 
-def _prox(penalty: MixedNorm | SparseGroup, rows: FloatArray, step: float) -> FloatArray:
+def _prox(penalty: RowPenalty, rows: FloatArray, step: float) -> FloatArray:
     """Proximal point of all rows; the Euclidean norm needs no compiled loop for it."""
-    if not is_euclidean(penalty):
+    if not penalty.is_euclidean:
         return penalty.prox(rows, step)
     thresholds = step * penalty.strengths(len(rows))
     norms = np.sqrt(np.einsum("im,im->i", rows, rows))

@@ -27,9 +27,8 @@ from threadpoolctl import ThreadpoolController
 from bayesmtfs.convex.problem import ROUNDING, Problem
 from bayesmtfs.convex.shared_design_columns import Columns, SharedDesign
 from bayesmtfs.convex.shared_design_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
-from bayesmtfs.convex.shared_design_scores import Scores, sub_penalty
-from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.convex.shared_design_scores import Scores
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
@@ -92,7 +91,7 @@ class State:
         """Whether the state belongs to a problem, up to its penalty strength."""
         mine = self.problem
         same_data = mine.data is problem.data and mine.weight is problem.weight
-        return same_data and mine.fit_intercept == problem.fit_intercept and _same_kind(mine.penalty, problem.penalty)
+        return same_data and mine.fit_intercept == problem.fit_intercept and mine.penalty.is_like(problem.penalty)
 
 
 class Certificate(NamedTuple):
@@ -129,9 +128,9 @@ def solve(
     >>> import numpy as np
     >>> from bayesmtfs import TaskData
     >>> from bayesmtfs.families import Gaussian
-    >>> from bayesmtfs.priors import MixedNorm
+    >>> from bayesmtfs.priors import RowPenalty
     >>> data = TaskData.from_wide(np.eye(3), [[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    >>> problem = Problem(data, Gaussian(), MixedNorm(1.0, 2.0), data.weight, fit_intercept=False)
+    >>> problem = Problem(data, Gaussian(), RowPenalty(1.0, 2.0), data.weight, fit_intercept=False)
     >>> solve(problem).W.round(6)
     array([[2.4, 3.2],
            [0. , 0. ],
@@ -279,10 +278,10 @@ class _Search:
         self.working = working._replace(W=W)
         return n_iter
 
-    def _penalty(self, rows: IntArray) -> MixedNorm | SparseGroup:
+    def _penalty(self, rows: IntArray) -> RowPenalty:
         """Penalty of some rows of the working set, for columns of length 1."""
         features, length = self.working.features[rows], self.working.columns.length[rows]
-        return replace(sub_penalty(self.penalty, features), strength=1.0, weights=self.strengths[features] / length)
+        return replace(self.penalty.take(features), strength=1.0, weights=self.strengths[features] / length)
 
     def solution(self, best: Certificate, tol: float, n_iter: int, trace: list[float], interrupted: bool) -> Solution:
         """Return the result in the units of the problem, and leave the working set to the next solve."""
@@ -309,15 +308,6 @@ class _Search:
 def _blas() -> ThreadpoolController:
     """Return the threads of the linear algebra libraries; finding them takes milliseconds."""
     return ThreadpoolController()
-
-
-def _same_kind(first: MixedNorm | SparseGroup, second: MixedNorm | SparseGroup) -> bool:
-    """Whether two penalties differ in their strength at most."""
-    if isinstance(first, MixedNorm) and isinstance(second, MixedNorm):
-        return first.norm_q == second.norm_q and first.weights is second.weights
-    if isinstance(first, SparseGroup) and isinstance(second, SparseGroup):
-        return first.task_sparsity is second.task_sparsity and first.weights is second.weights
-    return False
 
 
 def _fraction(relative_gap: float, tol: float) -> float:

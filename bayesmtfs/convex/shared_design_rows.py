@@ -15,9 +15,8 @@ import numpy as np
 from bayesmtfs.convex.semismooth_newton import n_factors, proximal_point
 from bayesmtfs.convex.shared_design_columns import Columns
 from bayesmtfs.convex.shared_design_kernels import sweep_euclidean, sweep_general
-from bayesmtfs.priors.mixed_norm import MixedNorm, row_norms
+from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import scratch
-from bayesmtfs.priors.sparse_group import SparseGroup
 from bayesmtfs.types import FloatArray, IntArray
 
 BLOCK = 48  # rows per block of coordinate descent
@@ -96,7 +95,7 @@ class RowProblem(NamedTuple):
     gram: StoredGram | ColumnGram
     Y: FloatArray  # (m, n)
     target: FloatArray  # (k, m) Z'Y
-    penalty: MixedNorm | SparseGroup  # of strength 1, the strengths of the rows as weights
+    penalty: RowPenalty  # of strength 1, the strengths of the rows as weights
     null_objective: float  # 1/2 ||Y||^2
 
     def correlation(self, W: FloatArray) -> FloatArray:
@@ -225,9 +224,8 @@ class Descent(ABC):
         self.W = W
         penalty = problem.penalty
         self.thresholds = np.ascontiguousarray(penalty.strengths(len(W)))
-        sparsity = penalty.task_sparsity if isinstance(penalty, SparseGroup) else 0.0
-        self.entry_thresholds = self.thresholds * sparsity
-        self.norm_q = 2.0 if isinstance(penalty, SparseGroup) else float(penalty.norm_q)
+        self.entry_thresholds = self.thresholds * penalty.sparsities(len(W))
+        self.norm_q = float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
         self.scratch = scratch(self.norm_q, W.shape[1])
 

@@ -9,15 +9,13 @@ and a bound below the penalty strength is as good as the value itself (sphere te
 2012, *Pacific Journal of Optimization* 8:667-698).
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.convex.shared_design_columns import SharedDesign
-from bayesmtfs.priors.mixed_norm import MixedNorm, dual_exponent
-from bayesmtfs.priors.sparse_group import SparseGroup
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.types import FloatArray
 
 LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
@@ -41,7 +39,7 @@ class Scores:
     penalty : the penalty on the rows
     """
 
-    def __init__(self, design: SharedDesign, penalty: MixedNorm | SparseGroup) -> None:
+    def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
         self.design, self.penalty = design, penalty
         self.reference: Reference | None = None
 
@@ -66,7 +64,7 @@ class Scores:
         unsure = np.flatnonzero(bounds >= strength)
         if len(unsure) > LARGEST_SHARE * len(bounds):
             return self.exact(residual)
-        bounds[unsure] = sub_penalty(self.penalty, unsure).dual_norm(self.design.correlations(residual, unsure))
+        bounds[unsure] = self.penalty.take(unsure).dual_norm(self.design.correlations(residual, unsure))
         return np.where(self.design.is_null, 0.0, bounds)
 
     def _sphere_bounds(
@@ -76,7 +74,7 @@ class Scores:
         old = reference.residual
         square = float(np.vdot(old, old))
         share = max(float(np.vdot(old, residual)) / square, 0.0) if square > 0 else 0.0
-        radius = spectral_norm(residual - share * old) * self._stretch(len(old))
+        radius = spectral_norm(residual - share * old) * self.penalty.largest_dual_norm(len(old))
         if radius == 0.0:
             return share * reference.norms
         if radius * length > LARGEST_RADIUS * strength:
@@ -84,25 +82,10 @@ class Scores:
         weights = 1.0 if self.penalty.weights is None else self.penalty.weights
         return (1.0 + SLACK) * (share * reference.norms + radius * self.design.lengths / weights)
 
-    def _stretch(self, n_tasks: int) -> float:
-        """Largest dual norm of a row of Euclidean length 1."""
-        if isinstance(self.penalty, SparseGroup):
-            return 1.0
-        return float(n_tasks ** max(1.0 / dual_exponent(self.penalty.norm_q) - 0.5, 0.0))
 
-
-def sub_penalty(penalty: MixedNorm | SparseGroup, features: IntArray) -> MixedNorm | SparseGroup:
-    """Return the penalty of some of the rows."""
-    if penalty.weights is not None:
-        penalty = replace(penalty, weights=penalty.weights[features])
-    if isinstance(penalty, SparseGroup) and np.ndim(penalty.task_sparsity) > 0:
-        penalty = replace(penalty, task_sparsity=np.asarray(penalty.task_sparsity)[features])
-    return penalty
-
-
-def all_dual_norms(penalty: MixedNorm | SparseGroup, rows: FloatArray) -> FloatArray:
+def all_dual_norms(penalty: RowPenalty, rows: FloatArray) -> FloatArray:
     """Dual norms of all rows, by the short way where nothing can over- or underflow."""
-    if isinstance(penalty, MixedNorm) and penalty.norm_q == 2 and penalty.weights is None:
+    if penalty.is_euclidean and penalty.weights is None:
         with np.errstate(over="ignore"):
             norms: FloatArray = np.sqrt(np.einsum("pm,pm->p", rows, rows))
         if 1e-100 < norms.max() < 1e100:

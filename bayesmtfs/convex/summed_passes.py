@@ -22,8 +22,7 @@ import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, total, total_conjugate
-from bayesmtfs.priors.mixed_norm import MixedNorm
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -103,7 +102,7 @@ def row_conjugate(
 
 def solve(
     passes: Passes,
-    penalty: MixedNorm | SparseGroup,
+    penalty: RowPenalty,
     null_intercept: FloatArray,
     *,
     fit_intercept: bool = True,
@@ -157,7 +156,7 @@ def solve(
 class _Spectral:
     """Steps, curvatures and gaps."""
 
-    def __init__(self, passes: Passes, penalty: MixedNorm | SparseGroup, fit_intercept: bool) -> None:
+    def __init__(self, passes: Passes, penalty: RowPenalty, fit_intercept: bool) -> None:
         self.passes = passes
         self.penalty = penalty
         self.fit_intercept = fit_intercept
@@ -230,9 +229,7 @@ class _Spectral:
         return above, below
 
 
-def largest_penalty(
-    passes: Passes, penalty: MixedNorm | SparseGroup, null_intercept: FloatArray, fit_intercept: bool
-) -> float:
+def largest_penalty(passes: Passes, penalty: RowPenalty, null_intercept: FloatArray, fit_intercept: bool) -> float:
     """Smallest strength at which W = 0 is optimal."""
     solver = _Spectral(passes, penalty, fit_intercept)
     sums = solver.at(np.zeros_like(passes.means), null_intercept).sums

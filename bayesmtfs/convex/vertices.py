@@ -24,8 +24,7 @@ from scipy.optimize import linprog
 
 from bayesmtfs.convex.problem import Problem, with_zero_sum
 from bayesmtfs.convex.saddle_point import best_intercept, dual_box
-from bayesmtfs.priors.mixed_norm import row_norms
-from bayesmtfs.priors.sparse_group import SparseGroup
+from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import FloatArray, Solution
 
 SMALL = 1e-4  # of the largest penalty, up to which a vertex is tried
@@ -156,7 +155,7 @@ def _feasible(problem: Problem, theta: FloatArray) -> FloatArray:
 def penalty_gradient(problem: Problem, W: FloatArray) -> FloatArray:
     """(p, m) Gradient of the penalty at W, or a subgradient at a kink of it."""
     penalty, rows = problem.penalty, problem.blocks.gather(W)
-    norm_q = 2.0 if isinstance(penalty, SparseGroup) else penalty.norm_q
+    norm_q = penalty.norm_q
     norms = row_norms(rows, norm_q)[:, np.newaxis]
     relative = np.abs(rows) / np.where(norms > 0.0, norms, 1.0)
     if norm_q == np.inf:
@@ -164,6 +163,6 @@ def penalty_gradient(problem: Problem, W: FloatArray) -> FloatArray:
         sizes = largest / np.maximum(largest.sum(axis=1, keepdims=True), 1.0)
     else:
         sizes = relative ** (norm_q - 1.0)
-    if isinstance(penalty, SparseGroup):
+    if penalty.entrywise:
         sizes += np.broadcast_to(penalty.task_sparsity, len(rows))[:, np.newaxis]
     return problem.blocks.scatter(penalty.strengths(len(rows))[:, np.newaxis] * sizes * np.sign(rows))

@@ -26,7 +26,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from bayesmtfs.priors.jeffreys import Jeffreys
-from bayesmtfs.priors.mixed_norm import row_norms
+from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W

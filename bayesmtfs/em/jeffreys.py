@@ -33,7 +33,7 @@ from bayesmtfs.em.ridge import Settings as Settings
 from bayesmtfs.em.row_rescaling import best_factors
 from bayesmtfs.em.row_ridge import Curvature, curvature, row_ridge_step
 from bayesmtfs.priors.jeffreys import Jeffreys
-from bayesmtfs.priors.mixed_norm import row_norms
+from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 

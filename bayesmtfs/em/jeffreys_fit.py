@@ -27,7 +27,7 @@ from bayesmtfs.em.active_tasks import ActiveTasks, activate
 from bayesmtfs.em.exponent import ExponentPosterior, marginal_maximum, posterior, printed_maximum, row_profile
 from bayesmtfs.families import Family
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import BoolArray, FloatArray, Solution
 
 START_TOL = 1e-4
@@ -96,7 +96,7 @@ def mixed_norm_start(
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     weights = np.zeros(blocks.n_rows)
     weights[blocks.row_of_feature] = units.feature
-    problem = Problem(data, family, MixedNorm(0.0, 2.0, weights), data.weight, fit_intercept)
+    problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
     found = automatic.solve(problem.with_strength(share * problem.largest_penalty), tol=START_TOL)
     if found.interrupted:
         raise KeyboardInterrupt  # half a start is nothing to go on from
@@ -305,7 +305,7 @@ def _fit_uniform(
     """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
     factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
     unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
-    problem = Problem(unitless, family, MixedNorm(1.0, np.inf), data.weight, fit_intercept)
+    problem = Problem(unitless, family, RowPenalty(1.0, np.inf), data.weight, fit_intercept)
     first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
     squared = family.name == "squared"
     lower: float | None = FIRST_FLOOR if settings.noise_floor is None else settings.noise_floor

@@ -23,7 +23,7 @@ from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import total
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -83,7 +83,7 @@ def tangent(problem: Problem, state: State, norm_q: float, offset: float) -> Pro
     """Weighted mixed-norm problem that lies above sigma^2 times the objective and touches it at the current W."""
     rows = problem.blocks.gather(state.solution.W)
     weights = GeneralizedNormal(norm_q).majoriser_weights(rows, offset, problem.blocks.sizes)
-    return replace(problem, penalty=MixedNorm(state.noise**2, norm_q, weights))
+    return replace(problem, penalty=RowPenalty(state.noise**2, norm_q, weights=weights))
 
 
 def update_coefficients(problem: Problem, state: State, norm_q: float, offset: float, tol: float = INNER_TOL) -> State:
@@ -123,7 +123,7 @@ def first_state(problem: Problem, start: Solution, settings: Settings) -> State:
 
 def graduate(problem: Problem, state: State, settings: Settings) -> State:
     """Steps at offsets that fall from the largest row to the final offset."""
-    norms = MixedNorm(1.0, settings.norm_q).norms(problem.blocks.gather(state.solution.W))
+    norms = RowPenalty(1.0, settings.norm_q).norms(problem.blocks.gather(state.solution.W))
     offset = float(norms.max(initial=0.0))
     while offset > settings.offset and not is_hopeless(state.solution):
         state = update_coefficients(problem, state, settings.norm_q, offset, STAGE_TOL)

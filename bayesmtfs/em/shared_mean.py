@@ -30,7 +30,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.matrix_variate import conjugate_gradients
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -102,7 +102,7 @@ Route = Callable[[TaskData, Family, Solution], Solution]  # better deviations, f
 
 def default_strength(data: TaskData, family: Family, deviation: float) -> float:
     """A hundredth of the mean squared column norm of X, over the square of the deviation that the loss is divided by."""
-    problem = Problem(data, family, MixedNorm(1.0, 2.0), data.weight, False)
+    problem = Problem(data, family, RowPenalty(1.0, 2.0), data.weight, False)
     return shared_mean.default_mean_strength(problem) / deviation**2
 
 

@@ -22,7 +22,7 @@ from bayesmtfs.families import Family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.jeffreys import Jeffreys
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, Solution
 
 INNER_STEPS = 10  # of EM, between two moves of the mean
@@ -196,7 +196,7 @@ def fit_generalized_normal(
 
     def route_with(settings: mm.Settings) -> Callable[[TaskData, Family, Solution], Solution]:
         def route(data: TaskData, family: Family, V: Solution) -> Solution:
-            penalty = MixedNorm(1.0, settings.norm_q)
+            penalty = RowPenalty(1.0, settings.norm_q)
             convex = Problem(data, family, penalty, data.weight, problem.fit_intercept)
             return mm.solve(convex, V, settings, progress=False)
 

@@ -25,7 +25,7 @@ from bayesmtfs.estimators.parameter_kinds import check_kinds
 from bayesmtfs.estimators.penalised import MixedNormClassifier
 from bayesmtfs.estimators.stream_sources import Columns, read_stream
 from bayesmtfs.families import Logistic
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
 from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution
 
@@ -128,11 +128,11 @@ def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution
     least = 1e-12 * (totals.positive + totals.negative)  # keeps the log-odds of a task of one class finite
     odds = np.log(np.maximum(totals.positive, least)) - np.log(np.maximum(totals.negative, least))
     start = odds if model.fit_intercept else np.zeros_like(odds)
-    penalty = row_penalty(model.penalty_strength or 0.0, model.norm_q, model.task_sparsity)
+    penalty = RowPenalty(model.penalty_strength or 0.0, model.norm_q, model.task_sparsity)
     strength = model.penalty_strength
     if strength is None:
         strength = DEFAULT_SHARE * largest_penalty(passes, penalty, start, model.fit_intercept)
-        penalty = row_penalty(strength, model.norm_q, model.task_sparsity)
+        penalty = RowPenalty(strength, model.norm_q, model.task_sparsity)
     options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter, "progress": model.progress}
     return solve(passes, penalty, start, fit_intercept=model.fit_intercept, **options), float(strength)
 

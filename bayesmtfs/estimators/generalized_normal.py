@@ -22,7 +22,7 @@ from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
 from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, Solution
 
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
@@ -94,7 +94,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     def _fit_rows(self, data: TaskData, settings: mm.Settings, start: Solution) -> Solution:
         self.mean_strength_: float | None = None
         problem = Problem(
-            data, find_family(self.loss), MixedNorm(1.0, settings.norm_q), data.weight, self.fit_intercept
+            data, find_family(self.loss), RowPenalty(1.0, settings.norm_q), data.weight, self.fit_intercept
         )
         return mm.solve(problem, start, settings, progress=self.progress)
 

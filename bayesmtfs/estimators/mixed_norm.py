@@ -17,7 +17,7 @@ from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.batch import BatchEstimator, check_choice
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
@@ -92,7 +92,7 @@ class MixedNormEstimator(BatchEstimator):
         self.dual_gap_ = solution.gap
 
     def _problem(self, data: TaskData) -> Problem:
-        penalty = row_penalty(self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
+        penalty = RowPenalty(self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
         problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
         if self.penalty_strength is None:

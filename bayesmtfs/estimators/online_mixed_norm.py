@@ -29,7 +29,7 @@ from bayesmtfs.online.dual_averaging_batches import (
     round_schedule,
     shuffle_within_tasks,
 )
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray, LossScale
 
@@ -83,7 +83,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
             norms = tuple(np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64)).tolist())
         if self.sparsity == "features":
             for norm_q in norms:
-                row_penalty(0.0, norm_q)
+                RowPenalty(0.0, norm_q)
             if not norms:
                 raise ValueError("norm_q is empty; pass a number, several numbers, or 'learn'")
             return norms
@@ -257,7 +257,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
         ]
 
     def _strength(self, data: TaskData, norm_q: float, strict: bool) -> float:
-        penalty = row_penalty(self.penalty_strength or 0.0, norm_q, self._task_sparsity())
+        penalty = RowPenalty(self.penalty_strength or 0.0, norm_q, self._task_sparsity())
         if self.penalty_strength is not None:
             return float(self.penalty_strength)
         weight = data.loss_weights(self.loss_scale)

@@ -22,7 +22,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.families import find_family, names
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
 
 
@@ -87,7 +87,7 @@ class PathSettings:
 
     def problem(self, data: TaskData) -> Problem:
         """The problem at penalty 0, for data that are scaled already."""
-        penalty = row_penalty(0.0, self.norm_q, self.task_sparsity)
+        penalty = RowPenalty(0.0, self.norm_q, self.task_sparsity)
         return Problem(data, find_family(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
 
     @classmethod

@@ -38,7 +38,7 @@ from bayesmtfs.posterior.posterior_tree import build_tree
 from bayesmtfs.posterior.request import PosteriorFit, PosteriorRequest
 from bayesmtfs.posterior.screening import chosen_features, screen
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import BoolArray, FloatArray, SelectionWarning, Solution
 
 START_SHARE = 0.05  # penalty of the start, of the smallest one at which all coefficients are zero
@@ -247,7 +247,7 @@ def _mixed_norm(data: TaskData, request: PosteriorRequest) -> tuple[Draws, float
     from bayesmtfs.posterior import nuts
 
     norm_q = 2.0 if request.norm_q is None else request.norm_q
-    problem = Problem(data, find_family(request.loss), MixedNorm(0.0, norm_q), data.weight, request.fit_intercept)
+    problem = Problem(data, find_family(request.loss), RowPenalty(0.0, norm_q), data.weight, request.fit_intercept)
     penalty = request.penalty_strength
     if penalty is None:
         penalty = DEFAULT_PENALTY_SHARE * problem.largest_penalty or 1.0
@@ -295,7 +295,7 @@ def _sampled(model: Any, start: dict[str, FloatArray], request: PosteriorRequest
 
 def _mixed_norm_point(data: TaskData, request: PosteriorRequest, share: float) -> Solution:
     """Penalised fit to begin from."""
-    problem = Problem(data, find_family(request.loss), MixedNorm(0.0, 2.0), data.weight, request.fit_intercept)
+    problem = Problem(data, find_family(request.loss), RowPenalty(0.0, 2.0), data.weight, request.fit_intercept)
     return automatic.solve(problem.with_strength(share * problem.largest_penalty or 1.0), tol=START_TOL)
 
 

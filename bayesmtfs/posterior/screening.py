@@ -22,7 +22,7 @@ from bayesmtfs.data.scaling import feature_deviations
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 SHARE = 0.05
@@ -73,7 +73,7 @@ def _ranking(data: TaskData, loss: str, fit_intercept: bool, deviation: FloatArr
     unit = np.where(deviation > 0, deviation, 1.0)
     weights = np.ones(blocks.n_rows)
     weights[blocks.row_of_feature] = unit
-    problem = Problem(data, family, MixedNorm(0.0, 2.0, weights), data.weight, fit_intercept)
+    problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
     found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty), tol=TOL)
     eta = data.linear_predictor(found.W, found.intercept)
     gradient = data.adjoint(data.weight * family.gradient(np.asarray(data.y, dtype=np.float64), eta))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesmtfs.priors.mixed_norm import check_norm_q, log_entry_volume, per_row, row_norms, row_sizes
+from bayesmtfs.priors.row_penalty import check_norm_q, log_entry_volume, per_row, row_norms, row_sizes
 from bayesmtfs.types import FloatArray, IntArray
 
 

@@ -10,7 +10,7 @@ from scipy.stats import beta
 import bayesmtfs as bm
 from bayesmtfs.models import generalized_normal_model, jeffreys_model, matrix_variate_model
 from bayesmtfs.priors.hyperpriors import hyperprior_for, log_intercept_density, log_noise_density
-from bayesmtfs.priors.mixed_norm import row_norms
+from bayesmtfs.priors.row_penalty import row_norms
 
 BOUNDS = (1e-9, 1e9)  # as good as none next to rows of size 1
 STEP = 0.1

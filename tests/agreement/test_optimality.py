@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, mixed_norm_path
-from bayesmtfs.priors.mixed_norm import dual_exponent
+from bayesmtfs.priors.row_penalty import dual_exponent
 
 
 @st.composite

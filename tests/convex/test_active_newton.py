@@ -5,14 +5,14 @@ import pytest
 
 from bayesmtfs.convex.active_newton import newton_direction, penalty_curvature
 from bayesmtfs.convex.penalty_rows import PenaltyRows
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 K, M = 5, 3
 STARTS = {"alone": np.arange(K + 1), "groups": np.array([0, 2, 3, 5])}
 
 
 def rows_of(kind, norm_q, sparsity=0.0):
-    return PenaltyRows(np.arange(K), STARTS[kind], row_penalty(0.7, norm_q, sparsity))
+    return PenaltyRows(np.arange(K), STARTS[kind], RowPenalty(0.7, norm_q, sparsity))
 
 
 def hessian(curvature, rows):

@@ -9,7 +9,7 @@ from bayesmtfs.convex.columns import by_columns
 from bayesmtfs.convex.penalty_rows import PenaltyRows
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 FORMS = ["dense", "column order", "float32", "sparse", "wide", "sparse wide"]
 
@@ -77,7 +77,7 @@ def test_moments_of_sparse_columns_are_weighted_and_centred(data):
 def test_scores_are_the_dual_norms_or_bound_those_of_rows_that_stay_zero(data, norm_q, sparsity, grouped):
     groups = np.array([0, 1, 0, 1, 2, 2, 2, 3, 3, 4, 5]) if grouped else None
     data = TaskData.from_long(data.X, data.y, data.task, groups=groups)
-    penalty = row_penalty(0.9, norm_q, sparsity, weights=np.linspace(0.5, 2.0, 6 if grouped else 11))
+    penalty = RowPenalty(0.9, norm_q, sparsity, weights=np.linspace(0.5, 2.0, 6 if grouped else 11))
     problem = Problem(data, find_family("squared"), penalty, data.weight)
     theta = np.random.default_rng(4).standard_normal(data.n_observations)
     exact = problem.row_dual_norms(theta)

@@ -9,14 +9,14 @@ from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.convex import automatic, extragradient, nonsmooth
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_problem(loss, norm_q=2.0, share=0.2, seed=0, fit_intercept=True):
     kind = "classification" if loss == "hinge" else "regression"
     sim = simulate_tasks(n_tasks=3, n_features=15, n_relevant=3, n_samples=[20, 30, 25], kind=kind, random_state=seed)
     data = TaskData.from_long(sim.X, sim.y, sim.tasks)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"), fit_intercept)
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"), fit_intercept)
     return problem.with_strength(share * problem.largest_penalty)
 
 

@@ -8,7 +8,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex.interior_columns import Columns
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 FORMS = ["long", "long float32", "long sparse", "wide", "wide missing", "wide sparse", "groups"]
 
@@ -28,7 +28,7 @@ def make_problem(form):
     else:
         groups = [0, 1, 0, 2, 3, 1, 4, 5] if form == "groups" else None
         data = TaskData.from_long(X, rng.standard_normal(24), np.arange(24) % 3, groups=groups)
-    return Problem(data, find_family("absolute"), row_penalty(1.0, 2), data.loss_weights("mean"))
+    return Problem(data, find_family("absolute"), RowPenalty(1.0, 2), data.loss_weights("mean"))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -10,7 +10,7 @@ from bayesmtfs.convex.interior_rows import Response
 from bayesmtfs.convex.interior_tasks import BreakdownError, FeatureSystems, ObservationSystem
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 SHAPES = {"few features": (40, 6), "many features": (12, 20), "more rows than observations": (6, 30)}
 
@@ -20,7 +20,7 @@ def make_columns(shape, n_tasks=3, groups=None, fit_intercept=True, sizes=None):
     sizes = [n] * n_tasks if sizes is None else sizes
     X = np.random.default_rng(1).standard_normal((sum(sizes), p)) + 3.0
     data = TaskData.from_long(X, np.ones(len(X)), np.repeat(np.arange(len(sizes)), sizes), groups=groups)
-    problem = Problem(data, find_family("absolute"), row_penalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
+    problem = Problem(data, find_family("absolute"), RowPenalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
     return Columns(problem, np.arange(problem.blocks.n_rows))
 
 

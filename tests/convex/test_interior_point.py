@@ -8,7 +8,7 @@ from bayesmtfs.convex import interior_point, nonsmooth
 from bayesmtfs.convex.interior_tasks import BreakdownError
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_setup(loss, norm_q, monkeypatch, first_rows=3):
@@ -16,7 +16,7 @@ def make_setup(loss, norm_q, monkeypatch, first_rows=3):
     kind = "classification" if loss == "hinge" else "regression"
     sim = simulate_tasks(n_tasks=3, n_features=40, n_relevant=5, n_samples=25, kind=kind, random_state=1)
     data = TaskData.from_long(sim.X, sim.y, sim.tasks)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"))
     setup = nonsmooth._setup(problem.with_strength(0.2 * problem.largest_penalty))
     return setup, nonsmooth._first_state(setup, None, np.zeros(3, dtype=bool))
 

@@ -8,7 +8,7 @@ from bayesmtfs.convex.interior_columns import Columns
 from bayesmtfs.convex.interior_tasks import BreakdownError, FeatureSystems, ObservationSystem, cholesky, gram
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 SIZES = [30, 12, 20]
 N_FEATURES = 4
@@ -18,7 +18,7 @@ N_FEATURES = 4
 def columns(request):
     X = np.random.default_rng(0).standard_normal((sum(SIZES), N_FEATURES))
     data = TaskData.from_long(X, np.ones(len(X)), np.repeat(np.arange(3), SIZES))
-    problem = Problem(data, find_family("absolute"), row_penalty(1.0, 2), data.loss_weights("mean"), request.param)
+    problem = Problem(data, find_family("absolute"), RowPenalty(1.0, 2), data.loss_weights("mean"), request.param)
     return Columns(problem, np.arange(N_FEATURES))
 
 

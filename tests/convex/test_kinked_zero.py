@@ -9,7 +9,7 @@ from bayesmtfs.convex import automatic, kinked_zero
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.saddle_point import dual_box
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_problem(loss, norm_q, fit_intercept=True, balanced=False):
@@ -23,7 +23,7 @@ def make_problem(loss, norm_q, fit_intercept=True, balanced=False):
     else:
         y = score if balanced else np.round(score)
     data = TaskData.from_long(X, y, tasks)
-    return Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"), fit_intercept)
+    return Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"), fit_intercept)
 
 
 def by_cvxpy(problem):

@@ -11,7 +11,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex import interior_point, nonsmooth
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 CASES = ["p > n", "duplicate columns", "zero column", "one task", "one feature", "collinear tasks", "unequal scales"]
 
@@ -37,7 +37,7 @@ def hard_data(case, loss):
 
 def problem_of(X, y, tasks, loss, norm_q=2.0, share=0.1):
     data = TaskData.from_long(X, y, tasks)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"))
     return problem.with_strength(share * problem.largest_penalty)
 
 
@@ -100,7 +100,7 @@ def form_problem(form, loss, norm_q=2.0, share=0.15):
         present = rng.uniform(size=(9, m)) < 0.7
         data = replace(data, present=present, design=data.design * present.T[data.task])
     weights = rng.uniform(0.5, 2.0, 9) if form == "row weights" else None
-    penalty = row_penalty(1.0, norm_q, task_sparsity=0.4 if form == "sparse group" else 0.0, weights=weights)
+    penalty = RowPenalty(1.0, norm_q, task_sparsity=0.4 if form == "sparse group" else 0.0, weights=weights)
     scale = "sum" if form == "sum" else "mean"
     problem = Problem(data, find_family(loss), penalty, data.loss_weights(scale), form != "no intercept")
     return problem.with_strength(share * problem.largest_penalty)
@@ -201,7 +201,7 @@ def test_tasks_with_one_class_have_zero_coefficients_and_no_loss():
 def test_nothing_but_tasks_with_one_class():
     X, _, tasks = hard_data("p > n", "hinge")
     data = TaskData.from_long(X, np.ones(30), tasks)
-    solution = nonsmooth.solve(Problem(data, find_family("hinge"), row_penalty(0.1, 2.0), data.loss_weights("mean")))
+    solution = nonsmooth.solve(Problem(data, find_family("hinge"), RowPenalty(0.1, 2.0), data.loss_weights("mean")))
     assert solution.converged and not solution.W.any() and solution.objective == 0.0
 
 
@@ -216,7 +216,7 @@ def test_single_precision_designs_are_solved_in_double(loss):
 def test_rows_without_penalty_are_refused():
     problem = form_problem("row weights", "absolute")
     weights = np.where(np.arange(9) == 4, 0.0, 1.0)
-    free = replace(problem, penalty=row_penalty(0.1, 2.0, weights=weights))
+    free = replace(problem, penalty=RowPenalty(0.1, 2.0, weights=weights))
     with pytest.raises(ValueError, match="is 0 for 1 of 9 rows; loss='absolute' needs a positive strength"):
         nonsmooth.solve(free)
 
@@ -265,7 +265,7 @@ def test_groups_of_unequal_sizes_come_and_go(loss, norm_q):
     X, y, tasks = hard_data("unequal scales", loss)
     groups = [0, 1, 0, 2, 0, 3, 3, 0, 2, 2]
     data = TaskData.from_long(X, y, tasks, groups=groups)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"))
     for share in (0.9, 0.5, 0.1):
         at = problem.with_strength(share * problem.largest_penalty)
         solution = nonsmooth.solve(at)

@@ -8,7 +8,7 @@ from bayesmtfs.convex import automatic, path
 from bayesmtfs.convex.path import Settings, largest_penalty, penalty_grid, solve_path
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_problem(loss="squared", norm_q=2, noise=0.5, n=30, p=6, seed=0):
@@ -18,7 +18,7 @@ def make_problem(loss="squared", norm_q=2, noise=0.5, n=30, p=6, seed=0):
     y = X[:, 0] + X[:, 1] * (tasks - 1) + noise * rng.standard_normal(3 * n) + 1.0
     y = np.where(y > 1, 1.0, -1.0) if loss == "logistic" else y
     data = TaskData.from_long(X, y, tasks)
-    return Problem(data, find_family(loss), row_penalty(0.0, norm_q), data.loss_weights("mean"))
+    return Problem(data, find_family(loss), RowPenalty(0.0, norm_q), data.loss_weights("mean"))
 
 
 def test_grid_is_geometric_and_begins_at_the_largest():

@@ -7,7 +7,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex.penalty_rows import PenaltyRows
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 GROUPS = np.array([7, 3, 7, 3, 5, 7])
 
@@ -18,7 +18,7 @@ def problem(request):
     X, y = rng.standard_normal((12, 6)), rng.standard_normal(12)
     data = TaskData.from_long(X, y, np.arange(12) % 2, groups=request.param)
     n_rows = 6 if request.param is None else 3
-    return Problem(data, find_family("squared"), row_penalty(0.7, 2, np.linspace(0.1, 0.9, n_rows)), data.weight)
+    return Problem(data, find_family("squared"), RowPenalty(0.7, 2, np.linspace(0.1, 0.9, n_rows)), data.weight)
 
 
 def test_all_rows_are_those_of_the_problem(problem):
@@ -46,7 +46,7 @@ def test_some_rows_keep_their_features_and_penalty(problem):
 @pytest.mark.parametrize("norm_q", [1.0, 3.0, np.inf])
 def test_row_weights_follow_their_rows(norm_q):
     data = TaskData.from_long(np.eye(4), np.ones(4))
-    penalty = row_penalty(2.0, norm_q, weights=np.array([1.0, 2.0, 3.0, 4.0]))
+    penalty = RowPenalty(2.0, norm_q, weights=np.array([1.0, 2.0, 3.0, 4.0]))
     rows = PenaltyRows.of(Problem(data, find_family("squared"), penalty, data.weight)).take(np.array([1, 3]))
     np.testing.assert_allclose(rows.strengths, [4.0, 8.0])
     W = np.array([[1.0], [-1.0]])

@@ -7,14 +7,14 @@ from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_problem(seed=0, norm_q=2.0, loss="squared", fit_intercept=True, share=0.2, task_sparsity=0.0):
     kind = "regression" if loss == "squared" else "classification"
     sim = simulate_tasks(n_tasks=3, n_features=12, n_relevant=3, n_samples=[20, 30, 25], kind=kind, random_state=seed)
     data = TaskData.from_long(sim.X, sim.y, sim.tasks)
-    penalty = row_penalty(1.0, norm_q, task_sparsity)
+    penalty = RowPenalty(1.0, norm_q, task_sparsity)
     problem = Problem(data, find_family(loss), penalty, data.loss_weights("mean"), fit_intercept)
     return problem.with_strength(share * problem.largest_penalty)
 
@@ -78,7 +78,7 @@ def test_largest_penalty_of_constant_columns_is_no_rounding_error(loss, norm_q, 
     X = np.tile(rng.uniform(0.1, 7.0, 4), (50, 1)).astype(dtype)
     y = np.where(rng.standard_normal(50) > 0, 1.0, -1.0) if loss in ("logistic", "hinge") else rng.standard_normal(50)
     data = TaskData.from_long(X, y, np.arange(50) % 3)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"))
     assert problem.largest_penalty == 0.0
     varying = TaskData.from_long(np.hstack([X, 1e-6 * rng.standard_normal((50, 1))]).astype(dtype), y, data.task)
-    assert Problem(varying, find_family(loss), row_penalty(1.0, norm_q), problem.weight).largest_penalty > 0.0
+    assert Problem(varying, find_family(loss), RowPenalty(1.0, norm_q), problem.weight).largest_penalty > 0.0

@@ -7,7 +7,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 CASES = ["p > n", "duplicate columns", "zero column", "one task", "one feature", "collinear tasks", "unequal scales"]
 
@@ -34,7 +34,7 @@ def hard_problem(case, norm_q, loss="squared"):
     y = X[:, 0] + rng.standard_normal(n)
     y = y if loss == "squared" else np.sign(y)
     data = TaskData.from_long(X, y, tasks)
-    problem = Problem(data, find_family(loss), row_penalty(1.0, norm_q), data.loss_weights("mean"))
+    problem = Problem(data, find_family(loss), RowPenalty(1.0, norm_q), data.loss_weights("mean"))
     return problem.with_strength(0.1 * problem.largest_penalty)
 
 
@@ -90,6 +90,6 @@ def test_interruption_returns_the_best_so_far(monkeypatch):
 
 def test_constant_target_has_no_gap():
     data = TaskData.from_long(np.eye(5), np.full(5, 0.1))
-    problem = Problem(data, find_family("squared"), row_penalty(0.1, 2), data.loss_weights("mean"))
+    problem = Problem(data, find_family("squared"), RowPenalty(0.1, 2), data.loss_weights("mean"))
     solution = proximal_gradient.solve(problem)
     assert solution.converged and (solution.W == 0).all()

@@ -9,7 +9,7 @@ from bayesmtfs.convex.penalty_rows import PenaltyRows
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.quadratic_models import ColumnModel, GramModel, extrapolation_weights, shortest_to_minimum
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 M, P = 3, 7
 
@@ -27,7 +27,7 @@ def parts():
 def model_of(parts, kind, norm_q=2, groups=None, fit_intercept=True, share=0.1):
     data, slope, curvature, W = parts
     data = TaskData.from_long(data.design, data.y, data.task, groups=groups)
-    problem = Problem(data, find_family("squared"), row_penalty(1.0, norm_q), data.weight, fit_intercept)
+    problem = Problem(data, find_family("squared"), RowPenalty(1.0, norm_q), data.weight, fit_intercept)
     rows = PenaltyRows.of(problem.with_strength(share * problem.row_dual_norms(slope).max()))
     columns = by_columns(data).take(rows.features)
     sums = problem.task_sums(curvature) if fit_intercept else np.full(M, np.inf)

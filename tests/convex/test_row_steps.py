@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from bayesmtfs.convex.row_steps import row_step
-from bayesmtfs.priors import row_penalty
-from bayesmtfs.priors.mixed_norm import row_norms
+from bayesmtfs.priors import RowPenalty
+from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.priors.row_prox import scratch
 
 QS = [1.0, 1.05, 1.3, 1.5, 2.0, 2.5, 3.0, 10.0, 100.0, np.inf]
@@ -27,8 +27,8 @@ def take_step(b, h, penalty, before=None):
 def penalties_at(share, b):
     """Every penalty at a share of the strength that would just make the row zero."""
     for norm_q, sparsity in [*((q, 0.0) for q in QS), (2.0, 0.3)]:
-        largest = row_penalty(1.0, norm_q, sparsity).dual_norm(b[np.newaxis])[0]
-        yield row_penalty(share * largest, norm_q, sparsity)
+        largest = RowPenalty(1.0, norm_q, sparsity).dual_norm(b[np.newaxis])[0]
+        yield RowPenalty(share * largest, norm_q, sparsity)
 
 
 def distance_to_optimality(w, b, h, penalty):
@@ -91,11 +91,11 @@ def test_row_is_zero_exactly_from_its_dual_norm_on():
 @pytest.mark.parametrize("norm_q", QS)
 def test_entries_without_slope_stay_zero(norm_q):
     b, h = np.array([2.0, 0.0, -1.0]), np.array([1.0, 1e-300, 3.0])
-    w, _ = take_step(b, h, row_penalty(0.5, norm_q))
+    w, _ = take_step(b, h, RowPenalty(0.5, norm_q))
     assert w[1] == 0.0 and np.isfinite(w).all() and w[0] > 0 > w[2] - 1e-12
 
 
 def test_without_a_penalty_the_step_is_the_quotient():
     b, h = np.array([2.0, -1.0, 0.5]), np.array([1.0, 4.0, 0.1])
     for norm_q in (1.0, 2.0, np.inf):
-        np.testing.assert_allclose(take_step(b, h, row_penalty(0.0, norm_q))[0], b / h, rtol=1e-12)
+        np.testing.assert_allclose(take_step(b, h, RowPenalty(0.0, norm_q))[0], b / h, rtol=1e-12)

@@ -7,7 +7,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
 from bayesmtfs.families import find_family, total
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 def make_problem(loss, y=None, fit_intercept=True, weight=None):
@@ -16,7 +16,7 @@ def make_problem(loss, y=None, fit_intercept=True, weight=None):
     y = rng.standard_normal(16) if y is None else np.asarray(y, dtype=np.float64)
     y = np.where(y > 0, 1.0, -1.0) if loss == "hinge" else y
     data = TaskData.from_long(rng.standard_normal((16, 4)), y, tasks, sample_weight=weight)
-    return Problem(data, find_family(loss), row_penalty(0.1, 2), data.loss_weights("mean"), fit_intercept)
+    return Problem(data, find_family(loss), RowPenalty(0.1, 2), data.loss_weights("mean"), fit_intercept)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
@@ -75,7 +75,7 @@ def test_tasks_with_one_class_are_left_out(shared):
     if shared:
         Y = np.array([[1.0, 1.0, -1.0], [-1.0, 1.0, np.nan], [1.0, 1.0, -1.0]])
         data = TaskData.from_wide(np.eye(3), Y)
-        problem = Problem(data, find_family("hinge"), row_penalty(0.1, 2), data.loss_weights("mean"))
+        problem = Problem(data, find_family("hinge"), RowPenalty(0.1, 2), data.loss_weights("mean"))
     left, settled = without_settled_tasks(problem)
     assert settled.tolist() == [False, True, True]
     start, stop = problem.data.spans[0]

@@ -5,14 +5,14 @@ import pytest
 
 from bayesmtfs.convex import semismooth_newton as newton
 from bayesmtfs.convex.shared_design_rows import RowProblem, StoredGram
-from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors import RowPenalty
 
-SMOOTH = [MixedNorm(0.7, q) for q in (1.3, 1.5, 2, 3, 8)] + [SparseGroup(0.7, 0.4)]
-ALL = [*SMOOTH, MixedNorm(0.7, 1), MixedNorm(0.7, np.inf)]
+SMOOTH = [RowPenalty(0.7, q) for q in (1.3, 1.5, 2, 3, 8)] + [RowPenalty(0.7, task_sparsity=0.4)]
+ALL = [*SMOOTH, RowPenalty(0.7, 1), RowPenalty(0.7, np.inf)]
 
 
 def name(penalty):
-    return f"sparse group {penalty.task_sparsity}" if isinstance(penalty, SparseGroup) else f"q = {penalty.norm_q}"
+    return f"sparse group {penalty.task_sparsity}" if penalty.entrywise else f"q = {penalty.norm_q}"
 
 
 def hessians(bend):
@@ -45,8 +45,8 @@ def test_curvature_of_weighted_rows():
     W = np.random.default_rng(1).standard_normal((3, 4))
     weights = np.array([1.0, 5.0, 2.0, 0.5])
     rows = np.array([1, 2, 3])
-    weighted = newton.curvature(MixedNorm(1.0, 3, weights), rows, W)
-    plain = newton.curvature(MixedNorm(1.0, 3), rows, W)
+    weighted = newton.curvature(RowPenalty(1.0, 3, weights=weights), rows, W)
+    plain = newton.curvature(RowPenalty(1.0, 3), rows, W)
     np.testing.assert_allclose(weighted.scale, weights[rows] * plain.scale)
     np.testing.assert_allclose(weighted.diagonal, weights[rows][:, None] * plain.diagonal)
 
@@ -54,9 +54,13 @@ def test_curvature_of_weighted_rows():
 def test_entries_at_kinks_are_held_or_bound():
     W = np.array([[2.0, 0.0, -1.0], [1.0, -1.0, 0.5]])
     rows = np.arange(2)
-    assert newton.curvature(MixedNorm(1.0, 1), rows, W).diagonal.tolist() == [[0, np.inf, 0], [0, 0, 0]]
-    assert np.isinf(newton.curvature(SparseGroup(1.0, 0.5), rows, W).diagonal).tolist() == [[0, 1, 0], [0, 0, 0]]
-    alone, tied = hessians(newton.curvature(MixedNorm(1.0, np.inf), rows, W))
+    assert newton.curvature(RowPenalty(1.0, 1), rows, W).diagonal.tolist() == [[0, np.inf, 0], [0, 0, 0]]
+    sparse = newton.curvature(RowPenalty(1.0, task_sparsity=0.5), rows, W)
+    assert np.isinf(sparse.diagonal).tolist() == [
+        [0, 1, 0],
+        [0, 0, 0],
+    ]
+    alone, tied = hessians(newton.curvature(RowPenalty(1.0, np.inf), rows, W))
     assert not alone.any()
     np.testing.assert_allclose(tied @ [1, -1, 7], 0, atol=1e-6)  # ties may move together, the rest is free
     assert tied[0] @ [1, 1, 0] > 1e6
@@ -86,7 +90,7 @@ def test_solve_rows_solves_the_whole_system(penalty):
 
 
 def test_a_system_that_is_not_definite_has_no_solution():
-    bend = newton.curvature(MixedNorm(1.0, 1), np.arange(2), np.ones((2, 1)))
+    bend = newton.curvature(RowPenalty(1.0, 1), np.arange(2), np.ones((2, 1)))
     assert newton.solve_rows(np.array([[1.0, 2.0], [2.0, 1.0]]), bend, 1e-3, np.ones((2, 1))) is None
 
 
@@ -112,5 +116,5 @@ def test_proximal_steps_reach_the_minimum(penalty, design):
 
 def test_a_step_to_zero():
     gram = StoredGram(np.eye(2))
-    W, _ = newton.proximal_point(gram, MixedNorm(5.0, 2), np.ones((2, 3)), np.zeros((2, 3)), 100.0, 0.0)
+    W, _ = newton.proximal_point(gram, RowPenalty(5.0, 2), np.ones((2, 3)), np.zeros((2, 3)), 100.0, 0.0)
     np.testing.assert_array_equal(W, 0)

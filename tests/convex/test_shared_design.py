@@ -14,7 +14,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex import proximal_gradient, shared_design
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import Gaussian, Logistic
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 QS = [1, 1.5, 2, 3, np.inf]
 
@@ -30,7 +30,7 @@ def make_data(seed=0, n=40, p=60, m=4, n_relevant=5, noise=0.5, offset=1.0):
 def make_problem(X, Y, norm_q=2.0, share=0.1, fit_intercept=True, weight=None, scale="mean", sparsity=0.0, rows=None):
     """A problem at a share of its largest penalty."""
     data = TaskData.from_wide(X, Y, sample_weight=weight)
-    penalty = row_penalty(1.0, norm_q, sparsity, rows)
+    penalty = RowPenalty(1.0, norm_q, sparsity, rows)
     problem = Problem(data, Gaussian(), penalty, data.loss_weights(scale), fit_intercept)
     return problem.with_strength(share * (problem.largest_penalty or 1.0))
 
@@ -51,10 +51,7 @@ def minimum_by_cvxpy(problem, Y, weight):
     residual = Y - X @ W - (np.ones((len(X), 1)) @ b if problem.fit_intercept else 0)
     loss = cp.sum(cp.multiply(weight[:, None], cp.square(residual))) / 2
     penalty = problem.penalty
-    if hasattr(penalty, "norm_q"):
-        rows = [cp.norm(W[i], float(penalty.norm_q)) for i in range(p)]
-    else:
-        rows = [penalty.task_sparsity * cp.norm1(W[i]) + cp.norm2(W[i]) for i in range(p)]
+    rows = [penalty.task_sparsity * cp.norm1(W[i]) + cp.norm(W[i], float(penalty.norm_q)) for i in range(p)]
     return cp.Problem(cp.Minimize(loss + penalty.strength * cp.sum(rows))).solve(solver=cp.CLARABEL)
 
 
@@ -299,6 +296,6 @@ def test_what_it_applies_to():
     assert not shared_design.applies(problem.with_strength(0.0))
     with pytest.raises(ValueError, match="solver='auto'"):
         shared_design.solve(problem.with_strength(0.0))
-    assert not shared_design.applies(replace(problem, penalty=row_penalty(1.0, 2, weights=np.arange(60.0))))
+    assert not shared_design.applies(replace(problem, penalty=RowPenalty(1.0, 2, weights=np.arange(60.0))))
     grouped = TaskData.from_wide(X, Y, groups=np.arange(60) // 2)
     assert not shared_design.applies(replace(problem, data=grouped))

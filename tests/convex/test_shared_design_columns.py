@@ -10,7 +10,7 @@ from bayesmtfs import TaskData
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_design_columns import SharedDesign
 from bayesmtfs.families import Gaussian
-from bayesmtfs.priors import MixedNorm
+from bayesmtfs.priors import RowPenalty
 
 FORMS = {
     "C": np.ascontiguousarray,
@@ -33,7 +33,7 @@ def written_out(request):
     Y = rng.standard_normal((9, 3))
     weight = rng.uniform(0.5, 2.0, 9) if weighted else None
     data = TaskData.from_wide(X, Y, sample_weight=weight)
-    problem = Problem(data, Gaussian(), MixedNorm(1.0, 2), data.loss_weights("mean"), fit_intercept)
+    problem = Problem(data, Gaussian(), RowPenalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
     factor = problem.weight[:9]
     if fit_intercept:
         X, Y = X - factor @ X / factor.sum(), Y - factor @ Y / factor.sum()
@@ -63,7 +63,7 @@ def test_columns_are_those_of_the_matrix_written_out(written_out, form):
 def test_constant_columns_have_no_length(form):
     X = FORMS[form](np.column_stack([np.full(7, 0.1), np.full(7, 1.0) + 1e-9 * np.arange(7), np.zeros(7)]))
     data = TaskData.from_wide(X, np.ones((7, 2)))
-    problem = Problem(data, Gaussian(), MixedNorm(1.0, 2), data.weight)
+    problem = Problem(data, Gaussian(), RowPenalty(1.0, 2), data.weight)
     length = SharedDesign(problem).columns(np.arange(3)).length
     np.testing.assert_allclose(length, [0, 1e-9 * np.sqrt(28), 0], rtol=1e-5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.convex.shared_design_kernels import sweep_euclidean, sweep_general
-from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors import RowPenalty
 from bayesmtfs.priors.row_prox import scratch
 
 
@@ -44,7 +44,7 @@ def test_general_sweep(block, norm_q):
     norms, work = np.linalg.norm(W, ord=norm_q, axis=1), scratch(float(norm_q), W.shape[1])
 
     def prox(i, row):
-        return MixedNorm(thresholds[i], norm_q).prox(row[None], 1.0)[0]
+        return RowPenalty(thresholds[i], norm_q).prox(row[None], 1.0)[0]
 
     check(block, prox, lambda Q, c, rows: sweep_general(Q, c, rows, thresholds, norms, float(norm_q), work))
     rows = updated_row_by_row(*block[:3], prox)
@@ -56,6 +56,6 @@ def test_euclidean_sweep(block, sparsity):
     thresholds = block[3]
 
     def prox(i, row):
-        return SparseGroup(thresholds[i], sparsity).prox(row[None], 1.0)[0]
+        return RowPenalty(thresholds[i], task_sparsity=sparsity).prox(row[None], 1.0)[0]
 
     check(block, prox, lambda Q, c, rows: sweep_euclidean(Q, c, rows, thresholds, sparsity * thresholds))

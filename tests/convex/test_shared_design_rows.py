@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 """The problem on the columns in use: all forms of descent, the gap, and the minimum."""
 
 import numpy as np
@@ -20,9 +22,9 @@ from bayesmtfs.convex.shared_design_rows import (
     minimise,
 )
 from bayesmtfs.families import Gaussian
-from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors import RowPenalty
 
-PENALTIES = [MixedNorm(1.0, q) for q in (1, 1.5, 2, 3, np.inf)] + [SparseGroup(1.0, 0.5)]
+PENALTIES = [RowPenalty(1.0, q) for q in (1, 1.5, 2, 3, np.inf)] + [RowPenalty(1.0, task_sparsity=0.5)]
 EXACT = Goal(gap=1e-11, rough_gap=0.0, work=0.0, max_iter=20_000)
 
 
@@ -35,7 +37,7 @@ def make_rows(penalty, gram="stored", n=40, k=120, seed=0):
     Q = columns.gram(columns)
     target = columns.correlations(design.Y)
     strength = 0.05 * penalty.dual_norm(target).max()
-    strengthened = type(penalty)(**{**vars(penalty), "strength": 1.0, "weights": np.full(k, strength)})
+    strengthened = replace(penalty, strength=1.0, weights=np.full(k, strength))
     kind = StoredGram(Q) if gram == "stored" else ColumnGram(columns)
     return RowProblem(kind, design.Y, target, strengthened, float(np.sum(design.Y**2)) / 2), columns
 
@@ -75,7 +77,7 @@ def test_grams_are_the_same_matrix():
 
 
 def test_objective_and_gap_are_those_of_the_residuals():
-    problem, columns = make_rows(MixedNorm(1.0, 3))
+    problem, columns = make_rows(RowPenalty(1.0, 3))
     W = np.random.default_rng(1).standard_normal((120, 3)) * (np.arange(120) % 7 == 0)[:, None]
     objective, gap = problem.objective_and_gap(W, problem.correlation(W))
     R = problem.Y - columns.predict(W)
@@ -108,14 +110,14 @@ def test_minimum(penalty, gram, small, monkeypatch):
 
 def test_coordinate_descent_alone_reaches_it_too(monkeypatch):
     monkeypatch.setattr(rows_module, "MAX_FACTORS", 0)
-    problem, _ = make_rows(MixedNorm(1.0, 2), "columns")
+    problem, _ = make_rows(RowPenalty(1.0, 2), "columns")
     goal = EXACT._replace(gap=1e-4 * problem.null_objective)
     W, _ = minimise(problem, np.zeros(problem.target.shape), goal)
     assert problem.objective_and_gap(W, problem.correlation(W))[1] <= goal.gap
 
 
 def test_failed_steps_are_not_taken(monkeypatch):
-    problem, _ = make_rows(MixedNorm(1.0, 2))
+    problem, _ = make_rows(RowPenalty(1.0, 2))
     monkeypatch.setattr(rows_module, "proximal_point", lambda gram, penalty, W, *rest: (W + 1.0, 1))
     goal = EXACT._replace(gap=1e-6 * problem.null_objective)
     W, _ = minimise(problem, np.zeros(problem.target.shape), goal)
@@ -132,5 +134,5 @@ def test_goal_is_rough_once_the_work_is_done():
 
 
 def test_no_more_iterations_than_allowed():
-    problem, _ = make_rows(MixedNorm(1.0, 2))
+    problem, _ = make_rows(RowPenalty(1.0, 2))
     assert minimise(problem, np.zeros(problem.target.shape), EXACT._replace(max_iter=2))[1] == 2

@@ -8,16 +8,16 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_design_columns import SharedDesign
 from bayesmtfs.convex.shared_design_scores import Scores, all_dual_norms, spectral_norm
 from bayesmtfs.families import Gaussian
-from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors import RowPenalty
 
 WEIGHTS = np.random.default_rng(9).uniform(0.5, 2.0, 80)
 PENALTIES = [
-    MixedNorm(1.0, 1),
-    MixedNorm(1.0, 2),
-    MixedNorm(1.0, 3, WEIGHTS),
-    MixedNorm(1.0, np.inf),
-    SparseGroup(1.0, 0.5, WEIGHTS),
-    SparseGroup(1.0, WEIGHTS),
+    RowPenalty(1.0, 1),
+    RowPenalty(1.0, 2),
+    RowPenalty(1.0, 3, weights=WEIGHTS),
+    RowPenalty(1.0, np.inf),
+    RowPenalty(1.0, task_sparsity=0.5, weights=WEIGHTS),
+    RowPenalty(1.0, task_sparsity=WEIGHTS),
 ]
 
 
@@ -50,7 +50,7 @@ def test_bounds_are_upper_bounds_and_exact_from_the_strength_on(penalty, distanc
 
 
 def test_null_columns_do_not_count():
-    scores, design = make_scores(MixedNorm(1.0, 2))
+    scores, design = make_scores(RowPenalty(1.0, 2))
     design.is_null[3] = True
     assert scores.exact(design.Y)[3] == 0
     assert scores.bounds(design.Y, 1e-3, 1.0)[3] == 0
@@ -59,7 +59,7 @@ def test_null_columns_do_not_count():
 @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
 def test_dual_norms_at_extreme_scales(scale):
     rows = np.array([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(all_dual_norms(MixedNorm(1.0, 2), scale * rows), [5 * scale, 0], rtol=1e-14)
+    np.testing.assert_allclose(all_dual_norms(RowPenalty(1.0, 2), scale * rows), [5 * scale, 0], rtol=1e-14)
 
 
 @pytest.mark.parametrize("shape", [(3, 40), (40, 3), (301, 302)])

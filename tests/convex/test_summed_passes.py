@@ -9,7 +9,7 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Logistic
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 
 class HalfByHalf:
@@ -47,7 +47,7 @@ def passes(sim):
 def test_the_same_minimum_and_a_true_gap(passes, fit_intercept, norm_q, task_sparsity):
     data, parts = passes
     problem = Problem(
-        data, Logistic(), row_penalty(0.02, norm_q, task_sparsity), data.loss_weights("mean"), fit_intercept
+        data, Logistic(), RowPenalty(0.02, norm_q, task_sparsity), data.loss_weights("mean"), fit_intercept
     )
     whole = proximal_gradient.solve(problem, tol=1e-12)
     found = solve(parts, problem.penalty, problem.null_intercept, fit_intercept=fit_intercept, tol=1e-12)
@@ -74,7 +74,7 @@ def test_sums_are_the_gradient(passes):
 
 def test_a_penalty_at_which_nothing_is_selected_needs_no_step(passes):
     data, parts = passes
-    problem = Problem(data, Logistic(), row_penalty(0.0, 2), data.loss_weights("mean"))
+    problem = Problem(data, Logistic(), RowPenalty(0.0, 2), data.loss_weights("mean"))
     strength = 1.01 * problem.largest_penalty
-    found = solve(parts, row_penalty(strength, 2), problem.null_intercept, tol=1e-9)
+    found = solve(parts, RowPenalty(strength, 2), problem.null_intercept, tol=1e-9)
     assert found.n_iter == 0 and found.converged and not found.W.any()

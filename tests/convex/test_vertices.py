@@ -10,7 +10,7 @@ from bayesmtfs.convex import nonsmooth, vertices
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.saddle_point import dual_box
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 ESTIMATORS = {"absolute": MixedNormRegressor, "hinge": MixedNormClassifier}
 
@@ -29,7 +29,7 @@ def draw(loss, seed=0):
 def make_problem(loss, share, norm_q=2.0, task_sparsity=0.0, fit_intercept=True, form=np.asarray):
     X, y, tasks = draw(loss)
     data = TaskData.from_long(form(X), y, tasks)
-    penalty = row_penalty(1.0, norm_q, task_sparsity)
+    penalty = RowPenalty(1.0, norm_q, task_sparsity)
     problem = Problem(data, find_family(loss), penalty, data.loss_weights("mean"), fit_intercept)
     return problem.with_strength(share * problem.largest_penalty)
 
@@ -86,7 +86,7 @@ def test_no_penalty_gives_the_smallest_loss(loss):
 def test_gradient_of_the_penalty_against_finite_differences(norm_q, task_sparsity, groups):
     X, y, tasks = draw("absolute")
     data = TaskData.from_long(X, y, tasks, groups=groups)
-    problem = Problem(data, find_family("absolute"), row_penalty(0.7, norm_q, task_sparsity), data.loss_weights("mean"))
+    problem = Problem(data, find_family("absolute"), RowPenalty(0.7, norm_q, task_sparsity), data.loss_weights("mean"))
     W = np.random.default_rng(0).standard_normal((8, 3))
     numeric = np.empty_like(W)
     for place in np.ndindex(W.shape):
@@ -114,4 +114,4 @@ def test_a_vertex_is_for_small_penalties_and_many_observations():
     assert vertices.applies(make_problem("absolute", 1e-5))
     assert not vertices.applies(make_problem("absolute", 1e-2))
     few = TaskData.from_long(np.eye(6), np.arange(6.0), [0, 0, 0, 1, 1, 1])
-    assert not vertices.applies(Problem(few, find_family("absolute"), row_penalty(1e-9, 2.0), few.loss_weights("mean")))
+    assert not vertices.applies(Problem(few, find_family("absolute"), RowPenalty(1e-9, 2.0), few.loss_weights("mean")))

@@ -14,7 +14,7 @@ from bayesmtfs.convex import proximal_gradient, quadratic_models, working_set
 from bayesmtfs.convex.columns import by_columns
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
-from bayesmtfs.priors import row_penalty
+from bayesmtfs.priors import RowPenalty
 
 PENALTIES = [(1, 0.0), (1.5, 0.0), (2, 0.0), (2, 0.4), (3, 0.0), (4, 0.0), (np.inf, 0.0)]
 LOSSES = ["squared", "logistic"]
@@ -36,7 +36,7 @@ def own_designs(seed=0, sizes=(15, 25, 9), p=12, loss="squared"):
 
 def problem_of(data, norm_q=2.0, sparsity=0.0, share=0.1, loss="squared", scale="mean", fit_intercept=True):
     """Problem at a share of its largest penalty."""
-    penalty = row_penalty(1.0, norm_q, sparsity)
+    penalty = RowPenalty(1.0, norm_q, sparsity)
     problem = Problem(data, find_family(loss), penalty, data.loss_weights(scale), fit_intercept)
     return problem.with_strength(share * problem.largest_penalty)
 
@@ -210,9 +210,9 @@ def test_row_weights_and_sparsities_per_row(weights):
     factors = np.linspace(0.5, 2.0, X.shape[1])
     problem = problem_of(TaskData.from_long(X, y, tasks), share=0.1)
     if weights is None:
-        penalty = row_penalty(problem.penalty.strength, 2, factors)
+        penalty = RowPenalty(problem.penalty.strength, 2, factors)
     else:
-        penalty = row_penalty(problem.penalty.strength, 3, weights=factors)
+        penalty = RowPenalty(problem.penalty.strength, 3, weights=factors)
     problem = replace(problem, penalty=penalty)
     check_certificate(problem, working_set.solve(problem))
     plain = proximal_gradient.solve(problem, tol=1e-9)
@@ -255,7 +255,7 @@ def test_tasks_of_one_class_have_no_slope():
 
 def test_target_that_is_constant_needs_no_features():
     data = TaskData.from_long(np.eye(5), np.full(5, 0.1), np.array([0, 0, 0, 1, 1]))
-    problem = Problem(data, find_family("squared"), row_penalty(0.1, 2), data.loss_weights("mean"))
+    problem = Problem(data, find_family("squared"), RowPenalty(0.1, 2), data.loss_weights("mean"))
     solution = working_set.solve(problem)
     assert solution.converged and not solution.W.any()
 

@@ -8,13 +8,13 @@ from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.em import mm
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 
 
 def make(loss="squared", seed=0, n=40, p=12):
     kind = "regression" if loss == "squared" else "classification"
     sim = simulate_tasks(n_tasks=3, n_features=p, n_samples=n, n_relevant=3, kind=kind, random_state=seed)
-    problem = Problem(sim.data, find_family(loss), MixedNorm(1.0, 2.0), sim.data.weight)
+    problem = Problem(sim.data, find_family(loss), RowPenalty(1.0, 2.0), sim.data.weight)
     start = automatic.solve(problem.with_strength(0.02 * problem.largest_penalty), tol=1e-6)
     return sim, problem, start
 

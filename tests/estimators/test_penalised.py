@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import MixedNormRegressor, TaskData
-from bayesmtfs.priors.mixed_norm import dual_exponent
+from bayesmtfs.priors.row_penalty import dual_exponent
 from bayesmtfs.types import ConvergenceWarning, DataWarning
 
 EXPONENTS = [1, 1.5, 2, 3, np.inf]

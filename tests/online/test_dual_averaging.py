@@ -16,7 +16,7 @@ from bayesmtfs.online.dual_averaging_batches import (
     round_schedule,
     shuffle_within_tasks,
 )
-from bayesmtfs.priors import Blocks, row_penalty
+from bayesmtfs.priors import Blocks, RowPenalty
 
 P, M, N = 6, 4, 80
 
@@ -49,7 +49,7 @@ class Recursion:
     def __init__(self, settings):
         self.settings = settings
         self.family = find_family(settings.loss)
-        self.penalty = row_penalty(settings.strength, settings.norm_q, settings.task_sparsity)
+        self.penalty = RowPenalty(settings.strength, settings.norm_q, settings.task_sparsity)
         self.blocks = Blocks(P, M, groups=settings.groups)
         self.S, self.s = np.zeros((P, M)), np.zeros(M)
         self.clock, self.weight, self.squares = np.zeros(M), np.zeros(M), np.zeros(M)
@@ -269,7 +269,7 @@ def test_closed_forms_minimise_equation_eight(norm_q, sparsity):
     learner = learned(settings, np.repeat(X, M, axis=0), Y.ravel(), task, batch=t * M)
     W = learner.coefficients().W
     G = learner.state.sums[learner.state.slots, :M] / t
-    distance = row_penalty(0.2, norm_q, sparsity).subdifferential_distance(W, G + 2.0 / np.sqrt(t) * W)
+    distance = RowPenalty(0.2, norm_q, sparsity).subdifferential_distance(W, G + 2.0 / np.sqrt(t) * W)
     assert distance.max() < 1e-12
     np.testing.assert_allclose(W, problem_eight(G, settings, t), atol=1e-8)
     assert 0 < np.sum(W == 0) < W.size or norm_q == 3.0

@@ -12,7 +12,7 @@ from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.posterior import sampling
 from bayesmtfs.posterior.request import PosteriorRequest
 from bayesmtfs.posterior.sampling import choose_sampler, hyperprior_of, sample_posterior
-from bayesmtfs.priors.mixed_norm import MixedNorm
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import SelectionWarning, Solution
 
 FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
@@ -150,7 +150,7 @@ def test_hyperprior_of_the_request(small):
 def test_starts_beside_the_mode_have_no_vanishing_derivative():
     sim = simulate_tasks(n_tasks=8, n_features=3, n_samples=30, n_relevant=1, kind="classification", random_state=0)
     data = TaskData.from_long(sim.X, np.where(sim.y == sim.y.max(), 1.0, -1.0), tasks=sim.tasks)
-    problem = Problem(data, find_family("hinge"), MixedNorm(1.0, 2.0), data.weight)
+    problem = Problem(data, find_family("hinge"), RowPenalty(1.0, 2.0), data.weight)
     mode = Solution(np.zeros((3, 8)), np.zeros(8), 0.0, 0.0, 1.0, True, 1, np.empty(0))
     moved = sampling._beside(mode, problem, 0)
     slope = problem.family.gradient(data.y, data.linear_predictor(moved.W, moved.intercept))

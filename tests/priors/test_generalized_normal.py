@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import gennorm, uniform
 
-from bayesmtfs.priors import GeneralizedNormal, MixedNorm
+from bayesmtfs.priors import GeneralizedNormal, RowPenalty
 
 SHAPES = (0.5, 1.0, 1.5, 2.0, 3.0, 20.0)
 
@@ -84,7 +84,7 @@ vectors = st.lists(st.floats(-1e3, 1e3, allow_subnormal=False), min_size=3, max_
 def test_weighted_mixed_norm_lies_above_and_touches(current, other, q, offset):
     prior = GeneralizedNormal(q)
     current, other = current[np.newaxis], other[np.newaxis]
-    bound = MixedNorm(1.0, q, prior.majoriser_weights(current, offset))
+    bound = RowPenalty(1.0, q, weights=prior.majoriser_weights(current, offset))
     at_current = prior.type2_value(current, offset)
     rise = bound.value(other) - bound.value(current)
     assert prior.type2_value(other, offset) <= at_current + rise + 1e-9 * (1 + abs(rise))

@@ -1,34 +1,256 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize
+from scipy.stats import laplace
 
-from bayesmtfs.priors import MixedNorm, SparseGroup, row_penalty
+from bayesmtfs.priors import RowPenalty
+from bayesmtfs.priors.row_penalty import dual_exponent, row_norms
+
+ALL_Q = (1.0, 1.05, 1.5, 2.0, 3.0, 10.0, 100.0, np.inf)
 
 
-def test_mixed_norm_without_task_sparsity():
-    penalty = row_penalty(0.3, 3.0)
-    assert isinstance(penalty, MixedNorm)
-    assert (penalty.strength, penalty.norm_q, penalty.weights) == (0.3, 3.0, None)
-    assert isinstance(row_penalty(0.3, np.inf, np.zeros(4)), MixedNorm)
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((12, 4))
+    rows[3] = 0.0
+    rows[4, 1:3] = 0.0
+    rows.flags.writeable = False
+    return rows
 
 
-def test_sparse_group_with_task_sparsity():
-    weights = np.array([1.0, 2.0])
-    penalty = row_penalty(0.3, 2, task_sparsity=0.1, weights=weights)
-    assert isinstance(penalty, SparseGroup)
-    assert (penalty.strength, penalty.task_sparsity) == (0.3, 0.1)
-    assert penalty.weights is weights
+@pytest.fixture
+def weights():
+    return np.random.default_rng(1).uniform(0.2, 3.0, 12)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_value_and_norms(rows, weights, q):
+    expected = np.linalg.norm(rows, q, axis=1)
+    np.testing.assert_allclose(RowPenalty(0.7, q).norms(rows), expected, rtol=1e-14)
+    assert RowPenalty(0.7, q).value(rows) == pytest.approx(0.7 * expected.sum(), rel=1e-14)
+    assert RowPenalty(0.7, q, weights=weights).value(rows) == pytest.approx(0.7 * weights @ expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
+@pytest.mark.parametrize("q", (0.3, *ALL_Q))
+def test_norms_neither_overflow_nor_underflow(q, scale):
+    expected = row_norms(np.array([[3.0, -1.0, 0.0, 2.0]]), q)
+    np.testing.assert_allclose(row_norms(scale * np.array([[3.0, -1.0, 0.0, 2.0]]), q), scale * expected, rtol=1e-13)
+    mixed = np.array([[1e300, 1e-300, 0.0]])
+    assert row_norms(mixed, q)[0] == pytest.approx(1e300, rel=1e-13)
+
+
+vectors = st.lists(st.floats(-1e3, 1e3, allow_subnormal=False), min_size=5, max_size=5).map(np.array)
+
+
+@settings(max_examples=200, deadline=None)
+@given(gradient=vectors, direction=vectors, q=st.one_of(st.sampled_from(ALL_Q), st.floats(1.001, 1e3)))
+def test_dual_norm_is_the_largest_value_on_the_unit_ball(gradient, direction, q):
+    prior = RowPenalty(1.0, q)
+    dual = prior.dual_norm(gradient[np.newaxis])[0]
+    assert gradient @ direction <= dual * prior.norms(direction[np.newaxis])[0] * (1 + 1e-12) + 1e-12
+    if dual > 0:
+        best = maximiser_on_the_unit_ball(gradient, q)
+        assert prior.norms(best[np.newaxis])[0] == pytest.approx(1.0, rel=1e-9)
+        assert gradient @ best == pytest.approx(dual, rel=1e-9)
+
+
+def maximiser_on_the_unit_ball(gradient, q):
+    if q == 1.0:
+        best = np.zeros_like(gradient)
+        best[np.argmax(np.abs(gradient))] = np.sign(gradient[np.argmax(np.abs(gradient))])
+        return best
+    scaled = np.abs(gradient) / np.max(np.abs(gradient))
+    best = np.sign(gradient) * scaled ** (1 / (q - 1) if q < np.inf else 0.0)
+    return best / np.linalg.norm(best, q)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_dual_norm_is_the_strength_at_which_a_row_dies(rows, weights, q):
+    gradient = rows[rows.any(axis=1)]
+    weights = weights[: len(gradient)]
+    strengths = RowPenalty(1.0, q, weights=weights).dual_norm(gradient)
+    for i, strength in enumerate(strengths):
+        single = RowPenalty(strength, q, weights=weights[i : i + 1])
+        assert not single.prox(gradient[i : i + 1], 1.0).any()
+        assert RowPenalty(0.999 * strength, q, weights=weights[i : i + 1]).prox(gradient[i : i + 1], 1.0).any()
+
+
+def test_dual_norm_of_a_row_without_weight():
+    prior = RowPenalty(1.0, 2.0, weights=np.zeros(2))
+    np.testing.assert_array_equal(prior.dual_norm(np.array([[1.0, 0.0], [0.0, 0.0]])), [np.inf, 0.0])
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_prox_takes_one_step_or_one_per_row(rows, weights, q):
+    steps = np.linspace(0.0, 2.0, 12)
+    together = RowPenalty(0.4, q, weights=weights).prox(rows, steps)
+    one_by_one = [RowPenalty(0.4 * weights[i] * steps[i], q).prox(rows[i : i + 1], 1.0)[0] for i in range(12)]
+    np.testing.assert_allclose(together, one_by_one, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(RowPenalty(0.4, q).prox(rows, 0.5), RowPenalty(0.4, q).prox(rows, np.full(12, 0.5)))
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, lambda rows: np.repeat(rows, 2, axis=1)[:, ::2]])
+def test_prox_takes_any_layout_and_leaves_its_input_alone(rows, layout):
+    before = rows.copy()
+    np.testing.assert_array_equal(RowPenalty(0.4, 3.0).prox(layout(rows), 1.0), RowPenalty(0.4, 3.0).prox(rows, 1.0))
+    np.testing.assert_array_equal(rows, before)
+    single = RowPenalty(0.4, 3.0).prox(rows.astype(np.float32), 1.0)
+    np.testing.assert_allclose(single, RowPenalty(0.4, 3.0).prox(rows, 1.0), atol=1e-6)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_subdifferential_distance_vanishes_at_a_proximal_point(rows, weights, q):
+    prior = RowPenalty(0.6, q, weights=weights)
+    points = prior.prox(rows, 1.0)
+    assert np.any(points.any(axis=1)) and not np.all(points.any(axis=1))
+    assert np.max(prior.subdifferential_distance(points, points - rows)) < 1e-12
+
+
+@pytest.mark.parametrize("q", [1.05, 1.5, 2.0, 3.0, 10.0, 100.0])
+def test_subdifferential_of_a_smooth_row_is_its_gradient(q):
+    row, gradient = np.array([1.0, -0.8, 0.3]), np.array([0.2, 0.5, -0.4])
+    derivative = np.empty(3)
+    for j in range(3):
+        shift = 1e-6 * np.eye(3)[j]
+        derivative[j] = (np.linalg.norm(row + shift, q) - np.linalg.norm(row - shift, q)) / 2e-6
+    distance = RowPenalty(0.7, q).subdifferential_distance(row[np.newaxis], gradient[np.newaxis])
+    assert distance[0] == pytest.approx(np.linalg.norm(gradient + 0.7 * derivative), rel=1e-7)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_distance_at_a_zero_row_is_that_to_the_dual_ball(q):
+    prior = RowPenalty(0.7, q)
+    gradient = np.array([0.9, -0.6, 0.2])
+    # A point of the ball, as a point of space scaled back where it lies outside: the nearest one has no constraint.
+    found = minimize(
+        lambda v: np.linalg.norm(gradient - v * min(1.0, 0.7 / max(np.linalg.norm(v, dual_exponent(q)), 1e-300))),
+        0.5 * gradient,
+        method="Nelder-Mead",
+        options={"xatol": 1e-10, "fatol": 1e-13, "maxiter": 20000, "maxfev": 20000},
+    )
+    distance = prior.subdifferential_distance(np.zeros((1, 3)), gradient[np.newaxis])[0]
+    assert distance == pytest.approx(found.fun, abs=1e-6)
+    assert prior.subdifferential_distance(np.zeros((1, 3)), 0.1 * gradient[np.newaxis])[0] == 0.0
+
+
+def test_distance_at_a_partly_zero_row_with_q_1():
+    rows, gradient = np.array([[2.0, 0.0, 0.0, -1.0]]), np.array([[-0.4, 0.3, 1.0, 1.0]])
+    # -gradient is to be met by (0.5, [-0.5, 0.5], [-0.5, 0.5], -0.5)
+    assert RowPenalty(0.5, 1.0).subdifferential_distance(rows, gradient)[0] == pytest.approx(
+        np.linalg.norm([0.4 - 0.5, 0.0, -1.0 + 0.5, -1.0 + 0.5])
+    )
+
+
+def test_distance_to_the_face_of_the_largest_entries():
+    rows, gradient = np.array([[2.0, -2.0, 1.0]]), np.array([[-0.9, 0.2, 0.3]])
+    shares = np.linspace(0.0, 1.0, 200001)
+    face = np.stack([shares, shares - 1.0, np.zeros_like(shares)], axis=1)
+    for strength in (0.3, 0.8, 3.0):
+        brute = np.min(np.linalg.norm(-gradient - strength * face, axis=1))
+        distance = RowPenalty(strength, np.inf).subdifferential_distance(rows, gradient)[0]
+        assert distance == pytest.approx(brute, abs=1e-7)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_distance_without_penalty_is_the_norm_of_the_gradient(rows, q):
+    gradient = np.random.default_rng(2).standard_normal(rows.shape)
+    expected = np.linalg.norm(gradient, axis=1)
+    np.testing.assert_allclose(RowPenalty(0.0, q).subdifferential_distance(rows, gradient), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("q", ALL_Q)
+def test_density_of_one_entry_is_laplace(q):
+    W = np.array([[0.3], [-2.0]])
+    expected = -laplace(scale=1 / 0.7).logpdf(W).sum()
+    assert RowPenalty(0.7, q).negative_log_density(W) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 5.0, np.inf])
+def test_density_of_two_entries_integrates_to_one(q):
+    prior = RowPenalty(1.7, q)
+
+    def radial_integral(angle):
+        # density along a ray, times the radius
+        point = np.array([[np.cos(angle), np.sin(angle)]])
+        return quad(lambda r: r * np.exp(-prior.negative_log_density(r * point)), 0, 40, epsabs=1e-8)[0]
+
+    total, _ = quad(radial_integral, 0, np.pi / 2, points=[np.pi / 4], epsabs=1e-6)
+    assert 4 * total == pytest.approx(1.0, abs=1e-5)
+
+
+def test_padding_does_not_count_in_the_density():
+    W = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    prior = RowPenalty(0.7, 3.0)
+    padded = prior.negative_log_density(W, sizes=np.array([3, 1, 0]))
+    expected = prior.negative_log_density(W[:1]) + prior.negative_log_density(W[1:2, :1])
+    assert padded == pytest.approx(expected, rel=1e-13)
+
+
+def test_weights_act_as_strengths_in_the_density(rows, weights):
+    expected = sum(RowPenalty(0.7 * weights[i], 3.0).negative_log_density(rows[i : i + 1]) for i in range(12))
+    assert RowPenalty(0.7, 3.0, weights=weights).negative_log_density(rows) == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"strength": -1.0}, "penalty_strength is -1.0; pass a finite number of at least 0"),
+        ({"strength": np.nan}, "penalty_strength is nan; pass"),
+        ({"strength": np.inf}, "penalty_strength is inf; pass"),
+        ({"norm_q": 0.9}, "norm_q is 0.9; pass a number of at least 1"),
+        ({"norm_q": np.nan}, "norm_q is nan; pass"),
+        ({"weights": np.array([1.0, -1.0])}, "weights has entries that are negative.*; pass"),
+        ({"weights": np.array([1.0, np.nan])}, "weights has entries that are negative.*; pass"),
+    ],
+)
+def test_wrong_parameters_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RowPenalty(**{"strength": 1.0, "norm_q": 2.0, **arguments})
+
+
+def test_wrong_calls_are_refused(rows):
+    with pytest.raises(ValueError, match=r"weights has shape \(2,\) but there are 12 rows; pass one number per row"):
+        RowPenalty(1.0, 2.0, weights=np.ones(2)).value(rows)
+    with pytest.raises(ValueError, match=r"step has shape \(3,\) but there are 12 rows; pass one number per row"):
+        RowPenalty(1.0, 2.0).prox(rows, np.ones(3))
+    with pytest.raises(ValueError, match="step has negative entries or NaN; pass"):
+        RowPenalty(1.0, 2.0).prox(rows, -1.0)
+    with pytest.raises(ValueError, match=r"sizes has shape \(2,\) but there are 12 rows; pass one size per row"):
+        RowPenalty(1.0, 2.0).negative_log_density(rows, sizes=np.array([1, 2]))
+    with pytest.raises(ValueError, match="penalty_strength is 0 for some rows, where the prior is flat"):
+        RowPenalty(0.0, 2.0).negative_log_density(rows)
 
 
 @pytest.mark.parametrize("norm_q", [1.0, 3.0, np.inf])
 def test_task_sparsity_needs_the_euclidean_norm(norm_q):
     with pytest.raises(ValueError, match=r"task_sparsity is 0.1 and norm_q is .*; pass norm_q=2, or task_sparsity=0"):
-        row_penalty(0.3, norm_q, task_sparsity=0.1)
+        RowPenalty(0.3, norm_q, task_sparsity=0.1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [((-1.0, 2.0), "penalty_strength"), ((1.0, 0.5), "norm_q"), ((1.0, 2.0, -0.1), "task_sparsity")],
-)
-def test_wrong_parameters_are_named(arguments, message):
-    with pytest.raises(ValueError, match=f"{message} is .*; pass"):
-        row_penalty(*arguments)
+def test_some_rows_of_a_penalty(rows, weights):
+    some = np.array([7, 1])
+    plain = RowPenalty(0.4, 3.0)
+    assert plain.take(some) is plain
+    weighted = RowPenalty(0.4, 2.0, np.linspace(0.0, 1.0, 12), weights)
+    np.testing.assert_allclose(weighted.take(some).dual_norm(rows[some]), weighted.dual_norm(rows)[some], rtol=1e-14)
+
+
+def test_strength_alone_may_differ(weights):
+    penalty = RowPenalty(0.4, 2.0, 0.5, weights)
+    assert penalty.is_like(penalty.with_strength(2.0))
+    assert not penalty.is_like(RowPenalty(0.4, 2.0, 0.7, weights))
+    assert not penalty.is_like(RowPenalty(0.4, 2.0, 0.5, weights.copy()))
+    assert RowPenalty(1.0, 3.0).is_like(RowPenalty(2.0, 3.0))
+    assert not RowPenalty(1.0, 3.0).is_like(RowPenalty(1.0, 2.0))
+
+
+def test_a_euclidean_penalty_says_so():
+    assert RowPenalty(1.0).is_euclidean
+    assert RowPenalty(1.0, task_sparsity=np.zeros(4)).is_euclidean
+    assert not RowPenalty(1.0, task_sparsity=0.1).is_euclidean
+    assert not RowPenalty(1.0, 3.0).is_euclidean

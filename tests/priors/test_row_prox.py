@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.optimize.elementwise import find_root
 
-from bayesmtfs.priors.mixed_norm import dual_exponent, row_norms
+from bayesmtfs.priors.row_penalty import dual_exponent, row_norms
 from bayesmtfs.priors.row_prox import WORK_ROWS, clipping_level, prox_row, prox_rows
 
 ALL_Q = (1.0, 1.05, 1.5, 2.0, 3.0, 10.0, 100.0, np.inf)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
-from bayesmtfs.priors import MixedNorm, SparseGroup
+from bayesmtfs.priors import RowPenalty
 
 SPARSITIES = (0.0, 0.01, 0.5, 1.0, 30.0)
 
@@ -38,20 +38,21 @@ def penalty_of(z, sparsity):
 @pytest.mark.parametrize("sparsity", SPARSITIES)
 def test_value(rows, sparsity):
     expected = 0.7 * (sparsity * np.abs(rows).sum() + np.linalg.norm(rows, axis=1).sum())
-    assert SparseGroup(0.7, sparsity).value(rows) == pytest.approx(expected, rel=1e-14)
+    assert RowPenalty(0.7, task_sparsity=sparsity).value(rows) == pytest.approx(expected, rel=1e-14)
 
 
 @pytest.mark.parametrize("sparsity", [0.1, 0.5, 2.0])
 def test_prox_equals_a_convex_solver(sparsity):
     rows = np.array([[2.0, -1.5, 0.3, 0.0], [0.2, 0.1, -0.4, 0.3], [3.0, 3.0, -3.0, 0.1]])
-    points = SparseGroup(0.5, sparsity).prox(rows, 0.8)
+    points = RowPenalty(0.5, task_sparsity=sparsity).prox(rows, 0.8)
     for row, point in zip(rows, points, strict=True):
         z = cvxpy.Variable(4)
         problem = cvxpy.Problem(cvxpy.Minimize(0.5 * cvxpy.sum_squares(z - row) + 0.4 * penalty_of(z, sparsity)))
         problem.solve(solver=cvxpy.CLARABEL)
         np.testing.assert_allclose(point, z.value, atol=1e-4)
         assert (
-            0.5 * np.sum((point - row) ** 2) + 0.8 * SparseGroup(0.5, sparsity).value([point]) <= problem.value + 1e-9
+            0.5 * np.sum((point - row) ** 2) + 0.8 * RowPenalty(0.5, task_sparsity=sparsity).value([point])
+            <= problem.value + 1e-9
         )
 
 
@@ -60,13 +61,15 @@ def test_dual_norm_is_the_largest_value_on_the_unit_ball(sparsity):
     for row in np.array([[2.0, -1.5, 0.3, 0.0], [1.0, 1.0, 1.0, -1.0]]):
         z = cvxpy.Variable(4)
         largest = cvxpy.Problem(cvxpy.Maximize(row @ z), [penalty_of(z, sparsity) <= 1]).solve(solver=cvxpy.CLARABEL)
-        assert SparseGroup(1.0, sparsity).dual_norm(row[np.newaxis])[0] == pytest.approx(largest, rel=1e-6)
+        assert RowPenalty(1.0, task_sparsity=sparsity).dual_norm(row[np.newaxis])[0] == pytest.approx(largest, rel=1e-6)
 
 
 @pytest.mark.parametrize("sparsity", SPARSITIES)
 def test_dual_norm_meets_its_definition(rows, sparsity):
     expected = [dual_norm_by_root(row, sparsity) for row in rows]
-    np.testing.assert_allclose(SparseGroup(1.0, sparsity).dual_norm(rows), expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        RowPenalty(1.0, task_sparsity=sparsity).dual_norm(rows), expected, rtol=1e-12, atol=1e-15
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -79,7 +82,7 @@ def test_dual_norm_meets_its_definition(rows, sparsity):
     sparsity=st.floats(0, 100),
 )
 def test_dual_norm_and_zero_pattern_of_any_row(row, sparsity):
-    prior = SparseGroup(1.0, sparsity)
+    prior = RowPenalty(1.0, task_sparsity=sparsity)
     dual = prior.dual_norm(row[np.newaxis])[0]
     assert dual == pytest.approx(dual_norm_by_root(row, sparsity), rel=1e-11, abs=1e-14)
     assert not prior.prox(row[np.newaxis], dual).any()
@@ -90,7 +93,7 @@ def test_dual_norm_and_zero_pattern_of_any_row(row, sparsity):
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
 def test_scale_of_the_rows_cancels(rows, scale):
-    prior = SparseGroup(1.0, 0.5)
+    prior = RowPenalty(1.0, task_sparsity=0.5)
     np.testing.assert_allclose(prior.dual_norm(scale * rows), scale * prior.dual_norm(rows), rtol=1e-12)
     np.testing.assert_allclose(prior.prox(scale * rows, scale), scale * prior.prox(rows, 1.0), rtol=1e-10)
 
@@ -98,27 +101,19 @@ def test_scale_of_the_rows_cancels(rows, scale):
 def test_sparsity_and_weights_per_row(rows):
     rng = np.random.default_rng(1)
     sparsities, weights, steps = rng.uniform(0, 2, (3, 15))
-    prior = SparseGroup(0.7, sparsities, weights)
-    singles = [SparseGroup(0.7 * weights[i], sparsities[i]) for i in range(15)]
+    prior = RowPenalty(0.7, task_sparsity=sparsities, weights=weights)
+    singles = [RowPenalty(0.7 * weights[i], task_sparsity=sparsities[i]) for i in range(15)]
     one_by_one = [single.prox(rows[i : i + 1], steps[i])[0] for i, single in enumerate(singles)]
     np.testing.assert_allclose(prior.prox(rows, steps), one_by_one, rtol=1e-13)
     assert prior.value(rows) == pytest.approx(sum(single.value(rows[i : i + 1]) for i, single in enumerate(singles)))
-    np.testing.assert_allclose(prior.dual_norm(rows) * weights, SparseGroup(1.0, sparsities).dual_norm(rows))
-
-
-def test_without_sparsity_it_is_the_mixed_norm(rows):
-    ours, other = SparseGroup(0.7, 0.0), MixedNorm(0.7, 2.0)
-    gradient = np.random.default_rng(2).standard_normal(rows.shape)
-    assert ours.value(rows) == pytest.approx(other.value(rows))
-    np.testing.assert_allclose(ours.prox(rows, 2.0), other.prox(rows, 2.0), rtol=1e-13)
-    np.testing.assert_allclose(ours.dual_norm(rows), other.dual_norm(rows), rtol=1e-13)
-    distances = [prior.subdifferential_distance(rows, gradient) for prior in (ours, other)]
-    np.testing.assert_allclose(*distances, rtol=1e-12)
+    np.testing.assert_allclose(
+        prior.dual_norm(rows) * weights, RowPenalty(1.0, task_sparsity=sparsities).dual_norm(rows)
+    )
 
 
 @pytest.mark.parametrize("sparsity", SPARSITIES)
 def test_subdifferential_distance_vanishes_at_a_proximal_point(rows, sparsity):
-    prior = SparseGroup(0.9 / (0.2 + sparsity), sparsity)
+    prior = RowPenalty(0.9 / (0.2 + sparsity), task_sparsity=sparsity)
     points = prior.prox(rows, 1.0)
     assert np.any(points.any(axis=1)) and not np.all(points.any(axis=1))
     assert np.max(prior.subdifferential_distance(points, points - rows)) < 1e-12
@@ -133,13 +128,13 @@ def test_subdifferential_distance_equals_a_convex_solver():
     expected_second = cvxpy.Problem(
         cvxpy.Minimize(cvxpy.norm2(gradient[1] + box + ball)), [cvxpy.norm_inf(box) <= 0.35, cvxpy.norm2(ball) <= 0.7]
     ).solve(solver=cvxpy.CLARABEL)
-    distances = SparseGroup(0.7, 0.5).subdifferential_distance(rows, gradient)
+    distances = RowPenalty(0.7, task_sparsity=0.5).subdifferential_distance(rows, gradient)
     np.testing.assert_allclose(distances, [expected_first, expected_second], rtol=1e-6)
 
 
 def test_the_missing_constant_of_the_density_does_not_depend_on_the_strength():
     def total(strength):
-        prior = SparseGroup(strength, 0.5)
+        prior = RowPenalty(strength, task_sparsity=0.5)
 
         def radial_integral(angle):
             point = np.array([[np.cos(angle), np.sin(angle)]])
@@ -152,7 +147,7 @@ def test_the_missing_constant_of_the_density_does_not_depend_on_the_strength():
 
 def test_padding_does_not_count_in_the_density():
     W = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 0.0]])
-    prior = SparseGroup(0.7, 0.5)
+    prior = RowPenalty(0.7, task_sparsity=0.5)
     expected = prior.negative_log_density(W[:1]) + prior.negative_log_density(W[1:, :1])
     assert prior.negative_log_density(W, sizes=np.array([3, 1])) == pytest.approx(expected, rel=1e-13)
 
@@ -160,13 +155,13 @@ def test_padding_does_not_count_in_the_density():
 @pytest.mark.parametrize("sparsity", [-0.1, np.nan, np.inf, np.array([0.1, -0.1])])
 def test_wrong_task_sparsity_is_refused(sparsity):
     with pytest.raises(ValueError, match="task_sparsity is .*; pass a finite number of at least 0"):
-        SparseGroup(1.0, sparsity)
+        RowPenalty(1.0, task_sparsity=sparsity)
 
 
 def test_other_wrong_parameters_are_refused(rows):
     with pytest.raises(ValueError, match="penalty_strength is -1.0; pass"):
-        SparseGroup(-1.0, 0.5)
+        RowPenalty(-1.0, task_sparsity=0.5)
     with pytest.raises(
         ValueError, match=r"task_sparsity has shape \(2,\) but there are 15 rows; pass one number per row"
     ):
-        SparseGroup(1.0, np.ones(2)).value(rows)
+        RowPenalty(1.0, task_sparsity=np.ones(2)).value(rows)

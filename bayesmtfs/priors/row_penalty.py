@@ -1,0 +1,430 @@
+"""Penalties on the rows of W: rows that are zero as a whole, a choice of the norm within a row, single zeros in it.
+
+The penalty is ``lam * sum_i c_i (||w^i||_q + r_i ||w^i||_1)`` with 1 <= q <= inf and row weights c. Without the second
+term (r = 0) it is the l_{1,q} norm of Zhang, Yeung and Xu 2010, problem (1) (q = 2: Obozinski, Taskar and Jordan 2006;
+q = inf: Turlach, Venables and Wright 2005), minus the logarithm of the row density
+
+    p(w) = exp(-lam ||w||_q) lam^m Gamma(1 + m/q) / (m! [2 Gamma(1 + 1/q)]^m),
+
+a proper prior for lam > 0. The papers leave the normaliser out; it matters as soon as lam or q is compared or learned.
+The proximal step of a row is in :mod:`bayesmtfs.priors.row_prox`.
+
+With a task sparsity r > 0, at q = 2, it also selects the tasks that use a feature (MTFTS, Yang, King and Lyu 2010; the
+sparse group lasso of Friedman, Hastie and Tibshirani 2010 up to the scale of r). Its proximal step is a soft threshold
+followed by a scaling of the row, their eq. (12) and (11). The normaliser of that density has no closed form for two or
+more entries per row: `RowPenalty.negative_log_density` leaves out a constant that depends on r and the row sizes only.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy.special import gammaln
+
+from bayesmtfs.priors.row_prox import ZERO_SLACK, clipping_level, prox_rows
+from bayesmtfs.types import FloatArray, IntArray
+
+
+class Penalty(ABC):
+    """A norm of every row of a matrix (R, k), times a strength; a user's own penalty is a subclass.
+
+    With its value, dual norm and proximal step it runs through the generic convex solver, certificate included. A row
+    may be padded with zeros, which must change nothing.
+
+    Attributes
+    ----------
+    strength : float
+        Penalty strength lam, at least 0.
+    has_row_steps : bool
+        Whether the penalty is one of those that the compiled row steps know, described by ``norm_q``, ``task_sparsity``
+        and ``weights``.
+
+    Examples
+    --------
+    >>> class Lasso(Penalty):
+    ...     def __init__(self, strength=1.0):
+    ...         self.strength = strength
+    ...
+    ...     def value(self, rows):
+    ...         return self.strength * np.abs(rows).sum()
+    ...
+    ...     def dual_norm(self, rows):
+    ...         return np.abs(rows).max(axis=1)
+    ...
+    ...     def prox(self, rows, step):
+    ...         return soft_threshold(rows, step * self.strength)
+    >>> Lasso().with_strength(0.5).value(np.array([[3.0, -4.0]]))
+    3.5
+    """
+
+    strength: float
+    has_row_steps: ClassVar[bool] = False
+
+    @abstractmethod
+    def value(self, rows: FloatArray) -> float:
+        """Penalty, strength included."""
+
+    @abstractmethod
+    def dual_norm(self, rows: FloatArray) -> FloatArray:
+        """Smallest strength (R,) at which this row of the gradient keeps the coefficients at zero."""
+
+    @abstractmethod
+    def prox(self, rows: FloatArray, step: float | FloatArray) -> FloatArray:
+        """Proximal point ``argmin_z 1/2 ||z - rows||^2 + step * penalty(z)``, as a new array."""
+
+    def with_strength(self, strength: float) -> Self:
+        """Return the same penalty at another strength."""
+        other = copy(self)
+        other.strength = strength
+        return other
+
+
+@dataclass(frozen=True, eq=False)
+class RowPenalty(Penalty):
+    """Penalty ``strength * sum_i weights_i (||w^i||_q + task_sparsity_i ||w^i||_1)`` on the rows of a matrix (R, k).
+
+    Parameters
+    ----------
+    strength : float
+        Penalty strength lam, at least 0.
+    norm_q : float
+        Norm within a row, in [1, inf].
+    task_sparsity : float or (R,) array
+        Weight r of the 1-norm against the 2-norm, at least 0; anything above 0 needs ``norm_q=2``.
+    weights : (R,) array, optional
+        Factor of the strength per row, at least 0, as majorisation-minimisation needs it. None: 1 for every row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> prior = RowPenalty(strength=1.0, norm_q=2)
+    >>> rows = np.array([[3.0, 4.0], [0.3, 0.4]])
+    >>> prior.value(rows)
+    5.5
+    >>> prior.prox(rows, step=1.0)
+    array([[2.4, 3.2],
+           [0. , 0. ]])
+    >>> RowPenalty(1.0, task_sparsity=0.5).prox(np.array([[4.5, 3.5, 0.4], [0.9, 0.8, 0.7]]), step=1.0)
+    array([[3.2, 2.4, 0. ],
+           [0. , 0. , 0. ]])
+    """
+
+    strength: float
+    norm_q: float = 2.0
+    task_sparsity: float | FloatArray = 0.0
+    weights: FloatArray | None = None
+
+    has_row_steps: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_strength(self.strength)
+        check_norm_q(self.norm_q, smallest=1.0)
+        check_weights(self.weights)
+        check_task_sparsity(self.task_sparsity)
+        if self.entrywise and self.norm_q != 2.0:
+            raise ValueError(
+                f"task_sparsity is {self.task_sparsity} and norm_q is {self.norm_q}, but it is defined with norm_q=2 "
+                "only; pass norm_q=2, or task_sparsity=0"
+            )
+
+    @cached_property
+    def entrywise(self) -> bool:
+        """Whether single entries are penalised, too: some task sparsity is above 0."""
+        return bool(np.any(np.asarray(self.task_sparsity) > 0.0))
+
+    @property
+    def is_euclidean(self) -> bool:
+        """Whether the penalty is the 2-norm of each row, weights apart."""
+        return self.norm_q == 2.0 and not self.entrywise
+
+    def value(self, rows: FloatArray) -> float:
+        """Penalty, strength and weights included."""
+        norms = self.norms(rows)
+        if self.entrywise:
+            norms = norms + self.sparsities(len(rows)) * row_norms(rows, 1.0)
+        return float(self.strengths(len(rows)) @ norms)
+
+    def norms(self, rows: FloatArray) -> FloatArray:
+        """q-norm (R,) of every row, without strength and weights."""
+        return row_norms(rows, self.norm_q)
+
+    def dual_norm(self, rows: FloatArray) -> FloatArray:
+        """Smallest strength (R,) at which this row of the gradient keeps the coefficients at zero.
+
+        The q*-norm of the row, ``1/q + 1/q* = 1``, divided by the weight of the row. With a task sparsity the smallest
+        t with ``||soft(v, t r)||_2 <= t``, see `_sparse_dual_norms`.
+        """
+        if self.entrywise:
+            norms = _sparse_dual_norms(rows, self.sparsities(len(rows)))
+        else:
+            norms = row_norms(rows, dual_exponent(self.norm_q))
+        return norms if self.weights is None else divided_by_weights(norms, self.weights)
+
+    def largest_dual_norm(self, n_entries: int) -> float:
+        """Bound of the dual norm of a row of so many entries and Euclidean length 1, without weights."""
+        return float(n_entries ** max(1.0 / dual_exponent(self.norm_q) - 0.5, 0.0))
+
+    def strengths(self, n_rows: int) -> FloatArray:
+        """Strength times weight (R,) of every row."""
+        return self.strength * per_row("weights", 1.0 if self.weights is None else self.weights, n_rows)
+
+    def sparsities(self, n_rows: int) -> FloatArray:
+        """Task sparsity (R,) of every row."""
+        return per_row("task_sparsity", self.task_sparsity, n_rows)
+
+    def with_strength(self, strength: float) -> Self:
+        """Return the same penalty at another strength."""
+        return replace(self, strength=strength)
+
+    def take(self, rows: IntArray) -> Self:
+        """Return the penalty of some of the rows."""
+        if self.weights is None and np.ndim(self.task_sparsity) == 0:
+            return self
+        weights = None if self.weights is None else self.weights[rows]
+        sparsity = self.task_sparsity if np.ndim(self.task_sparsity) == 0 else np.asarray(self.task_sparsity)[rows]
+        return replace(self, weights=weights, task_sparsity=sparsity)
+
+    def is_like(self, other: Self) -> bool:
+        """Whether two penalties differ in their strength at most."""
+        same_norm = self.norm_q == other.norm_q and self.weights is other.weights
+        return same_norm and (self.task_sparsity is other.task_sparsity or not (self.entrywise or other.entrywise))
+
+    def prox(self, rows: FloatArray, step: float | FloatArray) -> FloatArray:
+        """Proximal point ``argmin_z 1/2 ||z - rows||^2 + sum_i step_i penalty_i(z^i)``.
+
+        Parameters
+        ----------
+        rows : (R, k) array
+            The point; not modified.
+        step : float or (R,) array
+            Step, one for all rows or one per row, at least 0.
+
+        Returns
+        -------
+        (R, k) array
+            The proximal point, rows exactly zero where their dual norm is at most the step times the strength.
+        """
+        steps = per_row("step", step, len(rows))
+        if not np.all(steps >= 0.0):
+            raise ValueError("step has negative entries or NaN; pass steps of at least 0")
+        return self._prox(rows, steps * self.strengths(len(rows)), self.sparsities(len(rows)))
+
+    def _prox(self, rows: FloatArray, thresholds: FloatArray, sparsities: FloatArray) -> FloatArray:
+        if self.entrywise:
+            return _sparse_prox(np.asarray(rows, dtype=np.float64), thresholds, sparsities)
+        points = np.array(rows, dtype=np.float64, order="C")
+        prox_rows(points, thresholds, float(self.norm_q))
+        return points
+
+    def subdifferential_distance(self, rows: FloatArray, gradient: FloatArray) -> FloatArray:
+        """Distance (R,) of every row of ``-gradient`` to the subdifferential of the penalty at that row.
+
+        It is 0 for all rows exactly at the minimum of a smooth loss plus the penalty. At q = inf the entries that share
+        the largest absolute value must do so to the last bit, as they do after a proximal step. For q close to 1 an
+        entry of the minimum may be too small for a floating point number and stand as 0: below q = 1.05 or so that
+        alone can leave a distance.
+        """
+        rows = np.asarray(rows, dtype=np.float64)
+        target = -np.asarray(gradient, dtype=np.float64)
+        strengths, sparsities = self.strengths(len(rows)), self.sparsities(len(rows))
+        norms = self.norms(rows)
+        zero = norms == 0.0
+        if self.norm_q == 1.0:
+            residual = _beyond_signs(target, rows, strengths)
+        elif self.norm_q == np.inf:
+            residual = target - _nearest_in_face(rows, target, strengths)
+        else:
+            sizes = np.abs(rows) / np.where(zero, 1.0, norms)[:, np.newaxis]
+            residual = target - strengths[:, np.newaxis] * np.sign(rows) * sizes ** (self.norm_q - 1.0)
+            if self.entrywise:
+                residual = _beyond_signs(residual, rows, strengths * sparsities)
+        # At a zero row the subdifferential is the dual ball: what is left after projection is the proximal step.
+        residual[zero] = self._prox(target[zero], strengths[zero], sparsities[zero])
+        return row_norms(residual, 2.0)
+
+    def negative_log_density(self, W: FloatArray, sizes: IntArray | None = None) -> float:
+        """Minus the log-density of the rows; with a task sparsity, up to a constant of it and the sizes.
+
+        Parameters
+        ----------
+        W : (R, k) array
+            Coefficients, one row per feature or group.
+        sizes : (R,) array of int, optional
+            Number of entries of each row that count; the others must be 0. None: all k.
+
+        Returns
+        -------
+        float
+            Sum over the rows.
+        """
+        counts = row_sizes(W, sizes)
+        energy = self.value(W) - log_strength_sum(self.strengths(len(counts)), counts)
+        if self.entrywise:
+            return energy
+        log_volumes = gammaln(1.0 + counts) - gammaln(1.0 + counts / self.norm_q)
+        return energy + float(np.sum(log_volumes + counts * log_entry_volume(self.norm_q)))
+
+
+def row_norms(rows: FloatArray, norm_q: float) -> FloatArray:
+    """q-norm (R,) of every row, for any q > 0, scaled so that no power over- or underflows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> row_norms(np.array([[3e300, 4e300]]), 2.0)
+    array([5.e+300])
+    """
+    sizes = np.abs(np.asarray(rows, dtype=np.float64))
+    peaks: FloatArray = np.max(sizes, axis=1, initial=0.0)
+    if norm_q == np.inf:
+        return peaks
+    sizes /= np.where(peaks > 0.0, peaks, 1.0)[:, np.newaxis]
+    if norm_q == 2.0:
+        squares: FloatArray = np.einsum("ij,ij->i", sizes, sizes)
+        return peaks * np.sqrt(squares)
+    powers: FloatArray = np.sum(sizes**norm_q, axis=1)
+    return peaks * powers ** (1.0 / norm_q)
+
+
+def row_sizes(rows: FloatArray, sizes: IntArray | None) -> IntArray:
+    """Entries per row (R,) that count: ``sizes``, or the number of columns where it is None."""
+    n_rows, n_columns = np.shape(rows)
+    if sizes is None:
+        return np.full(n_rows, n_columns)
+    if np.shape(sizes) != (n_rows,):
+        raise ValueError(f"sizes has shape {np.shape(sizes)} but there are {n_rows} rows; pass one size per row")
+    return np.asarray(sizes)
+
+
+def soft_threshold(values: FloatArray, threshold: float | FloatArray) -> FloatArray:
+    """``sign(values) (|values| - threshold)_+``, entry by entry."""
+    return np.sign(values) * np.maximum(np.abs(values) - threshold, 0.0) + 0.0  # no zero with a sign
+
+
+def dual_exponent(norm_q: float) -> float:
+    """Exponent q* of the dual norm, ``1/q + 1/q* = 1``."""
+    if norm_q == 1.0:
+        return math.inf
+    return 1.0 if norm_q == math.inf else norm_q / (norm_q - 1.0)
+
+
+def log_entry_volume(norm_q: float) -> float:
+    """``ln(2 Gamma(1 + 1/q))``, the integral of ``exp(-|z|^q)`` over the real line; ln 2 at q = inf."""
+    return math.log(2.0) + math.lgamma(1.0 + 1.0 / norm_q)
+
+
+def per_row(name: str, values: float | FloatArray, n_rows: int) -> FloatArray:
+    """One number per row (R,), from one number for all or one per row; ``name`` is the argument they came as."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim > 0 and numbers.shape != (n_rows,):
+        raise ValueError(f"{name} has shape {numbers.shape} but there are {n_rows} rows; pass one number per row")
+    return np.broadcast_to(numbers, (n_rows,))
+
+
+def log_strength_sum(strengths: FloatArray, sizes: IntArray) -> float:
+    """``sum_i sizes_i ln(strengths_i)``, the part of the normaliser that any homogeneous penalty has."""
+    counted = sizes > 0
+    if not np.all(strengths[counted] > 0.0):
+        raise ValueError(
+            "penalty_strength is 0 for some rows, where the prior is flat and has no density; "
+            "pass a positive penalty_strength and positive weights, or use value() for the penalty alone"
+        )
+    return float(sizes[counted] @ np.log(strengths[counted]))
+
+
+def divided_by_weights(norms: FloatArray, weights: FloatArray) -> FloatArray:
+    """``norms / weights`` with 0 / 0 = 0: a row without weight is held at zero by a zero gradient only."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(norms == 0.0, 0.0, norms / weights)
+
+
+def check_strength(strength: float) -> None:
+    """Refuse a penalty strength that is negative, infinite or not a number."""
+    if not 0.0 <= strength < math.inf:
+        raise ValueError(
+            f"penalty_strength is {strength}; pass a finite number of at least 0, such as 0.1 (0 means no penalty)"
+        )
+
+
+def check_norm_q(norm_q: float, smallest: float) -> None:
+    """Refuse a norm below ``smallest`` (or not above 0 where that is 0) or not a number."""
+    if not (norm_q >= smallest and norm_q > 0.0):
+        wanted = "a number above 0" if smallest == 0.0 else f"a number of at least {smallest:g}"
+        raise ValueError(f"norm_q is {norm_q}; pass {wanted}, such as 2, or np.inf for the largest entry")
+
+
+def check_weights(weights: FloatArray | None) -> None:
+    """Refuse row weights that are negative, infinite or not a number."""
+    if weights is not None and not (np.all(np.isfinite(weights)) and np.all(np.asarray(weights) >= 0.0)):
+        raise ValueError("weights has entries that are negative, infinite or NaN; pass finite weights of at least 0")
+
+
+def _nearest_in_face(rows: FloatArray, target: FloatArray, strengths: FloatArray) -> FloatArray:
+    """Projection of the target onto the subdifferential of ``strength ||.||_inf``, for the rows that are not zero.
+
+    The subdifferential is the simplex of size ``strength`` on the largest entries of the row, with their signs.
+    """
+    nearest = np.zeros_like(rows)
+    for i in np.flatnonzero(rows.any(axis=1)):
+        largest = np.abs(rows[i]) == np.max(np.abs(rows[i]))
+        signs = np.sign(rows[i, largest])
+        along = signs * target[i, largest]
+        level = clipping_level(along, strengths[i], -np.inf)
+        nearest[i, largest] = signs * np.maximum(along - level, 0.0)
+    return nearest
+
+
+def check_task_sparsity(task_sparsity: float | FloatArray) -> None:
+    """Refuse a task sparsity that is negative, infinite or not a number."""
+    if not (np.all(np.isfinite(task_sparsity)) and np.all(np.asarray(task_sparsity) >= 0.0)):
+        raise ValueError(
+            f"task_sparsity is {task_sparsity}; pass a finite number of at least 0, such as 0.1 (0: whole rows only)"
+        )
+
+
+def _sparse_prox(rows: FloatArray, row_thresholds: FloatArray, sparsities: FloatArray) -> FloatArray:
+    """Soft threshold by ``t r`` (eq. 12), then scaling by ``(1 - t / norm)_+`` (eq. 11)."""
+    shrunk = soft_threshold(rows, (row_thresholds * sparsities)[:, np.newaxis])
+    norms = row_norms(shrunk, 2.0)
+    kept = norms > row_thresholds * (1.0 + ZERO_SLACK * (1.0 + sparsities))
+    factors = np.where(kept, norms - row_thresholds, 0.0) / np.where(kept, norms, 1.0)
+    return factors[:, np.newaxis] * shrunk + 0.0  # no zero with a sign
+
+
+def _beyond_signs(target: FloatArray, rows: FloatArray, strengths: FloatArray) -> FloatArray:
+    """What the target leaves after the subdifferential of ``strength ||.||_1``, entry by entry."""
+    by_row = strengths[:, np.newaxis]
+    return np.where(rows == 0.0, soft_threshold(target, by_row), target - by_row * np.sign(rows))
+
+
+def _sparse_dual_norms(rows: FloatArray, sparsities: FloatArray) -> FloatArray:
+    """Smallest t with ``||soft(v, t r)||_2 <= t`` of every row v.
+
+    With the entries sorted by size, entry k is above its threshold at the solution exactly where
+    ``r^2 sum_{j<k} (|v_j| - |v_k|)^2 < v_k^2``; the entries above it leave a quadratic in t.
+    """
+    sizes = np.sort(np.abs(np.asarray(rows, dtype=np.float64)), axis=1)[:, ::-1]
+    peaks = sizes[:, 0]
+    return peaks * _scaled_dual_norms(sizes / np.where(peaks > 0.0, peaks, 1.0)[:, np.newaxis], sparsities)
+
+
+def _scaled_dual_norms(sizes: FloatArray, sparsities: FloatArray) -> FloatArray:
+    """Dual norm of rows sorted from their largest entry, which is 1 (or 0 for a zero row)."""
+    places = np.arange(1, sizes.shape[1] + 1)
+    sums = np.cumsum(sizes, axis=1)
+    squares = np.cumsum(sizes**2, axis=1)
+    spread_above = squares - 2.0 * sizes * sums + places * sizes**2
+    above = (sparsities[:, np.newaxis] ** 2 * spread_above < sizes**2) | (places == 1)
+    counts = np.sum(above, axis=1)
+    last = (np.arange(len(sizes)), counts - 1)
+    total: FloatArray = sums[last]
+    square: FloatArray = squares[last]
+    deviations = np.where(places <= counts[:, np.newaxis], sizes - (total / counts)[:, np.newaxis], 0.0)
+    # t = S2 / (r S1 + sqrt(r^2 S1^2 - (k r^2 - 1) S2)), the root written without cancellation
+    discriminant = square - sparsities**2 * counts * np.sum(deviations**2, axis=1)
+    denominator = sparsities * total + np.sqrt(np.maximum(discriminant, 0.0))
+    return square / np.where(denominator > 0.0, denominator, 1.0)
