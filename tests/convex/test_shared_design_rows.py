@@ -1,6 +1,6 @@
-from dataclasses import replace
-
 """The problem on the columns in use: all forms of descent, the gap, and the minimum."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
