@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from bayesmtfs.data import moments
     from bayesmtfs.data.simulation import simulate_tasks
     from bayesmtfs.data.tasks import TaskData
+    from bayesmtfs.estimators.base import load
     from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
     from bayesmtfs.estimators.discriminative import DiscriminativeSelector
     from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
     from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
-    from bayesmtfs.estimators.loading import load
     from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
     from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
     from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor

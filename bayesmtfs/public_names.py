@@ -49,7 +49,7 @@ HOMES = ESTIMATORS | {
     "FitResult": "bayesmtfs.results.fit_result",
     "TaskData": "bayesmtfs.data.tasks",
     "compare": "bayesmtfs.selection.comparison",
-    "load": "bayesmtfs.estimators.loading",
+    "load": "bayesmtfs.estimators.base",
     "mixed_norm_path": "bayesmtfs.estimators.path",
     "report": "bayesmtfs.reporting",
     "simulate_tasks": "bayesmtfs.data.simulation",

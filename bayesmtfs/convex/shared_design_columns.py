@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.types import FloatArray, IntArray
 
 CHUNK = 500_000  # numbers that are converted at a time where X is float32: they stay in the cache

@@ -5,6 +5,7 @@ nothing is copied that is already in the right form.
 """
 
 import numbers
+import os
 from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -13,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
 from bayesmtfs.data.frames import (
     Encoding,
     as_narwhals,
@@ -27,6 +27,54 @@ from bayesmtfs.data.frames import (
     levels_in_order,
 )
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+# ---------------------------------------------------------------------- dense and CSR
+
+
+Design = Any  # (n, p) float32 or float64: a C- or F-ordered ndarray, or a CSR matrix
+
+
+def stack_rows(designs: list[Design]) -> Design:
+    """Put designs on top of each other."""
+    return sp.vstack(designs, format="csr") if any(sp.issparse(X) for X in designs) else np.concatenate(designs)
+
+
+def row_span(X: Design, start: int, stop: int) -> Design:
+    """Rows start to stop, over the same memory."""
+    if not sp.issparse(X):
+        return X[start:stop]
+    first, last = X.indptr[start], X.indptr[stop]
+    parts = (X.data[first:last], X.indices[first:last], X.indptr[start : stop + 1] - first)
+    return sp.csr_matrix(parts, shape=(stop - start, X.shape[1]), copy=False)
+
+
+def times_columns(X: Design, factor: FloatArray) -> Design:
+    """Multiply column i by ``factor[i]``."""
+    if not sp.issparse(X):
+        return X * factor.astype(X.dtype)
+    scaled = X.copy()
+    scaled.data *= factor.astype(X.dtype)[X.indices]
+    return scaled
+
+
+def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
+    """Weighted standard deviation of each column; exactly 0 for a constant one."""
+    total = weight.sum()
+    if not sp.issparse(X):
+        mean = weight @ X / total
+        deviation = np.sqrt(weight @ np.square(X - mean) / total)
+        return np.where(np.ptp(X, axis=0) == 0, 0.0, deviation)
+    mean = np.asarray(X.T @ weight) / total
+    row_weight = np.repeat(weight, np.diff(X.indptr))
+    squares = row_weight * np.square(X.data - mean[X.indices])
+    spread = np.bincount(X.indices, weights=squares, minlength=X.shape[1])
+    stored = np.bincount(X.indices, weights=row_weight, minlength=X.shape[1])
+    full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
+    variance = (spread + (total - stored) * mean**2 * ~full) / total
+    return np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
+
+
+# ---------------------------------------------------------------------- designs
 
 
 class Table(NamedTuple):
@@ -394,3 +442,63 @@ def read_labels_of_columns(groups: Any, n_columns: int) -> IntArray:
         raise ValueError(f"groups has {len(values)} entries but X has {n_columns} columns; pass one label per column")
     first: dict[Any, int] = {}
     return np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
+
+
+# ---------------------------------------------------------------------- names of tasks
+
+
+NO_WEIGHT = "all weights of task {task} are zero; drop the task or give it some weight"
+NO_TARGET = "task {task} has no observed target: its column of Y is all NaN; drop the column"
+
+
+def wide_names(task_names: Sequence[Any] | None, n_tasks: int) -> NDArray[Any]:
+    """Names of the columns of Y; numbers where there are none."""
+    if task_names is None:
+        return np.arange(n_tasks)
+    check_names(task_names, n_tasks)
+    return as_labels(task_names)
+
+
+def check_names(names: Sequence[Any], n_tasks: int) -> None:
+    """Refuse names that are not one for each task."""
+    if len(names) != n_tasks:
+        raise ValueError(f"task_names has {len(names)} entries for {n_tasks} tasks; pass one name per task")
+    repeated = [name for place, name in enumerate(names) if name in list(names)[:place]]
+    if repeated:
+        raise ValueError(f"task_names has {repeated[0]!r} twice; give every task a name of its own")
+
+
+def check_no_empty_task(filled: BoolArray, names: NDArray[Any], reason: str) -> None:
+    """Refuse a task without observations; ``filled`` says which tasks have some."""
+    if not filled.all():
+        raise ValueError(reason.format(task=repr(names.tolist()[int(np.argmin(filled))])))
+
+
+# ---------------------------------------------------------------------- memory
+
+
+def total_memory() -> int | None:
+    """Bytes of memory that this machine has; None where that is not known."""
+    if not hasattr(os, "sysconf"):
+        return None
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def check_memory(needed: int, what: str, way_out: str) -> None:
+    """Raise a ``MemoryError`` where more memory is needed than the machine has.
+
+    Parameters
+    ----------
+    needed : bytes
+    what : what takes them, in the plural
+    way_out : what to do instead
+
+    Examples
+    --------
+    >>> check_memory(10**18, "relations of all tasks", "fit fewer tasks")
+    Traceback (most recent call last):
+    MemoryError: relations of all tasks take 931322574.6 GiB, more than this machine has; fit fewer tasks
+    """
+    total = total_memory()
+    if total is not None and needed > total:
+        raise MemoryError(f"{what} take {needed / 2**30:.1f} GiB, more than this machine has; {way_out}")

@@ -26,8 +26,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.data.inputs import read_labels
-from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.inputs import check_memory, read_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import DataWarning, FloatArray, IntArray

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.data.designs import Design, stack_rows, times_columns, weighted_deviation
+from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, warn
 

@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.types import FloatArray
 
 RANK_TOLERANCE = 1e-10  # singular values below this share of the largest are rounding errors

@@ -13,7 +13,7 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.scaling import WithinTaskUnits
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.row_ridge import Curvature, curvature

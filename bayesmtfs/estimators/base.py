@@ -4,9 +4,14 @@ Inside, coefficients are W ``(p, m)``, features by tasks, as in the papers; outs
 ``(n_tasks, n_features)``, as scikit-learn has it. The transposition happens here and nowhere else.
 """
 
+import importlib
+import numbers
 import os
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -16,7 +21,6 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bayesmtfs.data.designs import Design
 from bayesmtfs.data.frames import (
     Column,
     Encoding,
@@ -26,13 +30,73 @@ from bayesmtfs.data.frames import (
     take_columns,
     with_columns,
 )
-from bayesmtfs.data.inputs import check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.failed_fits import unchanged_on_error
-from bayesmtfs.estimators.parameter_kinds import check_kinds
+from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
+
+# ---------------------------------------------------------------------- before a fit
+
+
+@contextmanager
+def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Undo what is set on an estimator within the block if an error or Ctrl-C ends it.
+
+    Parameters
+    ----------
+    estimator : the estimator that is fitted in the block
+
+    Examples
+    --------
+    >>> from sklearn.base import BaseEstimator
+    >>> model = BaseEstimator()
+    >>> try:
+    ...     with unchanged_on_error(model):
+    ...         model.tasks_ = ["a", "b"]
+    ...         raise ValueError("task 'b' has no rows")
+    ... except ValueError:
+    ...     print(hasattr(model, "tasks_"))
+    False
+    """
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def check_kinds(estimator: Any) -> None:
+    """Refuse parameters that are declared as a truth value or a whole number and are something else.
+
+    Parameters
+    ----------
+    estimator : an estimator whose parameters are dataclass fields; others are let through
+
+    Examples
+    --------
+    >>> from bayesmtfs import MixedNormRegressor
+    >>> check_kinds(MixedNormRegressor(fit_intercept="no"))
+    Traceback (most recent call last):
+    ...
+    ValueError: fit_intercept is 'no'; pass True or False
+    """
+    if not is_dataclass(estimator):
+        return
+    for parameter in fields(estimator):
+        value = getattr(estimator, parameter.name)
+        truth = isinstance(value, bool | np.bool_)
+        if parameter.type is bool and not truth:
+            raise ValueError(f"{parameter.name} is {value!r}; pass True or False")
+        if parameter.type is int and (truth or not isinstance(value, numbers.Integral)):
+            raise ValueError(f"{parameter.name} is {value!r}; pass a whole number such as {parameter.default}")
+
+
+# ---------------------------------------------------------------------- all estimators
+
 
 Form = Literal["single", "long", "wide", "classes"]  # classes: one task per class, over one design
 ESTIMATOR_KIND = "Estimator"
@@ -404,3 +468,87 @@ def _warn_of_fractions(data: TaskData) -> None:
             DataWarning,
             stacklevel=6,
         )
+
+
+# ---------------------------------------------------------------------- estimators that see all rows at once
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class BatchEstimator(MultiTaskEstimator):
+    """Base of the penalised and the EM estimators."""
+
+    _losses: ClassVar[tuple[str, ...]]
+    loss = "squared"  # a parameter where there is a choice
+
+    fit_intercept: bool = True
+    standardize: bool = False
+    shared_mean: bool = False
+    mean_strength: float | None = None
+    task_column: Any = None
+    unknown_task: str = "error"
+    groups: ArrayLike | None = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    warm_start: bool = False
+    progress: bool | None = None
+
+    def _check_common(self) -> None:
+        """Refuse what no such fit can do; the loss is one of the class's."""
+        check_choice("loss", self.loss, self._losses)
+        check_choice("unknown_task", self.unknown_task, ("error", "mean"))
+        if self.mean_strength is not None and not self.mean_strength > 0:
+            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
+        if not self.tol > 0:
+            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
+        if self.max_iter < 1:
+            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+
+
+def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        wanted = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{argument} is {value!r}; choose one of {wanted}")
+
+
+# ---------------------------------------------------------------------- files
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load a fitted estimator or a `FitResult` from the file that its ``save`` wrote.
+
+    Parameters
+    ----------
+    path : the file
+
+    Returns
+    -------
+    the estimator, or the result
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np
+    >>> from bayesmtfs import MixedNormRegressor, load
+    >>> model = MixedNormRegressor().fit(np.eye(4), [1.0, 2.0, 3.0, 4.0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "model"
+    ...     model.save(path)
+    ...     bool((load(path).coef_ == model.coef_).all())
+    True
+    """
+    stored = persistence.read(path)
+    if stored.kind != ESTIMATOR_KIND:
+        return FitResult.from_stored(stored)
+    method, known = stored.header.get("method"), ESTIMATORS | BASELINES
+    if method not in known:
+        raise persistence.CorruptFileError(
+            f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(known))}"
+        )
+    # A file names one of our own classes, it never brings code
+    estimator = getattr(importlib.import_module(known[method]), method)
+    try:
+        return estimator.from_stored(stored)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise persistence.CorruptFileError(
+            f"{path} does not hold a whole {method} ({type(error).__name__}: {error}); save the fit again"
+        ) from error

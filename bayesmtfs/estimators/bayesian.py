@@ -18,8 +18,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.bayesian_attributes import PosteriorAttributes
 from bayesmtfs.estimators.bayesian_parameters import check_bayesian, posterior_request
 from bayesmtfs.estimators.bayesian_prediction import check_interval, predictive_summary, probability_summary
-from bayesmtfs.estimators.classification import MultiTaskClassifier
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import sample_posterior
 from bayesmtfs.types import FloatArray

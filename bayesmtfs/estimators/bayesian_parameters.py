@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.posterior.request import PosteriorRequest
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")

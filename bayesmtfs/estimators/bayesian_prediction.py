@@ -14,8 +14,7 @@ import numpy as np
 from scipy.special import expit, logit
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.designs import Design
-from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.inputs import Design, match_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
 from bayesmtfs.estimators.bayesian_parameters import NO_POPULATION

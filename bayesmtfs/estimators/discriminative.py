@@ -21,7 +21,7 @@ from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.discriminative import trace_ratio
 from bayesmtfs.discriminative.trace_ratio_scatter import Scatter, scatter
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size
 from bayesmtfs.estimators.ranking_size import choose_size
 from bayesmtfs.results.fit_result import Convergence

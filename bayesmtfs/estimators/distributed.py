@@ -19,10 +19,8 @@ from bayesmtfs.convex.summed_passes import RowSums, largest_penalty, row_conjuga
 from bayesmtfs.data.classes import match_classes, read_classes
 from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import ESTIMATOR_KIND
-from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
-from bayesmtfs.estimators.parameter_kinds import check_kinds
-from bayesmtfs.estimators.penalised import MixedNormClassifier
+from bayesmtfs.estimators.base import ESTIMATOR_KIND, check_kinds
+from bayesmtfs.estimators.penalised import DEFAULT_SHARE, MixedNormClassifier
 from bayesmtfs.estimators.stream_sources import Columns, read_stream
 from bayesmtfs.families import Logistic
 from bayesmtfs.priors import RowPenalty

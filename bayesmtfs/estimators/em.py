@@ -25,7 +25,7 @@ from bayesmtfs.em import (
     shared_mean_routes as em_shared_mean_routes,
 )
 from bayesmtfs.em.shared_mean import MeanProblem
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
 from bayesmtfs.families import find_family
 from bayesmtfs.types import DataWarning, FloatArray, Solution

@@ -18,9 +18,8 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys_fit, mm
 from bayesmtfs.em import shared_mean_routes as em_shared_mean_routes
 from bayesmtfs.em.shared_mean import as_sums
-from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows
-from bayesmtfs.estimators.regression import MultiTaskRegressor
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, Solution

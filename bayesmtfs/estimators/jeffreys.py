@@ -9,9 +9,8 @@ objective unbounded at W = 0, so that what EM gives is a local minimum near its 
 
 from dataclasses import dataclass
 
-from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 
 
 @dataclass(repr=False, eq=False)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.inputs import check_memory
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import (
@@ -25,9 +25,8 @@ from bayesmtfs.em import (
 from bayesmtfs.em import (
     shared_mean_routes as em_shared_mean_routes,
 )
-from bayesmtfs.estimators.classification import MultiTaskClassifier
 from bayesmtfs.estimators.em import JeffreysEstimator
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal

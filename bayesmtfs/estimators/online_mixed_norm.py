@@ -14,11 +14,10 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import as_labels, match_labels, read_groups, read_labels
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.batch import check_choice
-from bayesmtfs.estimators.mixed_norm import DEFAULT_SHARE
+from bayesmtfs.estimators.base import check_choice, check_kinds
 from bayesmtfs.estimators.online_plain_rows import PlainRows
 from bayesmtfs.estimators.online_warnings import warn_if_far_off, warn_of_interruption
-from bayesmtfs.estimators.parameter_kinds import check_kinds
+from bayesmtfs.estimators.penalised import DEFAULT_SHARE
 from bayesmtfs.estimators.stream_estimator import StreamEstimator
 from bayesmtfs.families import find_family
 from bayesmtfs.online.dual_averaging import DualAveraging, Settings

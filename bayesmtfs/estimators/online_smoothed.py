@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.online import smoothed_neighbours, smoothed_online

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.online.smoothed_rounds import Rounds, entries_of, unit_rows
 from bayesmtfs.types import FloatArray, IntArray
 

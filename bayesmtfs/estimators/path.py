@@ -19,8 +19,7 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize as standardized
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
-from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.families import find_family, names
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale

@@ -5,13 +5,413 @@
 with ``penalty_strength`` (and q, where ``norm_q`` is a list) from the data: those of the smallest prediction error on
 held-out observations, of the largest penalty within one standard error of it (Breiman et al. 1984, section 3.4.3), or
 of the smallest BIC or EBIC (Chen and Chen 2008). What the error of a fold is, is said in
-`bayesmtfs.estimators.cross_validation`; what the criteria are, in `bayesmtfs.estimators.criteria`.
+`bayesmtfs.estimators.penalised_cv`; what the criteria are, in `bayesmtfs.estimators.penalised_cv`.
 """
 
-from dataclasses import dataclass
+import copy
+import os
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
-from bayesmtfs.estimators.mixed_norm_cv import MixedNormCV
-from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+from scipy.special import gammaln
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits
+
+from bayesmtfs.convex import shared_mean
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.base import check_choice, unchanged_on_error
+from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
+from bayesmtfs.estimators.path import (
+    Grid,
+    MixedNormPath,
+    PathSettings,
+    default_mean_strength,
+    path_of,
+    read_penalties,
+    warn_if_not_converged,
+)
+from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
+from bayesmtfs.families import find_family, total
+from bayesmtfs.priors import Blocks
+from bayesmtfs.progress import Progress
+from bayesmtfs.results import persistence
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution, warn
+
+# ---------------------------------------------------------------------- held-out errors
+
+
+LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
+ERROR_FACTOR = {"squared": 2.0, "absolute": 1.0, "logistic": 2.0, "hinge": 1.0}  # error over loss
+
+
+class Candidate(NamedTuple):
+    """What is fitted along a path, and its penalties."""
+
+    settings: PathSettings
+    penalties: FloatArray  # (k,)
+
+
+class FoldErrors(NamedTuple):
+    """Errors of one candidate on one fold."""
+
+    errors: FloatArray  # (k,)
+    converged: BoolArray  # (k,)
+
+
+def cross_validate(
+    data: TaskData, folds: list[Fold], candidates: list[Candidate], n_jobs: int | None, progress: bool | None
+) -> list[list[FoldErrors]]:
+    """Errors of every candidate (outer list) on every fold (inner list).
+
+    Jobs are threads unless joblib is told otherwise: the compiled loops and the products of matrices run side by side,
+    and no process has to start and load them first. After Ctrl-C the folds count that all candidates are through with.
+    """
+    jobs = [(candidate, fold) for fold in folds for candidate in candidates]
+    parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+    results: Iterator[FoldErrors] = parallel(delayed(fold_errors)(data, fold, candidate) for candidate, fold in jobs)
+    found: list[FoldErrors] = []
+    # Filters and limits hold for all threads, and the first to leave would lift them for the others: so they are here
+    with threadpool_limits(1), warnings.catch_warnings(), Progress("cross-validation", progress) as work:
+        warnings.simplefilter("ignore", DataWarning)  # what is constant in a fold alone is of no interest
+        for result in results:
+            work.check()
+            found.append(result)
+            work.update(len(found) / len(jobs), f"{len(found)} of {len(jobs)} paths")
+    n_whole = len(found) // len(candidates)
+    if work.interrupted and n_whole == 0:
+        raise KeyboardInterrupt
+    if n_whole < len(folds):
+        warn(f"interrupted after {n_whole} of {len(folds)} folds; the choice is made by these", SelectionWarning)
+    return [found[place : n_whole * len(candidates) : len(candidates)] for place in range(len(candidates))]
+
+
+def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
+    """Fit one fold along its penalties and predict what it holds out."""
+    train = take(data, fold.train)
+    settings = replace(candidate.settings, tol=max(candidate.settings.tol, LOOSEST_TOL))
+    # One thread per fold: the same sums, and so the same bits, for every number of jobs
+    with threadpool_limits(1):
+        path = path_of(train.data, settings, candidate.penalties)
+        return FoldErrors(_held_out_errors(data, fold, path, train.tasks, settings.loss), path.converged)
+
+
+def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: IntArray, loss: str) -> FloatArray:
+    test = take(data, fold.test)
+    place = np.full(data.n_tasks, -1)
+    place[trained] = np.arange(len(trained))
+    own = place[test.tasks]
+    errors = np.empty(len(path.penalties))
+    for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
+        W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
+        b = np.where(own >= 0, intercept[own], intercept.mean())
+        errors[k] = mean_task_error(test.data, loss, test.data.linear_predictor(W, b))
+    return errors
+
+
+def mean_task_error(data: TaskData, loss: str, eta: FloatArray) -> float:
+    """Mean over tasks of the weighted mean error of each."""
+    error = ERROR_FACTOR[loss] * find_family(loss).value(data.y, eta)
+    sums = np.add.reduceat(data.weight * error, data.offsets[:-1])
+    return float(np.mean(sums / np.add.reduceat(data.weight, data.offsets[:-1])))
+
+
+def standard_error(errors: FloatArray) -> FloatArray:
+    """Standard error of the mean over the last axis; 0 where there is one fold only."""
+    n_folds = errors.shape[-1]
+    if n_folds < 2:
+        return np.zeros(errors.shape[:-1])
+    return np.asarray(np.std(errors, axis=-1, ddof=1) / np.sqrt(n_folds))
+
+
+def choose(penalties: FloatArray, score: FloatArray, margin: FloatArray | None = None) -> tuple[int, int]:
+    """Candidate and penalty of the smallest score; of equals, the largest penalty.
+
+    Parameters
+    ----------
+    penalties, score : (c, k), NaN where a candidate has fewer than k penalties
+    margin : (c, k) standard errors; then the largest penalty of the best candidate whose score is at most the smallest
+        score plus its margin (the one standard error rule of Breiman et al. 1984, section 3.4.3)
+
+    Examples
+    --------
+    >>> penalties, score = np.array([[3.0, 2.0, 1.0]]), np.array([[9.0, 5.0, 4.5]])
+    >>> choose(penalties, score), choose(penalties, score, margin=np.full((1, 3), 1.0))
+    ((0, 2), (0, 1))
+    """
+    known = np.where(np.isnan(score), np.inf, score)
+    ties = np.where(known == known.min(), penalties, -1.0)
+    candidate, best = np.unravel_index(int(np.nanargmax(ties)), ties.shape)
+    if margin is not None:
+        bound = known[candidate, best] + margin[candidate, best]
+        best = np.nanargmax(np.where(known[candidate] <= bound, penalties[candidate], -1.0))
+    return int(candidate), int(best)
+
+
+# ---------------------------------------------------------------------- information criteria
+
+
+LOSSES = ("squared", "absolute", "logistic")  # those with a likelihood
+
+
+class Criterion(NamedTuple):
+    """A criterion along a path; smaller is better."""
+
+    value: FloatArray  # (k,)
+    degrees_of_freedom: IntArray  # (k,)
+
+
+def information_criterion(
+    data: TaskData, path: MixedNormPath, settings: PathSettings, ebic_gamma: float = 0.0
+) -> Criterion:
+    """Compute BIC (``ebic_gamma=0``) or EBIC of every fit of a path.
+
+    Parameters
+    ----------
+    data : the data the path was fitted to
+    path : the fits
+    settings : what was fitted
+    ebic_gamma : weight of the choice among many features, 0 to 1
+    """
+    size = float(data.weight.sum())
+    freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if settings.fit_intercept else 0)
+    fits = zip(path.coefs, path.intercepts, strict=True)
+    deviances = np.array([deviance(data, settings.loss, coef.T, intercept) for coef, intercept in fits])
+    value = deviances + np.log(size) * freedom
+    if ebic_gamma > 0:
+        value = value + 2.0 * ebic_gamma * _log_choices(data, path, settings)
+    return Criterion(np.where(freedom >= size, np.inf, value), freedom)
+
+
+def deviance(data: TaskData, loss: str, W: FloatArray, intercept: FloatArray) -> float:
+    """Minus twice the maximised log-likelihood, up to constants."""
+    size = float(data.weight.sum())
+    loss_sum = total(find_family(loss), data.y, data.linear_predictor(W, intercept), data.weight)
+    if loss == "logistic":
+        return 2.0 * loss_sum
+    mean = max((2.0 if loss == "squared" else 1.0) * loss_sum / size, np.finfo(np.float64).tiny)
+    return float((1.0 if loss == "squared" else 2.0) * size * np.log(mean))
+
+
+def _log_choices(data: TaskData, path: MixedNormPath, settings: PathSettings) -> FloatArray:
+    """(k,) Logarithm of the number of models with as many rows, or entries, as each fit has."""
+    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
+    if settings.norm_q == 1 or settings.task_sparsity > 0:
+        available, used = int(blocks.sizes.sum()), (path.coefs != 0).sum(axis=(1, 2))
+    else:
+        available = blocks.n_rows
+        used = np.array([blocks.gather(coef.T).any(axis=1).sum() for coef in path.coefs])
+    choices: FloatArray = gammaln(available + 1) - gammaln(used + 1) - gammaln(available - used + 1)
+    return choices
+
+
+# ---------------------------------------------------------------------- estimators
+
+
+MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
+
+
+class Choice(NamedTuple):
+    """What the final fit uses."""
+
+    settings: PathSettings
+    penalty: float
+
+
+@dataclass(repr=False, eq=False)
+class MixedNormCV(MixedNormEstimator):
+    """An l1,q penalised fit whose penalty, and norm where several are given, come from the data."""
+
+    _saved_attributes = (
+        *MixedNormEstimator._saved_attributes,
+        "norm_q_",
+        "mean_strength_",
+        "path_",
+        "cv_results_",
+    )
+
+    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q may be a list
+
+    norm_q: Any = 2  # one or several
+    penalty_strength: None = field(init=False, default=None)  # chosen, not given
+    n_penalties: int = 100
+    penalty_ratio: float = 1e-3
+    penalties: ArrayLike | None = None
+    cv: Any = None
+    rule: str = "min"
+    criterion: str = "cv"
+    ebic_gamma: float = 0.5
+    random_state: int | None = None
+    n_jobs: int | None = None
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_choice("rule", self.rule, ("min", "one_se"))
+        check_choice("criterion", self.criterion, ("cv", "bic", "ebic"))
+        if self.random_state is not None and not isinstance(self.random_state, int | np.integer):
+            raise ValueError(f"random_state is {self.random_state!r}; pass a whole number, or None to keep the order")
+        if self.criterion == "cv":
+            return
+        if self.loss not in LOSSES:
+            raise ValueError(f"criterion is {self.criterion!r}, but loss={self.loss!r} has no likelihood; use 'cv'")
+        if self.shared_mean:
+            raise ValueError(f"criterion is {self.criterion!r}, which does not count a shared mean; use 'cv'")
+        if not 0 <= self.ebic_gamma <= 1:
+            raise ValueError(f"ebic_gamma is {self.ebic_gamma}; pass a number from 0 to 1, such as 0.5")
+
+    def _norms(self) -> list[float]:
+        norms = np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64))
+        if norms.ndim != 1 or len(norms) == 0:
+            raise ValueError(f"norm_q is {self.norm_q!r}; pass one number of at least 1, or a list of them")
+        return norms.tolist()
+
+    def _grid(self) -> FloatArray | Grid:
+        strengths = read_penalties(self.penalties)
+        return Grid(self.n_penalties, self.penalty_ratio) if strengths is None else strengths
+
+    # ------------------------------------------------------------------ the fit
+
+    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+        """Choose the penalty and fit all tasks together.
+
+        Parameters
+        ----------
+        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
+        y : (n,) targets or labels, or (n, m) for one column per task (NaN where a cell was not observed)
+        tasks : (n,) task labels of the long form
+        sample_weight : (n,) or, for the wide form, (n, m)
+        """
+        with unchanged_on_error(self):
+            data = self.training_data(X, y, tasks, sample_weight)
+            self._choice = self._chosen(data, _n_rows(X), y)
+            self._fit(data)
+        return self
+
+    def _chosen(self, data: TaskData, n_rows: int | None, target: Any) -> Choice:
+        """Fit the paths, judge them, and set what is known of them."""
+        grid = self._grid()
+        everything = [(s, path_of(data, s, grid, self.progress)) for s in self._candidates(data)]
+        candidates = [Candidate(settings, path.penalties) for settings, path in everything]
+        results: dict[str, Any] = {
+            "norm_q": np.array([settings.norm_q for settings, _ in everything]),
+            "mean_strength": np.array([settings.mean_strength or np.nan for settings, _ in everything]),
+            "penalties": _padded([path.penalties for _, path in everything]),
+        }
+        if self.criterion == "cv":
+            results |= self._errors(data, candidates, self._folds(data, n_rows, target))
+            margin = results["standard_error"] if self.rule == "one_se" else None
+            best, place = choose(results["penalties"], results["mean_error"], margin)
+        else:
+            gamma = self.ebic_gamma if self.criterion == "ebic" else 0.0
+            found = [information_criterion(data, path, settings, gamma) for settings, path in everything]
+            results["criterion"] = _padded([criterion.value for criterion in found])
+            results["degrees_of_freedom"] = _padded([criterion.degrees_of_freedom for criterion in found])
+            best, place = choose(results["penalties"], results["criterion"])
+        settings, self.path_ = everything[best]
+        warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
+        self.cv_results_ = results
+        self.norm_q_ = settings.norm_q
+        self.mean_strength_ = settings.mean_strength
+        return Choice(settings, float(self.path_.penalties[place]))
+
+    def _candidates(self, data: TaskData) -> list[PathSettings]:
+        """Every norm, with a shared mean at every ridge that is tried."""
+        found = []
+        for norm_q in self._norms():
+            settings = PathSettings.of(self, norm_q, self.mean_strength if self.shared_mean else None)
+            if self.shared_mean and self.mean_strength is None:
+                default = default_mean_strength(data, settings)
+                found += [PathSettings.of(self, norm_q, factor * default) for factor in MEAN_STRENGTH_FACTORS]
+            else:
+                found.append(settings)
+        return found
+
+    def _folds(self, data: TaskData, n_rows: int | None, target: Any) -> list[Fold]:
+        if leaves_tasks_out(self.cv) and self._form == "classes":
+            raise ValueError(
+                f"cv={self.cv!r} leaves out tasks, but y has several classes in one task; pass a number of folds"
+            )
+        by_class = hasattr(self, "classes_")
+        return make_folds(
+            data, self.cv, n_rows=n_rows, target=target, by_class=by_class, random_state=self.random_state
+        )
+
+    def _errors(self, data: TaskData, candidates: list[Candidate], folds: list[Fold]) -> dict[str, FloatArray]:
+        found = cross_validate(data, folds, candidates, self.n_jobs, self.progress)
+        converged = np.concatenate([fold.converged for candidate in found for fold in candidate])
+        warn_if_not_converged(converged, "fits in the folds", self.tol)
+        by_candidate = [np.stack([fold.errors for fold in candidate], axis=1) for candidate in found]
+        return {
+            "mean_error": _padded([errors.mean(axis=1) for errors in by_candidate]),
+            "standard_error": _padded([standard_error(errors) for errors in by_candidate]),
+            "fold_errors": _padded(by_candidate),
+        }
+
+    def _problem(self, data: TaskData) -> Problem:
+        return self._choice.settings.problem(data).with_strength(self._choice.penalty)
+
+    def _solve(self, problem: Problem, start: Solution | None) -> Solution:
+        if self.mean_strength_ is None:
+            return super()._solve(problem, start)
+        stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
+        found = shared_mean.solve(problem, self.mean_strength_, **stop)
+        self.mean_coef_ = found.mean
+        return found.solution
+
+    # ------------------------------------------------------------------ files
+
+    def _store(
+        self, data: TaskData, solution: Solution, scales: FloatArray | None, tol: float, **settings: Any
+    ) -> None:
+        super()._store(data, solution, scales, tol, **settings, cv=self.cv if self._cv_is_plain() else repr(self.cv))
+
+    def _cv_is_plain(self) -> bool:
+        return self.cv is None or isinstance(self.cv, int | np.integer | str | list | tuple | dict)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file at exactly this path; `bayesmtfs.load` reads it back.
+
+        A scikit-learn splitter is not written, since no file may bring code: ``cv`` comes back as None.
+
+        Parameters
+        ----------
+        path : where to write; an existing file is replaced in one step
+        """
+        check_is_fitted(self)
+        plain = copy.copy(self)
+        plain.cv = self.cv if self._cv_is_plain() else None
+        plain.__dict__["path_"] = dict(vars(self.path_))
+        super(MixedNormCV, plain).save(path)
+
+    @classmethod
+    def from_stored(cls, stored: persistence.StoredFile) -> Self:
+        """Rebuild a fitted estimator from what `save` wrote."""
+        self = super().from_stored(stored)
+        self.path_ = MixedNormPath(**vars(self)["path_"])
+        return self
+
+
+def _n_rows(X: Any) -> int | None:
+    """Rows of the user's input; `TaskData` do not know rows without an observation."""
+    if isinstance(X, TaskData):
+        return None
+    return int(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
+
+
+def _padded(arrays: list[Any]) -> FloatArray:
+    """Arrays of different lengths as one, NaN where one of them has ended."""
+    longest = max(len(array) for array in arrays)
+    result = np.full((len(arrays), longest, *arrays[0].shape[1:]), np.nan)
+    for place, array in enumerate(arrays):
+        result[place, : len(array)] = array
+    return result
 
 
 @dataclass(repr=False, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.shared_mean import MeanProblem, default_strength
-from bayesmtfs.estimators.batch import BatchEstimator
+from bayesmtfs.estimators.base import BatchEstimator
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, make_folds, take
 from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, IntArray

@@ -15,10 +15,9 @@ import numpy as np
 
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.batch import check_choice
-from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator, check_positive
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.online import smoothed
 from bayesmtfs.types import ConvergenceWarning, Solution
 

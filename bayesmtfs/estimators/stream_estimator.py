@@ -20,12 +20,10 @@ from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, rea
 from bayesmtfs.data.frames import column_names, is_frame
 from bayesmtfs.data.inputs import Table, as_labels, match_labels, read_design, read_labels
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.batch import check_choice
-from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.base import check_choice, check_kinds
 from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
 from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
-from bayesmtfs.estimators.parameter_kinds import check_kinds
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.stream_batches import check_form, check_not_swapped, wide_batch
 from bayesmtfs.estimators.streaming import StreamFits
 from bayesmtfs.online.smoothed_rounds import (

@@ -32,7 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.online.dual_averaging_batches import Observations, Schedule, SparseRows
 from bayesmtfs.online.dual_averaging_kernels import (
     CLOCK,

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.online.dual_averaging_kernels import FAST, SlotArray
 from bayesmtfs.types import FloatArray, IntArray
 

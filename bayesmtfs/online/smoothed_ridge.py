@@ -15,7 +15,7 @@ import scipy.optimize
 import scipy.sparse as sp
 from numba import njit
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.families import Family
 from bayesmtfs.types import FloatArray
 

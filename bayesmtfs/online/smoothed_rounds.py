@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import FloatArray, IntArray
 

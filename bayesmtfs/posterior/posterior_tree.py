@@ -23,7 +23,7 @@ from bayesmtfs.data.scaling import SamplingUnits
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.posterior.between_tasks import between_share, task_means
 from bayesmtfs.posterior.draws import DIMENSIONS, Draws
-from bayesmtfs.results.provenance import current_versions
+from bayesmtfs.results.fit_result import current_versions
 from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_GROUP = 10_000_000

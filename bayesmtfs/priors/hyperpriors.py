@@ -42,7 +42,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaln
 
-from bayesmtfs.data.designs import weighted_deviation
+from bayesmtfs.data.inputs import weighted_deviation
 from bayesmtfs.data.scaling import feature_deviations
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.priors.blocks import Blocks

@@ -24,19 +24,370 @@ run code, follow links out of the file, or take much more memory than the file h
 """
 
 import hashlib
+import json
+import math
 import os
 import secrets
 import shutil
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
-from bayesmtfs.results.payload import Array, StoredFile, prepare, read_payload, write_entries
+import numpy as np
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from xarray import DataTree
+
+
+# ---------------------------------------------------------------------- the payload
+
+
+Array = NDArray[Any]
+
+_OWN_GROUP = "bayesmtfs"
+_NUMERIC = frozenset("i1 i2 i4 i8 u1 u2 u4 u8 f4 f8".split())
+_NUMPY_SCALARS: dict[str, Any] = {
+    scalar.__name__: scalar for scalar in (np.bool_, np.str_, *(np.dtype(code).type for code in sorted(_NUMERIC)))
+}
+
+
+class StoredFile(NamedTuple):
+    """What a file holds."""
+
+    kind: str  # what the content is, such as "FitResult"
+    header: dict[str, Any]
+    arrays: dict[str, Array]
+    tree: "DataTree | None"
+
+
+class Entry(NamedTuple):
+    """One array and its place in the stream."""
+
+    group: tuple[str, ...]
+    name: str
+    array: Array
+    dims: tuple[str, ...]
+
+
+def prepare(
+    kind: str,
+    header: dict[str, Any],
+    arrays: Mapping[str, Array],
+    tree: "DataTree | None",
+    dims: Mapping[str, Sequence[str]],
+) -> list[Entry]:
+    """List every array to be written, the JSON text as the last one.
+
+    Parameters
+    ----------
+    kind, header, arrays, tree, dims
+        As in `bayesmtfs.results.persistence.write`.
+
+    Returns
+    -------
+    list of Entry
+        What `write_entries` takes.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When a value cannot be stored; the message names it.
+    """
+    entries: list[Entry] = []
+    nested: list[Array] = []
+    document = {
+        "kind": kind,
+        "header": encode(header, nested, "header"),
+        "arrays": {
+            name: _describe(entries, (_OWN_GROUP, "arrays"), name, array, dims.get(name))
+            for name, array in arrays.items()
+        },
+        "tree": None if tree is None else _describe_tree(entries, tree, nested),
+    }
+    document["nested"] = [
+        _describe(entries, (_OWN_GROUP, "nested"), str(index), array) for index, array in enumerate(nested)
+    ]
+    text = np.frombuffer(json.dumps(document, allow_nan=False).encode("ascii"), dtype=np.uint8)
+    entries.append(Entry((_OWN_GROUP,), "header", text, ("header_length",)))
+    return entries
+
+
+def write_entries(stream: BinaryIO, entries: Sequence[Entry], user_block: int) -> None:
+    """Write a NetCDF-4 file into ``stream``, leaving ``user_block`` bytes free at its beginning."""
+    # Imported here, because few fits are saved and everybody would wait for h5py at `import bayesmtfs`.
+    import h5netcdf
+    import h5py
+
+    packed = [_pack(entry) for entry in entries]
+    with (
+        h5py.File(stream, "w", userblock_size=user_block, track_order=True) as storage,
+        h5netcdf.File(storage, "r+") as netcdf,
+    ):
+        # All dimensions first: a variable whose name is also a dimension needs to know it.
+        for entry in packed:
+            group = _group_at(netcdf, entry.group)
+            for dim, size in zip(entry.dims, entry.array.shape, strict=True):
+                if dim not in group.dimensions:
+                    group.dimensions[dim] = size
+                elif group.dimensions[dim].size != size:
+                    raise ValueError(
+                        f"{entry.name} has {size} entries along {dim!r}, another array {group.dimensions[dim].size}; "
+                        "give the axes different names"
+                    )
+        for entry, original in zip(packed, entries, strict=True):
+            variable = _group_at(netcdf, entry.group).create_variable(entry.name, entry.dims, data=entry.array)
+            if original.array.dtype.kind == "b":
+                variable.attrs["dtype"] = "bool"
+            elif entry.array.dtype.kind == "S":
+                variable.attrs["_Encoding"] = "utf-8"
+
+
+def _group_at(netcdf: Any, path: tuple[str, ...]) -> Any:
+    group = netcdf
+    for step in path:
+        group = group.groups[step] if step in group.groups else group.create_group(step)
+    return group
+
+
+def read_payload(stream: BinaryIO, limit: int) -> StoredFile:
+    """Read back what `write_entries` wrote, refusing arrays that declare more than ``limit`` bytes together."""
+    import h5py
+
+    with h5py.File(stream, "r") as storage:
+        reader = _Reader(storage, limit)
+        text = reader.stored((_OWN_GROUP, "header"), np.dtype("u1")).tobytes()
+        document = json.loads(text, parse_constant=_refuse_constant)
+        nested = [
+            reader.array((_OWN_GROUP, "nested", str(index)), description)
+            for index, description in enumerate(document["nested"])
+        ]
+        arrays = {
+            name: reader.array((_OWN_GROUP, "arrays", name), description)
+            for name, description in document["arrays"].items()
+        }
+        tree = None if document["tree"] is None else _read_tree(reader, document["tree"], nested)
+    return StoredFile(document["kind"], decode(document["header"], nested), arrays, tree)
+
+
+def encode(value: Any, nested: list[Array] | None, where: str) -> Any:
+    """Turn a value into strict JSON.
+
+    Arrays are moved to ``nested`` (None: refused), and ``where`` names the value in errors.
+
+    Examples
+    --------
+    >>> encode({"norm_q": float("inf"), "shape": (2, 3)}, [], "settings")
+    {'norm_q': {'$float': 'inf'}, 'shape': {'$tuple': [2, 3]}}
+    """
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if type(value) is list:
+        return [encode(entry, nested, f"{where}[{k}]") for k, entry in enumerate(value)]
+    if type(value) is tuple:
+        return {"$tuple": encode(list(value), nested, where)}
+    if type(value) is dict:
+        return _encode_dict(value, nested, where)
+    if isinstance(value, np.ndarray) and nested is not None:
+        nested.append(value)
+        return {"$array": len(nested) - 1}
+    if isinstance(value, np.generic) and type(value).__name__ in _NUMPY_SCALARS:
+        return {"$numpy": [type(value).__name__, encode(value.item(), nested, where)]}
+    raise TypeError(
+        f"{where} is of type {type(value).__name__}, which cannot be saved; use None, bool, int, float, str, NumPy "
+        "scalars and arrays, or lists, tuples and dicts of these"
+    )
+
+
+def _encode_dict(value: dict[Any, Any], nested: list[Array] | None, where: str) -> dict[str, Any]:
+    # Keys that JSON has no room for, and those that would read as a tag, go into a list of pairs.
+    if all(type(key) is str and not key.startswith("$") for key in value):
+        return {key: encode(entry, nested, f"{where}.{key}") for key, entry in value.items()}
+    pairs = [
+        [encode(key, nested, f"{where} key {key!r}"), encode(entry, nested, f"{where}[{key!r}]")]
+        for key, entry in value.items()
+    ]
+    return {"$dict": pairs}
+
+
+def decode(value: Any, nested: Sequence[Array]) -> Any:
+    """Turn what `encode` gave back into the value."""
+    if isinstance(value, list):
+        return [decode(entry, nested) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if not any(key.startswith("$") for key in value):
+        return {key: decode(entry, nested) for key, entry in value.items()}
+    ((tag, content),) = value.items()
+    match tag:
+        case "$float":
+            return float(content)
+        case "$tuple":
+            return tuple(decode(content, nested))
+        case "$dict":
+            return {decode(key, nested): decode(entry, nested) for key, entry in content}
+        case "$array":
+            return nested[content]
+        case "$numpy":
+            return _NUMPY_SCALARS[content[0]](decode(content[1], nested))
+    raise ValueError(f"unknown tag {tag}")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _describe(
+    entries: list[Entry], group: tuple[str, ...], name: str, values: Array, dims: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Add one array to ``entries`` and say how to read it back."""
+    where = "/".join((*group, name))
+    array = np.asarray(values)
+    if not name or "/" in name or "\0" in name:
+        raise ValueError(f"{where!r} cannot be the name of a stored array; use a name without '/'")
+    if array.dtype.kind not in "bUO" and array.dtype.str[1:] not in _NUMERIC:
+        raise TypeError(
+            f"{where} has dtype {array.dtype}, which cannot be saved; convert it to bool, integers, float32, float64 "
+            "or str"
+        )
+    description: dict[str, Any] = {"dtype": array.dtype.str}
+    # NumPy's own strings cannot end in NUL.
+    if array.dtype.kind == "O" and not all(type(entry) is str and not entry.endswith("\0") for entry in array.flat):
+        plain = [encode(entry, None, f"{where}[{index}]") for index, entry in enumerate(array.ravel())]
+        return description | {"shape": list(array.shape), "values": plain}
+    names = tuple(dims) if dims is not None else tuple(f"{name}_axis{axis}" for axis in range(array.ndim))
+    if len(names) != array.ndim:
+        raise ValueError(f"{where} has {array.ndim} axes but dims names {len(names)}; pass one name per axis")
+    entries.append(Entry(group, name, array, names))
+    return description
+
+
+def _describe_tree(entries: list[Entry], tree: "DataTree", nested: list[Array]) -> dict[str, Any]:
+    # The shallow copy turns a branch of a larger tree into a tree of its own, with the coordinates it inherits.
+    tree = tree.copy()
+    nodes = {}
+    for node in tree.subtree:
+        group = tuple(node.path.strip("/").split("/")) if node.path != "/" else ()
+        dataset = node.to_dataset(inherit=False)
+        variables = {}
+        for name, variable in dataset.variables.items():
+            _check_place(group, name, variable.dims)
+            variables[name] = {
+                "array": _describe(entries, group, str(name), variable.values, list(map(str, variable.dims))),
+                "dims": list(variable.dims),
+                "attributes": encode(dict(variable.attrs), nested, f"attributes of {name}"),
+                "coordinate": name in dataset.coords,
+            }
+        nodes[node.path] = {"attributes": encode(dict(dataset.attrs), nested, "attributes"), "variables": variables}
+    return {"name": tree.name, "nodes": nodes}
+
+
+def _check_place(group: tuple[str, ...], name: Hashable, dims: Sequence[Hashable]) -> None:
+    if not all(isinstance(label, str) for label in (name, *dims)):
+        raise TypeError(f"{name!r} with dimensions {tuple(dims)!r} cannot be saved; rename them to strings in the tree")
+    if (*group, name)[0] == _OWN_GROUP:
+        raise ValueError(f"{_OWN_GROUP!r} names a part of the file itself; rename it in the tree")
+
+
+def _read_tree(reader: "_Reader", description: dict[str, Any], nested: Sequence[Array]) -> "DataTree":
+    import xarray as xr
+
+    datasets = {}
+    for path, node in description["nodes"].items():
+        group = tuple(path.strip("/").split("/")) if path != "/" else ()
+        variables = {
+            name: xr.Variable(
+                variable["dims"],
+                reader.array((*group, name), variable["array"]),
+                decode(variable["attributes"], nested),
+            )
+            for name, variable in node["variables"].items()
+        }
+        coordinates = {name: variables.pop(name) for name, entry in node["variables"].items() if entry["coordinate"]}
+        datasets[path] = xr.Dataset(variables, coordinates, decode(node["attributes"], nested))
+    return xr.DataTree.from_dict(datasets, name=description["name"])
+
+
+def _pack(entry: Entry) -> Entry:
+    """Give an array the form it has in the stream."""
+    array, dims = entry.array, entry.dims
+    if array.dtype.kind == "b":
+        array = array.view(np.int8)
+    elif array.dtype.kind in "UO":
+        array = _characters(entry)
+        dims = (*dims, f"string{array.shape[-1]}")
+    return Entry(entry.group, entry.name, array, dims)
+
+
+def _characters(entry: Entry) -> Array:
+    strings = entry.array.astype(str)
+    try:
+        encoded = np.strings.encode(strings, "utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{entry.name} holds text that is not valid Unicode ({error}); clean it first") from error
+    width = max(1, strings.dtype.itemsize // 4, encoded.dtype.itemsize)
+    fixed = np.ascontiguousarray(encoded.astype(f"S{width}"))
+    return fixed.view("S1").reshape(*strings.shape, width)
+
+
+class _Reader:
+    """Reads arrays of one file, as long as they stay within a number of bytes."""
+
+    def __init__(self, storage: Any, limit: int):
+        self._storage = storage
+        self._bytes_left = limit
+
+    def array(self, path: tuple[str, ...], description: dict[str, Any]) -> Array:
+        """Array at ``path`` with the dtype it was given with."""
+        dtype = np.dtype(description["dtype"])
+        if "values" in description:
+            values = [decode(value, ()) for value in description["values"]]
+            return np.fromiter(values, dtype=object, count=len(values)).reshape(description["shape"])
+        if dtype.kind == "b":
+            return self.stored(path, np.dtype("i1")).astype(np.bool_)
+        if dtype.str[1:] in _NUMERIC:
+            return self.stored(path, dtype)
+        if dtype.kind not in "UO":
+            raise ValueError(f"{path[-1]} declares dtype {dtype}, which is never written")
+        characters = self.stored(path, np.dtype("S1"))
+        *shape, width = characters.shape
+        if dtype.kind == "U" and dtype.itemsize // 4 > width:
+            raise ValueError(f"{path[-1]} declares longer strings than are stored")
+        return np.strings.decode(characters.view(f"S{width}").reshape(shape), "utf-8").astype(dtype)
+
+    def stored(self, path: tuple[str, ...], dtype: np.dtype[Any]) -> Array:
+        """Array at ``path`` as it is in the stream, once its declared size is known to be true."""
+        dataset = self._find(path)
+        if dataset.dtype != dtype or dataset.is_virtual or dataset.external:
+            raise ValueError(f"{path[-1]} is not stored as {dtype} in the file itself")
+        if dataset.size == 0:
+            return np.empty(dataset.shape, dtype)
+        self._bytes_left -= dataset.nbytes
+        if self._bytes_left < 0 or dataset.chunks is not None or dataset.id.get_storage_size() < dataset.nbytes:
+            raise ValueError(f"{path[-1]} declares shape {dataset.shape}, which is more than the file holds")
+        array: Array = dataset[...]
+        return array
+
+    def _find(self, path: tuple[str, ...]) -> Any:
+        import h5py
+
+        found = self._storage
+        for step in path:
+            # NetCDF's name for a variable that is called like a dimension it does not have.
+            renamed = f"_nc4_non_coord_{step}"
+            name = renamed if step == path[-1] and renamed in found else step
+            if "/" in name or not isinstance(found.get(name, getlink=True), h5py.HardLink):
+                raise ValueError(f"{step} is missing, or a link to another place")
+            found = found[name]
+        return found
+
+
+# ---------------------------------------------------------------------- the file
+
 
 __all__ = ["CorruptFileError", "NewerFormatError", "StoredFile", "read", "write"]
 

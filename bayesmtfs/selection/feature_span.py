@@ -12,7 +12,7 @@ squared lengths in the denominator are kept up to date as the basis grows: O(n p
 import numpy as np
 import scipy.sparse as sp
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.types import FloatArray, IntArray
 
 DEPENDENT = 1e-8  # length that is left of a unit column, below which it lies in the span

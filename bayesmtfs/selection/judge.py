@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.classes import read_classes
 from bayesmtfs.data.inputs import as_labels, read_design
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.ranking_size import default_classifier
 from bayesmtfs.progress import Progress
 from bayesmtfs.selection.judge_fits import Rows, feature_order, fit_selector

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bayesmtfs.data.designs import Design, stack_rows, weighted_deviation
+from bayesmtfs.data.inputs import Design, stack_rows, weighted_deviation
 from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray

@@ -26,8 +26,8 @@ from threadpoolctl import threadpool_limits
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
-from bayesmtfs.estimators.mixed_norm import MixedNormEstimator
 from bayesmtfs.estimators.path import PathSettings
+from bayesmtfs.estimators.penalised import MixedNormEstimator
 from bayesmtfs.progress import Progress
 from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit, xlogy
 
-from bayesmtfs.data.designs import Design
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.selection.draws import Draws
 from bayesmtfs.selection.feature_span import DEPENDENT

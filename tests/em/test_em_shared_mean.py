@@ -15,9 +15,9 @@ from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.evidence_shared_mean import best_mean, pooled
 from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, recentre, update_mean
 from bayesmtfs.em.shared_mean_routes import row_prior
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
 from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
-from bayesmtfs.estimators.loading import load
 from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
 from bayesmtfs.families import find_family
 from bayesmtfs.types import Solution

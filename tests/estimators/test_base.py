@@ -14,6 +14,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import bayesmtfs as bm
+from bayesmtfs import baselines
+from bayesmtfs.estimators.base import check_kinds, unchanged_on_error
 from bayesmtfs.types import SelectionWarning
 
 
@@ -38,7 +40,7 @@ def test_no_poor_score_tag_and_no_expected_failures():
     assert not tags.no_validation and not tags.non_deterministic
 
 
-# ---------------------------------------------------------------------- shapes
+# shapes
 
 
 def test_attributes_have_the_contracts_shapes(sim, model):
@@ -75,7 +77,7 @@ def test_score_is_r2_over_observed_cells(sim, model):
     assert wide.score(sim.X, Y) == pytest.approx((first + second) / 2)
 
 
-# ---------------------------------------------------------------------- selection
+# selection
 
 
 def test_support_transform_and_names_agree(sim, frame):
@@ -140,7 +142,7 @@ def test_tasks_with_different_features_are_predicted_from_frames(tmp_path, libra
     np.testing.assert_allclose(bm.load(tmp_path / "model").predict(library(first), tasks=["one"] * 40), expected)
 
 
-# ---------------------------------------------------------------------- scikit-learn tools
+# scikit-learn tools
 
 
 def test_clone_and_pickle(sim, model):
@@ -196,7 +198,7 @@ def test_tasks_twice_is_refused(sim, frame):
         bm.MixedNormRegressor(task_column="task").fit(frame, sim.y, tasks=sim.tasks)
 
 
-# ---------------------------------------------------------------------- files
+# files
 
 
 @pytest.mark.parametrize("form", ["long", "wide", "frame"])
@@ -236,3 +238,81 @@ def test_result_carries_names_settings_and_verdict(model):
     assert result.convergence.converged
     assert result.to_frame().shape == (30, 4)
     assert result.to_datatree()["posterior"]["coef"].shape == (1, 1, 10, 3)
+
+
+# A fit that fails leaves what the fit before it left
+
+
+CLASSIFIERS = [
+    bm.MixedNormClassifier(),
+    bm.MixedNormClassifierCV(cv=2, n_penalties=3),
+    bm.JeffreysClassifier(),
+    bm.SmoothedClassifier(),
+    bm.OnlineMixedNormClassifier(random_state=0),
+    bm.baselines.IndependentClassifier(),
+]
+
+
+@pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda model: type(model).__name__)
+def test_predictions_after_a_failed_fit_are_those_before_it(model):
+    sim = bm.simulate_tasks(n_tasks=2, n_features=4, n_samples=30, n_relevant=2, kind="classification", random_state=21)
+    tasks = np.array(["a", "b"])[sim.tasks]
+    model.fit(sim.X, sim.y, tasks=tasks)
+    before = model.decision_function(sim.X, tasks=tasks)
+    with pytest.raises(ValueError, match="only one class"):
+        model.fit(sim.X, np.ones(60), tasks=np.where(tasks == "a", "z", "b"))
+    assert model.tasks_.tolist() == ["a", "b"]
+    np.testing.assert_array_equal(model.decision_function(sim.X, tasks=tasks), before)
+
+
+def test_interrupts_undo_too_and_success_stays():
+    model = bm.MixedNormRegressor()
+    with pytest.raises(KeyboardInterrupt), unchanged_on_error(model):
+        model.tasks_ = np.array([1])
+        raise KeyboardInterrupt
+    assert not hasattr(model, "tasks_")
+    with unchanged_on_error(model):
+        model.tasks_ = np.array([2])
+    assert model.tasks_.tolist() == [2]
+
+
+# Truth values and whole numbers are asked for by every estimator that declares them
+
+
+X = np.random.default_rng(0).standard_normal((24, 3))
+LABELS = np.tile([0, 1], 12)
+TASKS = np.repeat([0, 1], 12)
+
+WRONG = [
+    (bm.MixedNormRegressor(max_iter=1.5), "max_iter is 1.5; pass a whole number such as 10000"),
+    (bm.MixedNormRegressor(max_iter=True), "max_iter is True; pass a whole number"),
+    (bm.MixedNormClassifier(fit_intercept="no"), "fit_intercept is 'no'; pass True or False"),
+    (bm.MixedNormRegressorCV(n_penalties=7.0), "n_penalties is 7.0; pass a whole number such as 100"),
+    (bm.JeffreysRegressor(standardize=None), "standardize is None; pass True or False"),
+    (bm.GeneralizedNormalRegressor(max_iter="many"), "max_iter is 'many'; pass a whole number"),
+    (bm.OnlineMixedNormRegressor(shuffle="yes"), "shuffle is 'yes'; pass True or False"),
+    (bm.OnlineSmoothedClassifier(epochs=0.5), "epochs is 0.5; pass a whole number such as 1"),
+    (bm.DiscriminativeSelector(standardize=1), "standardize is 1; pass True or False"),
+    (baselines.FisherScoreSelector(standardize="x"), "standardize is 'x'; pass True or False"),
+]
+
+
+@pytest.mark.parametrize(("model", "message"), WRONG, ids=lambda value: type(value).__name__)
+def test_fit_refuses_the_wrong_kind(model, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, LABELS, tasks=TASKS)
+
+
+@pytest.mark.parametrize("kind", [bm.OnlineMixedNormRegressor, bm.OnlineSmoothedClassifier])
+def test_the_first_batch_of_a_stream_is_refused(kind):
+    with pytest.raises(ValueError, match="average is 'often'; pass True or False"):
+        kind(average="often").partial_fit(X, LABELS, TASKS)
+
+
+def test_numbers_of_numpy_are_welcome():
+    model = bm.MixedNormRegressor(max_iter=np.int64(500), fit_intercept=np.bool_(False))
+    assert model.fit(X, LABELS, tasks=TASKS).converged_
+
+
+def test_estimators_without_fields_are_let_through():
+    check_kinds(object())

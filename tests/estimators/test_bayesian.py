@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.estimators.loading import load
 from bayesmtfs.types import PosteriorWarning, SelectionWarning
 
 FEW = {"draws": 300, "tune": 200, "chains": 2, "random_state": 0, "n_jobs": 1}

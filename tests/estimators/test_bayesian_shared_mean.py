@@ -6,8 +6,8 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 from bayesmtfs import TaskData
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.bayesian import BayesianRegressor
-from bayesmtfs.estimators.loading import load
 from bayesmtfs.posterior.request import PosteriorRequest
 from bayesmtfs.posterior.sampling import hyperprior_of, sample_posterior
 

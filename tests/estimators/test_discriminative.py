@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from bayesmtfs import TaskData
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-from bayesmtfs.estimators.loading import load
 from bayesmtfs.types import ConvergenceWarning
 
 RELEVANT = [0, 3, 4]

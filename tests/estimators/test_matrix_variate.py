@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.estimators.loading import load
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.types import ConvergenceWarning

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.data.inputs import as_labels
-from bayesmtfs.estimators.loading import load
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
 from bayesmtfs.types import ConvergenceWarning
 

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import TaskData, simulate_tasks
-from bayesmtfs.estimators.loading import load
+from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
 from bayesmtfs.results.persistence import read
 

@@ -1,6 +1,8 @@
 """Cross-validated estimators: errors against plain loops, the choice, the final fit, files."""
 
+import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,9 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, load, simulate_tasks
 from bayesmtfs.convex.shared_mean import MEAN_SHARE
-from bayesmtfs.estimators import cross_validation
-from bayesmtfs.estimators.path import mixed_norm_path
-from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
+from bayesmtfs.estimators import penalised_cv as cross_validation
+from bayesmtfs.estimators.path import PathSettings, mixed_norm_path, path_of
+from bayesmtfs.estimators.penalised_cv import (
+    MixedNormClassifierCV,
+    MixedNormRegressorCV,
+    choose,
+    information_criterion,
+    mean_task_error,
+    standard_error,
+)
 from bayesmtfs.types import ConvergenceWarning
 
 PENALTIES = np.array([0.1, 1.0, 0.3])
@@ -33,7 +42,7 @@ def model(sim):
     )
 
 
-# ---------------------------------------------------------------------- errors against plain loops
+# errors against plain loops
 
 
 @pytest.fixture
@@ -140,7 +149,7 @@ def test_one_class_in_a_training_task_is_accepted(sim):
     assert np.isfinite(alone.cv_results_["mean_error"]).all()
 
 
-# ---------------------------------------------------------------------- the choice and the final fit
+# the choice and the final fit
 
 
 def test_the_choice_is_the_smallest_mean_error_and_the_fit_that_of_the_plain_estimator(sim, model):
@@ -209,7 +218,7 @@ def test_several_classes_are_stratified_and_chosen_together(sim):
         model.set_params(cv="leave_one_task_out").fit(sim.X, y)
 
 
-# ---------------------------------------------------------------------- files, errors, interruption
+# files, errors, interruption
 
 
 @pytest.mark.parametrize("cv", [3, KFold(3), ROWS, {0: 0, 1: 0, 2: 1}], ids=["int", "splitter", "rows", "mapping"])
@@ -289,3 +298,150 @@ def test_fits_that_did_not_converge_are_counted(sim):
         model.fit(sim.X, sim.y, tasks=sim.tasks)
     messages = " ".join(str(warning.message) for warning in caught)
     assert "2 of 4 fits in the folds" in messages and "1 of 2 penalties of the path" in messages
+
+
+# Errors of folds and the choice that follows from them
+
+
+ERRORS = {
+    "squared": lambda y, eta: (y - eta) ** 2,
+    "absolute": lambda y, eta: np.abs(y - eta),
+    "logistic": lambda y, eta: 2 * np.log(1 + np.exp(-y * eta)),
+    "hinge": lambda y, eta: np.maximum(1 - y * eta, 0),
+}
+
+
+@pytest.mark.parametrize("loss", ERRORS)
+def test_error_is_the_mean_over_tasks_of_weighted_means(loss):
+    rng = np.random.default_rng(0)
+    tasks = np.repeat([0, 1, 2], [3, 10, 5])
+    y, eta, weight = np.sign(rng.standard_normal(18)), rng.standard_normal(18), rng.uniform(0.5, 2, 18)
+    data = TaskData.from_long(np.ones((18, 1)), y, tasks, sample_weight=weight)
+    by_task = [np.average(ERRORS[loss](y, eta)[tasks == t], weights=weight[tasks == t]) for t in range(3)]
+    assert mean_task_error(data, loss, eta) == pytest.approx(np.mean(by_task), rel=1e-12)
+
+
+def test_standard_error():
+    assert standard_error(np.array([[1.0, 2.0, 6.0]])) == pytest.approx(np.sqrt(7 / 3))
+    assert standard_error(np.array([[1.0]])).tolist() == [0.0]
+
+
+def test_ties_go_to_the_largest_penalty_and_missing_entries_to_nobody():
+    penalties = np.array([[1.0, 3.0, 2.0], [5.0, 4.0, np.nan]])
+    score = np.array([[0.5, 0.5, 0.7], [0.6, 0.6, np.nan]])
+    assert choose(penalties, score) == (0, 1)
+    assert choose(penalties, np.full((2, 3), np.inf)) == (1, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_one_standard_error_never_takes_a_smaller_penalty(seed):
+    rng = np.random.default_rng(seed)
+    penalties, score, margin = rng.random((3, 8)), rng.random((3, 8)), 0.3 * rng.random((3, 8))
+    least, one_se = choose(penalties, score), choose(penalties, score, margin)
+    assert score[least] == score.min() and one_se[0] == least[0]
+    assert penalties[one_se] >= penalties[least]
+    allowed = score[least[0]] <= score[least] + margin[least]
+    assert penalties[one_se] == penalties[least[0]][allowed].max()
+
+
+# BIC and EBIC along a path, written out by hand
+
+
+FEW_PENALTIES = np.array([5.0, 0.4, 0.05])
+
+
+@pytest.fixture(scope="module")
+def data_set():
+    return simulate_tasks(n_tasks=3, n_features=7, n_relevant=2, n_samples=[15, 25, 20], random_state=2)
+
+
+def predictions(data_set, path, k):
+    return np.einsum("ip,ip->i", data_set.X, path.coefs[k][data_set.tasks]) + path.intercepts[k][data_set.tasks]
+
+
+def minus_two_log_likelihood(loss, y, eta, weight):
+    n = weight.sum()
+    if loss == "squared":
+        return n * math.log(np.sum(weight * (y - eta) ** 2) / n)
+    if loss == "absolute":
+        return 2 * n * math.log(np.sum(weight * np.abs(y - eta)) / n)
+    return 2 * np.sum(weight * np.log1p(np.exp(-y * eta)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "absolute", "logistic"])
+def test_bic_by_hand(data_set, loss, weighted):
+    y = np.sign(data_set.y) if loss == "logistic" else data_set.y
+    weight = 1.0 + np.arange(60) % 3 if weighted else np.ones(60)
+    data = TaskData.from_long(data_set.X, y, data_set.tasks, sample_weight=weight)
+    fitted = PathSettings(loss="logistic" if loss == "logistic" else "squared")
+    path = path_of(data, fitted, FEW_PENALTIES)
+    found = information_criterion(data, path, replace(fitted, loss=loss))
+    for k in range(3):
+        df = int((path.coefs[k] != 0).sum()) + 3
+        expected = (
+            minus_two_log_likelihood(loss, y, predictions(data_set, path, k), weight) + math.log(weight.sum()) * df
+        )
+        assert found.value[k] == pytest.approx(expected, rel=1e-10)
+        assert found.degrees_of_freedom[k] == df
+
+
+@pytest.mark.parametrize(
+    ("settings", "groups", "available"),
+    [
+        (PathSettings(norm_q=2), None, 7),
+        (PathSettings(norm_q=1), None, 21),
+        (PathSettings(task_sparsity=0.5), None, 21),
+        (PathSettings(norm_q=2, fit_intercept=False), [0, 0, 0, 1, 1, 2, 3], 4),
+    ],
+    ids=["rows", "entries", "sparse entries", "groups"],
+)
+def test_ebic_adds_the_logarithm_of_the_number_of_models(data_set, settings, groups, available):
+    data = TaskData.from_long(data_set.X, data_set.y, data_set.tasks, groups=groups)
+    path = path_of(data, settings, FEW_PENALTIES)
+    difference = (
+        information_criterion(data, path, settings, 0.7).value - information_criterion(data, path, settings).value
+    )
+    for k in range(3):
+        active = path.coefs[k] != 0
+        if available == 21:
+            used = int(active.sum())
+        else:
+            labels = np.arange(7) if groups is None else np.array(groups)
+            used = len(set(labels[active.any(axis=0)]))
+        assert difference[k] == pytest.approx(1.4 * math.log(math.comb(available, used)), abs=1e-9)
+
+
+def test_as_many_coefficients_as_observations_is_no_model():
+    rng = np.random.default_rng(0)
+    data = TaskData.from_long(rng.standard_normal((6, 12)), rng.standard_normal(6))
+    path = path_of(data, PathSettings(norm_q=2), np.array([10.0, 1e-3]))
+    path.coefs[1] = 1.0
+    assert np.isinf(information_criterion(data, path, PathSettings()).value).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("criterion", ["bic", "ebic"])
+def test_the_estimator_takes_the_smallest(data_set, criterion):
+    model = MixedNormRegressorCV(criterion=criterion, norm_q=[1, 2], n_penalties=15, penalty_ratio=0.01)
+    model.fit(data_set.X, data_set.y, tasks=data_set.tasks)
+    values, penalties = model.cv_results_["criterion"], model.cv_results_["penalties"]
+    assert np.nanmin(values) == values[penalties == model.penalty_strength_].min()
+    assert "fold_errors" not in model.cv_results_
+    settings = PathSettings(norm_q=model.norm_q_)
+    data = TaskData.from_long(data_set.X, data_set.y, data_set.tasks)
+    again = information_criterion(data, model.path_, settings, 0.5 if criterion == "ebic" else 0.0)
+    assert np.nanmin(values) == pytest.approx(again.value.min(), rel=1e-12)
+    plain = MixedNormRegressor(norm_q=model.norm_q_, penalty_strength=model.penalty_strength_)
+    np.testing.assert_array_equal(model.coef_, plain.fit(data_set.X, data_set.y, tasks=data_set.tasks).coef_)
+
+
+def test_ebic_selects_no_more_than_bic_where_features_are_many():
+    data_set = simulate_tasks(n_tasks=3, n_features=60, n_relevant=3, n_samples=40, snr=4.0, random_state=5)
+    chosen = [
+        MixedNormRegressorCV(criterion=name, n_penalties=20, penalty_ratio=0.03).fit(
+            data_set.X, data_set.y, tasks=data_set.tasks
+        )
+        for name in ("bic", "ebic")
+    ]
+    assert chosen[1].penalty_strength_ >= chosen[0].penalty_strength_
+    assert chosen[1].get_support()[data_set.support].all() and chosen[1].get_support().sum() < 20

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.estimators.ranking import Ranking, as_count, check_size, ranks
-from bayesmtfs.results.provenance import Convergence
+from bayesmtfs.results.fit_result import Convergence
 
 
 def ranking(scores, ties):

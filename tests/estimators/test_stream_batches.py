@@ -11,7 +11,7 @@ from bayesmtfs import (
     OnlineSmoothedClassifier,
     OnlineSmoothedRegressor,
 )
-from bayesmtfs.estimators.loading import load
+from bayesmtfs.estimators.base import load
 
 N, P = 80, 8
 REGRESSORS = [OnlineMixedNormRegressor(penalty_strength=0.05), OnlineSmoothedRegressor()]

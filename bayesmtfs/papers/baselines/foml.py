@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.stream_estimator import StreamClassifier
 from bayesmtfs.online.smoothed_rounds import LinearStream, Rounds, longest_task, move_all, predict_one

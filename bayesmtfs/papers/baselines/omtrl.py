@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesmtfs.estimators.batch import check_choice
+from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.stream_estimator import StreamClassifier
 from bayesmtfs.online.smoothed_rounds import Rounds, longest_task

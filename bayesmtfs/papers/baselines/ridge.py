@@ -21,11 +21,9 @@ import scipy.sparse as sp
 from bayesmtfs import families
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator
-from bayesmtfs.estimators.batch import check_choice
-from bayesmtfs.estimators.classification import MultiTaskClassifier
+from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.regression import MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family
 from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table as RichTable
 
 from bayesmtfs.results import persistence
-from bayesmtfs.results.provenance import current_versions
+from bayesmtfs.results.fit_result import current_versions
 
 INTERRUPTED = "interrupted before it was finished."
 ROUNDING = 1e-12  # standard errors below it, relative to the mean, are those of equal numbers
