@@ -1,9 +1,9 @@
-"""Extragradient method for the hinge and the absolute loss (Obozinski, Taskar and Jordan 2006, section 3.2).
+"""Extragradient method for losses of two straight pieces (Obozinski, Taskar and Jordan 2006, section 3.2).
 
 Objective: the convex problem of `problem`, as the saddle point problem of `saddle_point`, which is bilinear but for the
 penalty:
 
-    min over W, b   max over z in its box:   sum_i c_i z_i (x_i' w_t(i) + b_t(i) - y_i) + penalty(W)
+    min over W, b   max over z in its box:   sum_i c_i z_i (x_i' w_t(i) + b_t(i) - place_i) + penalty(W)
 
 A step looks ahead along the gradient, takes the gradient there, and goes along that one from where it started
 (Korpelevich 1976). The length of the step follows the rule of He and Liao (2002, *Journal of Optimization Theory and
@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.convex.problem import Problem, with_zero_sum
-from bayesmtfs.convex.saddle_point import Box, best_intercept, dual_box, null_dual
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.saddle_point import balanced, best_intercept
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -31,7 +31,7 @@ SHORTER = 2.0 / 3.0
 LONGER = 1.5
 
 
-class State(NamedTuple):
+class SaddleState(NamedTuple):
     """The saddle point so far, or a gradient there; W and b in units of the data."""
 
     W: FloatArray  # (p, m)
@@ -43,7 +43,8 @@ class Saddle(NamedTuple):
     """The saddle point problem in units of the data."""
 
     problem: Problem
-    box: Box  # of z
+    lower: FloatArray  # (N,) ends of the interval of z
+    upper: FloatArray  # (N,)
     weight: FloatArray  # (N,) c over its mean
     coefficient_unit: float  # of W
     residual_unit: float  # of b and of residuals
@@ -58,29 +59,25 @@ def solve(
     max_iter: int = 10_000,
     progress: bool | None = None,
 ) -> Solution:
-    """Minimise the problem; parameters as in `proximal_gradient.solve`, for the hinge and the absolute loss."""
+    """Minimise the problem; parameters as in `proximal_gradient.solve`, for losses with kinks."""
     saddle = _saddle(problem)
     shape = (problem.data.n_features, problem.data.n_tasks)
     W, b = (np.zeros(shape), problem.null_intercept) if start is None else (start.W, start.intercept)
-    state = State(W / saddle.coefficient_unit, b / saddle.residual_unit, null_dual(problem) / problem.weight)
+    state = SaddleState(W / saddle.coefficient_unit, b / saddle.residual_unit, problem.null_dual / problem.weight)
     step = 1.0
     best = _certify(saddle, state, 0, tol)
     trace = [best.objective]
-    interrupted = False
-    with Progress("extragradient", progress) as bar:
-        try:
-            for iteration in range(1, max_iter + 1):
-                if best.converged:
-                    break
-                state, step = _extragradient_step(saddle, state, step)
-                if iteration % CHECK_EVERY == 0 or iteration == max_iter:
-                    current = _certify(saddle, state, iteration, tol)
-                    trace.append(current.objective)
-                    best = current if current.gap <= best.gap else best._replace(n_iter=iteration)
-                    bar.update(iteration / max_iter, f"gap {best.gap:.1e}")
-        except KeyboardInterrupt:
-            interrupted = True
-    return best._replace(objective_trace=np.array(trace), interrupted=interrupted)
+    with Progress("extragradient", progress) as work:
+        for iteration in range(1, max_iter + 1):
+            if best.converged:
+                break
+            state, step = _extragradient_step(saddle, state, step)
+            if iteration % CHECK_EVERY == 0 or iteration == max_iter:
+                current = _certify(saddle, state, iteration, tol)
+                trace.append(current.objective)
+                best = current if current.gap <= best.gap else best._replace(n_iter=iteration)
+                work.update(iteration / max_iter, f"gap {best.gap:.1e}")
+    return best._replace(objective_trace=np.array(trace), interrupted=work.interrupted)
 
 
 def _saddle(problem: Problem) -> Saddle:
@@ -90,33 +87,31 @@ def _saddle(problem: Problem) -> Saddle:
     row_size = float(np.sqrt(np.sum(np.square(values, dtype=np.float64)) / data.design.shape[0])) or 1.0
     residual_unit = problem.null_objective / float(c.sum()) or 1.0
     coefficient_unit = residual_unit / row_size
-    box = dual_box(problem)
     penalty_unit = coefficient_unit / (residual_unit * float(c.mean()))
-    return Saddle(
-        problem, Box(box.lower / c, box.upper / c), c / c.mean(), coefficient_unit, residual_unit, penalty_unit
-    )
+    lower, upper = problem.kinks.left / c, problem.kinks.right / c
+    return Saddle(problem, lower, upper, c / c.mean(), coefficient_unit, residual_unit, penalty_unit)
 
 
-def _gradient(saddle: Saddle, state: State) -> State:
+def _gradient(saddle: Saddle, state: SaddleState) -> SaddleState:
     """Gradient of the bilinear part; in z, its negative."""
     problem, data = saddle.problem, saddle.problem.data
     predictor = data.linear_predictor(saddle.coefficient_unit * state.W, saddle.residual_unit * state.b)
     theta = saddle.weight * state.z
     W = data.adjoint(theta * (saddle.coefficient_unit / saddle.residual_unit))
     sums = problem.task_sums(theta) * problem.fit_intercept
-    return State(W, sums, -saddle.weight * (predictor - data.y) / saddle.residual_unit)
+    return SaddleState(W, sums, -saddle.weight * (predictor - problem.kinks.place) / saddle.residual_unit)
 
 
-def _moved(saddle: Saddle, state: State, gradient: State, step: float) -> State:
+def _moved(saddle: Saddle, state: SaddleState, gradient: SaddleState, step: float) -> SaddleState:
     """Proximal and projected step against a gradient."""
     blocks = saddle.problem.blocks
     rows = blocks.gather(state.W - step * gradient.W)
     W = blocks.scatter(saddle.problem.penalty.prox(rows, step * saddle.penalty_unit))
-    z = np.clip(state.z - step * gradient.z, saddle.box.lower, saddle.box.upper)
-    return State(W, state.b - step * gradient.b, z)
+    z = np.clip(state.z - step * gradient.z, saddle.lower, saddle.upper)
+    return SaddleState(W, state.b - step * gradient.b, z)
 
 
-def _extragradient_step(saddle: Saddle, state: State, step: float) -> tuple[State, float]:
+def _extragradient_step(saddle: Saddle, state: SaddleState, step: float) -> tuple[SaddleState, float]:
     """One step, and the length to try next."""
     here = _gradient(saddle, state)
     while True:
@@ -131,29 +126,19 @@ def _extragradient_step(saddle: Saddle, state: State, step: float) -> tuple[Stat
     return state, step * LONGER if change < TOO_SHORT else step
 
 
-def _distance(first: State, second: State) -> float:
+def _distance(first: SaddleState, second: SaddleState) -> float:
     squares = (float(np.sum((a - b) ** 2)) for a, b in zip(first, second, strict=True))
     return float(np.sqrt(sum(squares)))
 
 
-def _certify(saddle: Saddle, state: State, iteration: int, tol: float) -> Solution:
+def _certify(saddle: Saddle, state: SaddleState, iteration: int, tol: float) -> Solution:
     """Objective with the best intercept for W, and the gap to the dual value of theta."""
     problem, data = saddle.problem, saddle.problem.data
     W = saddle.coefficient_unit * state.W
     predictor = data.linear_predictor(W, np.zeros(data.n_tasks))
     b = best_intercept(problem, predictor)
     objective = problem.objective(W, predictor + b[data.task])
-    theta = problem.weight * state.z
-    if problem.fit_intercept:
-        theta = with_zero_sum(theta, data.task, data.offsets[:-1])
+    theta = balanced(problem, problem.weight * state.z)
     gap = max(objective - problem.dual_objective(theta), 0.0)
-    return Solution(
-        W=W,
-        intercept=b,
-        objective=objective,
-        gap=gap,
-        scale=problem.gap_scale,
-        converged=gap <= tol * problem.gap_scale,
-        n_iter=iteration,
-        objective_trace=np.empty(0),
-    )
+    scale = problem.gap_scale
+    return Solution(W, b, objective, gap, scale, gap <= tol * scale, iteration, objective_trace=np.empty(0))

@@ -1,35 +1,50 @@
-"""Interior-point method for the hinge and the absolute loss with any row penalty.
+"""Interior-point method for losses of two straight pieces, such as hinge and absolute, with any row penalty.
 
 Objective: the convex problem of `problem`; its dual (see `saddle_point`) is
 
-    minimise over theta:   sum_i theta_i y_i
+    minimise over theta:   sum_i theta_i place_i
     subject to             theta_i in its interval,  sum of theta over each task = 0 (with an intercept),
-                           every row of X' theta in the dual ball of the penalty (`interior_rows`).
+                           every row of X' theta in the dual ball of the penalty (`interior_point.Ball`).
 
 The algorithm is the primal-dual predictor-corrector method of Mehrotra (1992, *SIAM Journal on Optimization* 2:575-601)
 for a convex program (Boyd and Vandenberghe 2004, section 11.7). Theta stays strictly feasible, so that every iterate
 gives a lower bound on the minimum; the prices of the constraints are the coefficients. What makes it fast:
 
 - the number of steps, 10 to 20, hardly depends on the data, the penalty or q;
-- a step factorises one small matrix per task, and one that couples the rows (`interior_newton`);
-- only rows near the boundary of their ball take part (`interior_point`). Few are at first, and rows that stay inside leave
+- a step factorises one small matrix per task, and one that couples the rows;
+- only rows near the boundary of their ball take part. Few are at first, and rows that stay inside leave
   as the gap closes. A step ends before any other row leaves its ball, so that the bound holds for all features.
 
 Coefficients that are 0 in the limit are set to exactly 0 before a solution is certified. Where the penalty is tiny and
-tasks have more observations than features, the minimum of the loss alone is tried first (`vertices`).
+tasks have more observations than features, the minimum of the loss alone is tried first (`saddle_point`).
+
+**The largest penalty.** At W = 0 and the best intercept, the hinge has all observations of the larger class at its kink,
+and the absolute loss those that tie at the median. Their dual variables are free as far as their intervals and the sum
+of 0 allow, and ``lambda_max`` is the smallest over this set of the largest dual norm of a row of ``X' theta``. By
+duality it is
+
+    lambda_max = max over directions D of  - loss'(0; D) / penalty(D),
+
+with ``loss'(0; D) = max over theta of <theta, X D>`` the directional derivative of the loss with its best intercept: a
+fractional program, solved as Dinkelbach (1967, *Management Science* 13:492-498) does. Every direction gives a bound from
+below. If W = 0 does not solve the penalised problem just above the best bound so far, its solution is a better direction.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from bayesmtfs.convex import interior_point, interior_rows, vertices
-from bayesmtfs.convex.interior_columns import Columns
-from bayesmtfs.convex.interior_point import Linearised, Setup, State
-from bayesmtfs.convex.interior_rows import DOWN, PRICE_UP, UP, Ball
-from bayesmtfs.convex.interior_tasks import BreakdownError
-from bayesmtfs.convex.problem import Problem, with_zero_sum
-from bayesmtfs.convex.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
+from bayesmtfs.convex import interior_point, saddle_point
+from bayesmtfs.convex.interior_point import (
+    Ball,
+    BreakdownError,
+    InteriorSetup,
+    InteriorState,
+    Linearised,
+    WorkingColumns,
+)
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.saddle_point import balanced, best_intercept, without_settled_tasks
 from bayesmtfs.families import total
 from bayesmtfs.priors.row_penalty import dual_exponent, row_norms
 from bayesmtfs.progress import Progress
@@ -45,6 +60,12 @@ PROMISING = 60.0  # times the gap to reach: from there on, the end of a full ste
 ZEROING = (np.inf, 1.0, 1e-2, 1e-4)  # how eagerly: all of them first
 PATIENCE = 12  # steps without a smaller gap before giving up
 
+SHARE_OF_BOUND = 0.6  # of the simple bound of the largest penalty, where the search for it begins
+SMALLER = 0.7  # factor where W is 0 at the first strength already
+ENOUGH = 1e-6  # relative growth that the next direction must bring
+SOLVED = 1e-8  # gap of a solution that serves as a direction
+MOST_DIRECTIONS = 30
+
 
 def solve(
     problem: Problem,
@@ -58,7 +79,7 @@ def solve(
 
     Parameters
     ----------
-    problem : what to minimise; its loss is the hinge or the absolute loss
+    problem : what to minimise; its loss has kinks
     start : an earlier solution, whose rows take part from the beginning
     tol : gap to reach, relative to the objective at W = 0
     max_iter : most steps
@@ -68,14 +89,14 @@ def solve(
     problem, settled = without_settled_tasks(_in_double(whole))
     setup = _setup(problem)
     best = _at_zero(problem, tol)
-    if not (settled.all() or best.converged) and vertices.applies(problem):
-        best = vertices.solve(problem, best, tol=tol)
+    if not (settled.all() or best.converged) and saddle_point.vertex_applies(problem):
+        best = saddle_point.solve_at_vertex(problem, best, tol=tol)
     if settled.all() or best.converged:
         return _with_settled(best, whole, settled)
     state = _first_state(setup, start, settled)
     floor = LEAST_PRODUCT * tol * best.scale / (2 * problem.data.n_observations)
     trace, since_best = [best.objective], 0
-    with Progress("interior point", progress) as bar:
+    with Progress("interior point", progress) as work:
         try:
             while not best.converged and len(trace) <= max_iter and since_best < PATIENCE:
                 linearised = Linearised(setup, state, best.gap / best.objective)
@@ -86,12 +107,11 @@ def solve(
                 since_best = 0 if found.gap < best.gap else since_best + 1
                 best = found._replace(n_iter=len(trace))
                 trace.append(best.objective)
-                bar.update(_fraction(best, tol), f"gap {best.gap:.1e}")
+                work.update(_fraction(best, tol), f"gap {best.gap:.1e}")
         except BreakdownError:
             best = _unzeroed(setup, state, best, tol)
-        except KeyboardInterrupt:
-            best = best._replace(interrupted=True)
-    return _with_settled(best._replace(objective_trace=np.array(trace)), whole, settled)
+    best = best._replace(objective_trace=np.array(trace), interrupted=work.interrupted)
+    return _with_settled(best, whole, settled)
 
 
 # ---------------------------------------------------------------------- start
@@ -104,26 +124,25 @@ def _in_double(problem: Problem) -> Problem:
     return replace(problem, data=replace(data, design=data.design.astype(np.float64)))
 
 
-def _setup(problem: Problem) -> Setup:
-    box, penalty, n_rows = dual_box(problem), problem.penalty, problem.blocks.n_rows
+def _setup(problem: Problem) -> InteriorSetup:
+    kinks, penalty, n_rows = problem.kinks, problem.penalty, problem.blocks.n_rows
     strengths = penalty.strengths(n_rows)
     if not np.all(strengths > 0.0):
         raise ValueError(
             f"penalty_strength times the row weights is 0 for {np.sum(strengths <= 0.0)} of {n_rows} rows; "
             f"loss={problem.family.name!r} needs a positive strength for every row, pass a small one instead"
         )
-    intervals = Ball(0.5 * (box.upper - box.lower), np.zeros(problem.data.n_observations), np.inf)
-    sparsity, exponent = np.zeros(n_rows), np.inf
-    if penalty.entrywise:
-        sparsity, exponent = sparsity + penalty.task_sparsity, 2.0
-    elif problem.blocks.sizes.max(initial=1) > 1:  # all norms of a single number are the same
-        exponent = dual_exponent(penalty.norm_q)
-    return Setup(problem, 0.5 * (box.upper + box.lower), intervals, Ball(strengths, sparsity, exponent))
+    intervals = Ball(0.5 * (kinks.right - kinks.left), np.zeros(problem.data.n_observations), np.inf)
+    sparsity = np.zeros(n_rows) + penalty.task_sparsity
+    # All norms of a single number are the same
+    alone = problem.blocks.sizes.max(initial=1) == 1 and not sparsity.any()
+    exponent = np.inf if alone else dual_exponent(penalty.norm_q)
+    return InteriorSetup(problem, 0.5 * (kinks.right + kinks.left), intervals, Ball(strengths, sparsity, exponent))
 
 
 def _at_zero(problem: Problem, tol: float) -> Solution:
     """W = 0 with its best intercept, and the bound that a dual point of the loss alone gives."""
-    gap = max(problem.null_objective - problem.dual_objective(null_dual(problem)), 0.0)
+    gap = max(problem.null_objective - problem.dual_objective(problem.null_dual), 0.0)
     return Solution(
         W=np.zeros((problem.data.n_features, problem.data.n_tasks)),
         intercept=problem.null_intercept,
@@ -136,31 +155,30 @@ def _at_zero(problem: Problem, tol: float) -> Solution:
     )
 
 
-def _first_state(setup: Setup, start: Solution | None, settled: BoolArray) -> State:
+def _first_state(setup: InteriorSetup, start: Solution | None, settled: BoolArray) -> InteriorState:
     """Theta inside its intervals and balls, and prices that go with the slacks and the residuals."""
     problem = setup.problem
     theta, scores, levels = _first_theta(problem)
     product = problem.null_objective / (2 * len(theta))
-    observations = interior_rows.enter((theta - setup.centre)[:, np.newaxis], setup.intervals, product)
-    residuals = (problem.data.y - problem.null_intercept[problem.data.task])[:, np.newaxis]
-    prices = observations.entries[PRICE_UP:]
-    np.maximum(prices, [-residuals, residuals], out=prices)
+    observations = interior_point.enter((theta - setup.centre)[:, np.newaxis], setup.intervals, product)
+    residuals = problem.kinks.place - problem.null_intercept[problem.data.task]
+    interior_point.raise_prices(observations, residuals[:, np.newaxis])
     chosen = levels > interior_point.NEAR
     chosen[np.argsort(levels)[-FIRST_ROWS:]] = True
     if start is not None:
         chosen |= problem.blocks.gather(start.W[:, ~settled]).any(axis=1)
     working = np.flatnonzero(chosen)
-    ball, columns = setup.ball.take(working), Columns(problem, working)
-    rows = interior_rows.enter(columns.scores(theta), ball, ROW_PRODUCT * product)
-    return State(observations, problem.null_intercept, working, ball, columns, rows, scores, levels)
+    ball, columns = setup.ball.take(working), WorkingColumns(problem, working)
+    rows = interior_point.enter(columns.scores(theta), ball, ROW_PRODUCT * product)
+    return InteriorState(observations, problem.null_intercept, working, ball, columns, rows, scores, levels)
 
 
 def _first_theta(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Theta inside its intervals, its scores X' theta, and their levels, which are below 1."""
-    theta = FIRST_SHARE * null_dual(problem)
-    if problem.family.name == "hinge" and vertices.applies(problem):
+    theta = FIRST_SHARE * problem.null_dual
+    if problem.kinks.has_flat_side and saddle_point.vertex_applies(problem):
         # Towards a tiny penalty all shrinks to 0, an end of the intervals, but where it need not
-        inner = vertices.inner_points(problem)
+        inner = saddle_point.inner_points(problem)
         theta = np.where(np.isnan(inner), theta, 0.0)
         theta *= min(1.0, _room(problem, theta))
         theta = np.where(np.isnan(inner), theta, inner)
@@ -184,30 +202,33 @@ def _ahead(linearised: Linearised, best: Solution, tol: float) -> Solution:
         return best
     setup, state = linearised.setup, linearised.state
     theta, coefficients = linearised.ahead()
-    lower = setup.problem.dual_objective(_balanced(setup.problem, theta))
+    lower = setup.problem.dual_objective(balanced(setup.problem, theta))
     found = _zeroed(setup, state, coefficients, best, lower + tol * best.scale)
     return _verified(setup, theta, found, tol) if found.objective - lower <= tol * best.scale else best
 
 
-def _certified(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
+def _certified(setup: InteriorSetup, state: InteriorState, best: Solution, tol: float) -> Solution:
     """Best solution known, with the gap to the best lower bound known."""
     theta = state.theta(setup)
-    lower = max(best.objective - best.gap, -float(setup.problem.data.y @ theta))
+    lower = max(best.objective - best.gap, -float(setup.problem.kinks.place @ theta))
+    enough = lower + tol * best.scale
     found = _solution(setup, state, state.rows.coefficients, state.intercept, best)
     if found.objective - lower <= CLOSE * tol * best.scale:
-        found = _zeroed(setup, state, state.rows.coefficients, best, lower + tol * best.scale)
-    if not found.objective <= best.objective:
+        found = _zeroed(setup, state, state.rows.coefficients, best, enough)
+    if not found.objective <= max(best.objective, enough):
         found = best
     found = found._replace(gap=max(found.objective - lower, 0.0))
     return _verified(setup, theta, found, tol) if found.gap <= tol * found.scale else found
 
 
-def _zeroed(setup: Setup, state: State, coefficients: FloatArray, best: Solution, enough: float) -> Solution:
+def _zeroed(
+    setup: InteriorSetup, state: InteriorState, coefficients: FloatArray, best: Solution, enough: float
+) -> Solution:
     """Solution with exact zeros: coefficients that are small where the slack is large, each on its own scale.
 
     The first objective that is small enough counts, or else the smallest.
     """
-    slack = np.min(state.rows.entries[UP : DOWN + 1], axis=0) / state.ball.strength[:, np.newaxis]
+    slack = state.rows.slack / state.ball.strength[:, np.newaxis]
     sizes = np.abs(coefficients)
     solutions = []
     for eagerness in ZEROING:
@@ -219,7 +240,7 @@ def _zeroed(setup: Setup, state: State, coefficients: FloatArray, best: Solution
 
 
 def _solution(
-    setup: Setup, state: State, coefficients: FloatArray, intercept: FloatArray | None, best: Solution
+    setup: InteriorSetup, state: InteriorState, coefficients: FloatArray, intercept: FloatArray | None, best: Solution
 ) -> Solution:
     """Coefficients of the working set as a solution, with the best intercept where none is given, without its gap."""
     problem, columns, ball = setup.problem, state.columns, state.ball
@@ -227,8 +248,7 @@ def _solution(
     predictor = columns.predictor(W)
     intercept = best_intercept(problem, predictor) if intercept is None else intercept
     loss = total(problem.family, problem.data.y, predictor + intercept[problem.data.task], problem.weight)
-    norm_q = problem.penalty.norm_q
-    norms = row_norms(coefficients, norm_q)
+    norms = row_norms(coefficients, problem.penalty.norm_q)
     if ball.sparsity.any():
         norms += ball.sparsity * row_norms(coefficients, 1.0)
     everything = np.zeros_like(best.W)
@@ -237,24 +257,17 @@ def _solution(
     return best._replace(W=everything, intercept=intercept - shift, objective=loss + float(ball.strength @ norms))
 
 
-def _balanced(problem: Problem, theta: FloatArray) -> FloatArray:
-    """Dual point with sums of 0, which it had but for rounding."""
-    if not problem.fit_intercept:
-        return theta
-    return with_zero_sum(theta, problem.data.task, problem.data.offsets[:-1])
-
-
-def _verified(setup: Setup, theta: FloatArray, found: Solution, tol: float) -> Solution:
+def _verified(setup: InteriorSetup, theta: FloatArray, found: Solution, tol: float) -> Solution:
     """Objective and gap once more, from the data as they are and all features."""
     problem, data = setup.problem, setup.problem.data
     predictor = data.linear_predictor(found.W, np.zeros(data.n_tasks))
     intercept = best_intercept(problem, predictor)
     objective = problem.objective(found.W, predictor + intercept[data.task])
-    gap = max(objective - problem.dual_objective(_balanced(problem, theta)), 0.0)
+    gap = max(objective - problem.dual_objective(balanced(problem, theta)), 0.0)
     return found._replace(intercept=intercept, objective=objective, gap=gap, converged=gap <= tol * found.scale)
 
 
-def _unzeroed(setup: Setup, state: State, best: Solution, tol: float) -> Solution:
+def _unzeroed(setup: InteriorSetup, state: InteriorState, best: Solution, tol: float) -> Solution:
     """Last resort when rounding errors stop the method: coefficients without exact zeros, if they are good enough."""
     found = _solution(setup, state, state.rows.coefficients, None, best)
     found = _verified(setup, state.theta(setup), found, tol)
@@ -275,3 +288,73 @@ def _fraction(best: Solution, tol: float) -> float:
     """How far the gap has come, on a log scale."""
     relative = best.gap / best.scale if best.scale > 0 else tol
     return 1.0 if relative <= tol else float(np.log10(max(1.0 / relative, 1.0)) / np.log10(1.0 / tol))
+
+
+# ---------------------------------------------------------------------- the largest penalty
+
+
+def largest_penalty(problem: Problem) -> float:
+    """Smallest strength at which W = 0 is optimal, for any loss: to six digits and from below where there are kinks.
+
+    Parameters
+    ----------
+    problem : the problem, at any strength
+    """
+    bound = problem.largest_penalty
+    if problem.family.smooth or not bound > 0.0 or _theta_is_unique(problem):
+        return bound
+    known, strength = 0.0, SHARE_OF_BOUND * bound
+    for _ in range(MOST_DIRECTIONS):
+        W = solve(problem.with_strength(strength), tol=SOLVED).W
+        along = strength_along(problem, W) if W.any() else 0.0
+        if known > 0.0 and along <= known * (1.0 + ENOUGH):
+            break
+        known = max(known, along)
+        strength = known * (1.0 + ENOUGH) if known > 0.0 else SMALLER * strength
+    return min(known, bound) if known > 0.0 else bound
+
+
+def strength_along(problem: Problem, W: FloatArray) -> float:
+    """Strength below which the objective falls from 0 in the direction W; 0 where it rises without a penalty too."""
+    data = problem.data
+    eta = data.linear_predictor(W, np.zeros(data.n_tasks))
+    steepest = sum(_directional_derivative(problem, eta, start, stop) for start, stop in data.spans)
+    size = problem.with_strength(1.0).penalty.value(problem.blocks.gather(W))
+    return max(-steepest / size, 0.0)
+
+
+def _directional_derivative(problem: Problem, eta: FloatArray, start: int, stop: int) -> float:
+    """Largest ``<theta, eta>`` of one task: what is free in theta goes to the largest eta first."""
+    fixed, lowest, room = _free_part(problem, start, stop)
+    own = eta[start:stop]
+    value = float((fixed + lowest) @ own)
+    if not problem.fit_intercept:
+        return value + float(room @ np.maximum(own, 0.0))
+    order = np.argsort(-own)
+    amount = -float((fixed + lowest).sum())
+    before = np.concatenate([[0.0], np.cumsum(room[order])[:-1]])
+    return value + float(np.clip(amount - before, 0.0, room[order]) @ own[order])
+
+
+def _free_part(problem: Problem, start: int, stop: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Theta of the observations that are not at a kink, and least theta and length of the interval of the others."""
+    place, left, right = (part[start:stop] for part in problem.kinks)
+    constant = problem.null_intercept[problem.data.task[start]]
+    at_kink = place == constant
+    fixed = np.where(at_kink, 0.0, np.where(place < constant, right, left))
+    return fixed, np.where(at_kink, left, 0.0), np.where(at_kink, right - left, 0.0)
+
+
+def _theta_is_unique(problem: Problem) -> bool:
+    """Whether theta at W = 0 is the same whatever is chosen at the kinks."""
+    for start, stop in problem.data.spans:
+        fixed, lowest, room = _free_part(problem, start, stop)
+        n_free = np.count_nonzero(room)
+        if not problem.fit_intercept:
+            if n_free:
+                return False
+            continue
+        amount, most = -float((fixed + lowest).sum()), float(room.sum())
+        if n_free > 1 and 1e-12 * most < amount < (1.0 - 1e-12) * most:
+            return False
+    return True

@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, total, total_conjugate
+from bayesmtfs.families import Family, Kinks, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray
@@ -77,28 +77,39 @@ class Problem:
         return max(self.null_objective, ROUNDING * at_zero)
 
     @cached_property
+    def kinks(self) -> Kinks:
+        """Kinks of a piecewise linear loss, weights included: theta lies between the slopes."""
+        self.family.require("A solver of losses that are not smooth", "kinks", "conjugate")
+        return self.family.kinks(self.data.y).times(self.weight)
+
+    @cached_property
     def null_dual(self) -> FloatArray:
         """(N,) An optimal theta at W = 0 and its best intercept.
 
-        Of a loss with kinks there are many. For the hinge that of the smaller class is at its end, and that of the
-        larger class is shrunk evenly to balance it; for the absolute loss the targets at the median balance the rest.
+        Of a loss with kinks there are many: here all observations at a kink are at the same share of their intervals,
+        the one at which they balance the others.
         """
         eta = self.null_intercept[self.data.task]
-        if self.family.name == "hinge":
-            return self.dual_candidate(np.zeros_like(eta))
-        at_kink = eta == self.data.y
-        if self.family.name != "absolute" or not self.fit_intercept:
-            return self.dual_candidate(eta)
-        theta = self.weight * self.family.gradient(self.data.y, eta)
-        share = -self.task_sums(theta) / self.task_sums(self.weight * at_kink)
-        return np.where(at_kink, self.weight * share[self.data.task], theta)
+        return self.dual_candidate(eta) if self.family.smooth else self._null_dual_with_kinks(eta)
+
+    def _null_dual_with_kinks(self, eta: FloatArray) -> FloatArray:
+        place, left, right = self.kinks
+        at_kink = eta == place
+        theta = np.where(eta > place, right, left)
+        if not self.fit_intercept:
+            return np.where(at_kink, 0.0, theta)
+        room = np.where(at_kink, right - left, 0.0)
+        missing, most = -self.task_sums(theta), self.task_sums(room)
+        share = np.divide(missing, most, out=np.zeros_like(most), where=most > 0.0)
+        theta = np.clip(theta + share[self.data.task] * room, left, right)
+        return with_zero_sum(theta, self.data.task, self.data.offsets[:-1])
 
     @cached_property
     def largest_penalty(self) -> float:
         """Smallest strength at which W = 0 is optimal, known as lambda_max.
 
-        Exact for smooth losses; for hinge and absolute an upper bound, since another theta may be smaller: `kinked_zero`
-        finds the smallest. It is 0, and not a rounding error, where no feature can lower the loss, as with columns that
+        Exact for smooth losses; with kinks an upper bound, since another theta may be smaller: `nonsmooth` finds the
+        smallest. It is 0, and not a rounding error, where no feature can lower the loss, as with columns that
         are constant within every task.
         """
         norms = self.row_dual_norms(self.null_dual)

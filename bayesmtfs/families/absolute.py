@@ -60,12 +60,6 @@ class Absolute(Family):
         """Return the expected target, ``eta`` itself (also its median)."""
         return np.array(eta)
 
-    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
-        """Constant eta of the smallest weighted loss, the (lower) weighted median."""
-        order = np.argsort(y, kind="stable")
-        below = np.cumsum(weight[order])
-        return float(y[order[np.searchsorted(below, below[-1] / 2)]])
-
     def kinks(self, y: FloatArray) -> Kinks:
         """Kink at the target, slopes -1 and +1."""
         return Kinks(y, np.full_like(y, -1.0), np.full_like(y, 1.0))

@@ -42,6 +42,8 @@ OFFERS = {
     "pymc_dist": "a PyMC term",
 }
 
+ROUNDING = 1e-12  # of a sum of slopes, relative
+
 
 class Dispersion(NamedTuple):
     """A parameter of the density beside eta, one per task or one for all.
@@ -54,11 +56,41 @@ class Dispersion(NamedTuple):
 
 
 class Kinks(NamedTuple):
-    """A loss of two straight pieces: ``left (eta - place)`` below its kink and ``right (eta - place)`` above it."""
+    """A loss of two straight pieces: ``left (eta - place)`` below its kink and ``right (eta - place)`` above it.
+
+    It is convex with its minimum 0 at the kink: ``left <= 0 <= right`` and ``left < right``.
+    """
 
     place: FloatArray  # (n,)
     left: FloatArray  # (n,) slope below
     right: FloatArray  # (n,) slope above
+
+    def times(self, weight: FloatArray) -> "Kinks":
+        """Kinks of the weighted loss."""
+        if not np.all((self.left <= 0.0) & (self.right >= 0.0) & (self.left < self.right)):
+            raise ValueError(
+                "kinks has slopes left and right that are not on both sides of 0; give left <= 0 <= right, left < right"
+            )
+        return Kinks(self.place, _rounded_in(weight, self.left), _rounded_in(weight, self.right))
+
+    def lowest(self) -> float:
+        """Constant eta of the smallest sum of losses, the first kink at which the slope turns positive."""
+        order = np.argsort(self.place, kind="stable")
+        growth = np.cumsum((self.right - self.left)[order])
+        turn = int(np.searchsorted(growth, -self.left.sum() * (1.0 - ROUNDING)))
+        return float(self.place[order[min(turn, len(order) - 1)]])
+
+    @property
+    def has_flat_side(self) -> bool:
+        """Whether one of the slopes is 0 anywhere."""
+        return not (np.all(self.left) and np.all(self.right))
+
+
+def _rounded_in(weight: FloatArray, slope: FloatArray) -> FloatArray:
+    """Weight times slope, so small that dividing by the weight gives back no more than the slope."""
+    end = weight * slope
+    ratio = np.abs(end / np.where(weight > 0.0, weight, 1.0))
+    return np.where(ratio > np.abs(slope), end * (1.0 - 4.0 * np.finfo(np.float64).eps), end)
 
 
 class Family:
@@ -126,6 +158,8 @@ class Family:
 
     def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
         """Constant eta of the smallest weighted loss; found by a search unless a family knows it."""
+        if self.offers("kinks"):
+            return self.kinks(y).times(weight).lowest()
         loss = minimize_scalar(lambda eta: float(weight @ self.value(y, np.full(len(y), eta))))
         return float(loss.x)
 

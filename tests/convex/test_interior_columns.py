@@ -1,11 +1,11 @@
-"""Columns of the working set: the same products as the data, centred within tasks."""
+"""WorkingColumns of the working set: the same products as the data, centred within tasks."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
-from bayesmtfs.convex.interior_columns import Columns
+from bayesmtfs.convex.interior_point import WorkingColumns
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -34,7 +34,7 @@ def make_problem(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_products_are_those_of_the_data(form):
     problem = make_problem(form)
-    columns = Columns(problem, np.array([1, 3, 4]))
+    columns = WorkingColumns(problem, np.array([1, 3, 4]))
     data, rng = problem.data, np.random.default_rng(1)
     W = np.zeros((8, 3))
     W[columns.features] = rng.standard_normal((len(columns.features), 3))
@@ -59,14 +59,14 @@ def test_products_are_those_of_the_data(form):
 
 @pytest.mark.parametrize("form", ["long", "wide", "wide missing"])
 def test_quadratic_forms_are_squared_lengths(form):
-    columns = Columns(make_problem(form), np.array([0, 2]))
+    columns = WorkingColumns(make_problem(form), np.array([0, 2]))
     own = np.random.default_rng(2).uniform(size=(2, 3))
     expected = [np.einsum("ij,j,ij->i", X, own[:, t], X) for t, X in enumerate(columns.designs)]
     np.testing.assert_allclose(columns.quadratic_forms(own), np.concatenate(expected))
 
 
 def test_rows_of_groups_add_their_features():
-    columns = Columns(make_problem("groups"), np.array([0, 1, 4]))  # features 0 and 2, 1 and 5, 6
+    columns = WorkingColumns(make_problem("groups"), np.array([0, 1, 4]))  # features 0 and 2, 1 and 5, 6
     assert columns.features.tolist() == [0, 1, 2, 5, 6] and columns.row.tolist() == [0, 1, 0, 1, 2]
     np.testing.assert_array_equal(columns.sum_to_row(np.array([1.0, 2.0, 4.0, 8.0, 16.0])), [5.0, 10.0, 16.0])
     np.testing.assert_array_equal(columns.spread(np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 1.0, 2.0, 3.0])

@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData
-from bayesmtfs.convex.interior_columns import Columns
-from bayesmtfs.convex.interior_newton import AllAtOnce, NewtonSystem, TaskByTask
-from bayesmtfs.convex.interior_rows import Response
-from bayesmtfs.convex.interior_tasks import BreakdownError, FeatureSystems, ObservationSystem
+from bayesmtfs.convex.interior_point import (
+    AllAtOnce,
+    BreakdownError,
+    FeatureSystems,
+    NewtonSystem,
+    ObservationSystem,
+    Response,
+    TaskByTask,
+    WorkingColumns,
+)
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -21,7 +27,7 @@ def make_columns(shape, n_tasks=3, groups=None, fit_intercept=True, sizes=None):
     X = np.random.default_rng(1).standard_normal((sum(sizes), p)) + 3.0
     data = TaskData.from_long(X, np.ones(len(X)), np.repeat(np.arange(len(sizes)), sizes), groups=groups)
     problem = Problem(data, find_family("absolute"), RowPenalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
-    return Columns(problem, np.arange(problem.blocks.n_rows))
+    return WorkingColumns(problem, np.arange(problem.blocks.n_rows))
 
 
 def make_response(columns, coupled=True):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
-from bayesmtfs.convex import interior_point, nonsmooth
-from bayesmtfs.convex.interior_tasks import BreakdownError
+from bayesmtfs.convex import interior_point, nonsmooth, saddle_point
+from bayesmtfs.convex.interior_point import BreakdownError
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -58,7 +58,7 @@ def test_the_predicted_point_is_close_once_the_gap_is_small(loss, monkeypatch):
             break
         state = interior_point.step(linearised, floor=0.0)
     assert now < 1e-3 * solution.objective
-    predicted = solution.objective - problem.dual_objective(nonsmooth._balanced(problem, theta))
+    predicted = solution.objective - problem.dual_objective(saddle_point.balanced(problem, theta))
     assert 0 <= predicted < 0.2 * now
     W = np.zeros_like(solution.W)
     W[linearised.state.columns.features] = coefficients

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bayesmtfs.convex import interior_rows as ir
-from bayesmtfs.convex.interior_rows import BALL, DOWN, PRICE_BALL, PRICE_DOWN, PRICE_UP, PULL, RADIUS, SCORE, UP
+from bayesmtfs.convex import interior_point as ir
+from bayesmtfs.convex.interior_point import BALL, DOWN, PRICE_BALL, PRICE_DOWN, PRICE_UP, PULL, RADIUS, SCORE, UP
 
 EXPONENTS = [1.0, 1.2, 1.5, 2.0, 4.0, np.inf]
 

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData
-from bayesmtfs.convex.interior_columns import Columns
-from bayesmtfs.convex.interior_tasks import BreakdownError, FeatureSystems, ObservationSystem, cholesky, gram
+from bayesmtfs.convex.interior_point import (
+    BreakdownError,
+    FeatureSystems,
+    ObservationSystem,
+    WorkingColumns,
+    cholesky,
+    gram,
+)
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -19,7 +25,7 @@ def columns(request):
     X = np.random.default_rng(0).standard_normal((sum(SIZES), N_FEATURES))
     data = TaskData.from_long(X, np.ones(len(X)), np.repeat(np.arange(3), SIZES))
     problem = Problem(data, find_family("absolute"), RowPenalty(1.0, 2), data.loss_weights("mean"), request.param)
-    return Columns(problem, np.arange(N_FEATURES))
+    return WorkingColumns(problem, np.arange(N_FEATURES))
 
 
 def numbers(softest):

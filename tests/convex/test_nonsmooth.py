@@ -208,8 +208,10 @@ def test_nothing_but_tasks_with_one_class():
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_single_precision_designs_are_solved_in_double(loss):
     X, y, tasks = hard_data("p > n", loss)
-    single = nonsmooth.solve(problem_of(X.astype(np.float32), y, tasks, loss))
-    double = nonsmooth.solve(problem_of(X.astype(np.float32).astype(np.float64), y, tasks, loss))
+    problem = problem_of(X.astype(np.float32), y, tasks, loss)
+    single = nonsmooth.solve(problem)
+    in_double = problem_of(X.astype(np.float32).astype(np.float64), y, tasks, loss)
+    double = nonsmooth.solve(in_double.with_strength(problem.penalty.strength))
     np.testing.assert_array_equal(single.W, double.W)
 
 

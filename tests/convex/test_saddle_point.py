@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import TaskData
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.saddle_point import best_intercept, dual_box, null_dual, without_settled_tasks
+from bayesmtfs.convex.saddle_point import best_intercept, without_settled_tasks
 from bayesmtfs.families import find_family, total
 from bayesmtfs.priors import RowPenalty
 
@@ -22,7 +22,7 @@ def make_problem(loss, y=None, fit_intercept=True, weight=None):
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_box_is_where_the_conjugate_is_finite(loss):
     problem = make_problem(loss)
-    lower, upper = dual_box(problem)
+    _, lower, upper = problem.kinks
     y, c = problem.data.y, problem.weight
     for theta in (lower, upper, 0.3 * lower + 0.7 * upper):
         assert np.isfinite(problem.family.conjugate(y, theta / c)).all()
@@ -33,8 +33,8 @@ def test_box_is_where_the_conjugate_is_finite(loss):
 def test_a_smooth_loss_has_no_box():
     problem = make_problem("absolute")
     smooth = Problem(problem.data, find_family("squared"), problem.penalty, problem.weight)
-    with pytest.raises(ValueError, match="loss is 'squared', which is smooth"):
-        dual_box(smooth)
+    with pytest.raises(ValueError, match="needs kinks; Gaussian offers"):
+        smooth.kinks
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -61,8 +61,8 @@ def test_without_an_intercept_it_is_zero():
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_null_dual_is_optimal_for_the_loss_alone(loss, fit_intercept):
     problem = make_problem(loss, fit_intercept=fit_intercept)
-    theta = null_dual(problem)
-    lower, upper = dual_box(problem)
+    theta = problem.null_dual
+    _, lower, upper = problem.kinks
     assert (theta >= lower).all() and (theta <= upper).all()
     assert -theta @ problem.data.y == pytest.approx(problem.null_objective, rel=1e-12)
     if fit_intercept:

@@ -6,9 +6,8 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, simulate_tasks
-from bayesmtfs.convex import nonsmooth, vertices
+from bayesmtfs.convex import nonsmooth, saddle_point
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.saddle_point import dual_box
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
 
@@ -61,12 +60,14 @@ def test_every_small_penalty_is_certified(loss, share, norm_q, task_sparsity):
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_the_vertex_is_the_exact_solution_at_a_small_penalty(fit_intercept, form):
     problem = make_problem("absolute", 1e-4, fit_intercept=fit_intercept, form=form)
-    found = vertices.solve(problem, nonsmooth._at_zero(problem, 1e-9), tol=1e-9)
+    found = saddle_point.solve_at_vertex(problem, nonsmooth._at_zero(problem, 1e-9), tol=1e-9)
     assert found.converged
     assert found.n_iter == 1
     at_kink = np.abs(problem.data.y - problem.data.linear_predictor(found.W, found.intercept)) < 1e-9
     assert at_kink.sum() == 3 * (8 + fit_intercept)
-    at_larger_penalty = vertices.solve(problem.with_strength(1e3 * problem.penalty.strength), found, tol=1e-9)
+    at_larger_penalty = saddle_point.solve_at_vertex(
+        problem.with_strength(1e3 * problem.penalty.strength), found, tol=1e-9
+    )
     assert at_larger_penalty is found
 
 
@@ -94,24 +95,26 @@ def test_gradient_of_the_penalty_against_finite_differences(norm_q, task_sparsit
         step[place] = 1e-6
         above, below = (problem.penalty.value(problem.blocks.gather(W + s * step)) for s in (1, -1))
         numeric[place] = (above - below) / 2e-6
-    np.testing.assert_allclose(vertices.penalty_gradient(problem, W), numeric, atol=1e-8)
+    np.testing.assert_allclose(saddle_point.penalty_gradient(problem, W), numeric, atol=1e-8)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_inner_points_balance_the_features_of_tasks_that_cannot_be_separated(fit_intercept):
     problem = make_problem("hinge", 1e-6, fit_intercept=fit_intercept)
-    theta = vertices.inner_points(problem)
-    box = dual_box(problem)
+    theta = saddle_point.inner_points(problem)
+    box = problem.kinks
     start, stop = problem.data.spans[-1]
     inner = theta[start:stop]
-    assert ((box.lower[start:stop] < inner) & (inner < box.upper[start:stop])).all()
+    assert ((box.left[start:stop] < inner) & (inner < box.right[start:stop])).all()
     np.testing.assert_allclose(inner @ problem.data.task_designs[-1], 0.0, atol=1e-12)
     assert not fit_intercept or abs(inner.sum()) < 1e-12
     assert np.isnan(theta[slice(*problem.data.spans[1])]).all()
 
 
 def test_a_vertex_is_for_small_penalties_and_many_observations():
-    assert vertices.applies(make_problem("absolute", 1e-5))
-    assert not vertices.applies(make_problem("absolute", 1e-2))
+    assert saddle_point.vertex_applies(make_problem("absolute", 1e-5))
+    assert not saddle_point.vertex_applies(make_problem("absolute", 1e-2))
     few = TaskData.from_long(np.eye(6), np.arange(6.0), [0, 0, 0, 1, 1, 1])
-    assert not vertices.applies(Problem(few, find_family("absolute"), RowPenalty(1e-9, 2.0), few.loss_weights("mean")))
+    assert not saddle_point.vertex_applies(
+        Problem(few, find_family("absolute"), RowPenalty(1e-9, 2.0), few.loss_weights("mean"))
+    )

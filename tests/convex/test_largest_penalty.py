@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from bayesmtfs import MixedNormClassifier, TaskData
-from bayesmtfs.convex import automatic, kinked_zero
+from bayesmtfs.convex import automatic, nonsmooth
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.saddle_point import dual_box
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
 
@@ -28,12 +27,12 @@ def make_problem(loss, norm_q, fit_intercept=True, balanced=False):
 
 def by_cvxpy(problem):
     """Smallest largest dual norm over all theta that are optimal at W = 0."""
-    data, box, theta = problem.data, dual_box(problem), cp.Variable(problem.data.n_observations)
+    data, box, theta = problem.data, problem.kinks, cp.Variable(problem.data.n_observations)
     q = problem.penalty.norm_q
     dual = {1.0: "inf", 2.0: 2, np.inf: 1}[q]
     scores = cp.vstack([X.T @ theta[a:b] for X, (a, b) in zip(data.task_designs, data.spans, strict=True)])
     largest = cp.max(cp.norm(scores, dual, axis=0))
-    constraints = [theta >= box.lower, theta <= box.upper, -data.y @ theta >= problem.null_objective - 1e-10]
+    constraints = [theta >= box.left, theta <= box.right, -data.y @ theta >= problem.null_objective - 1e-10]
     if problem.fit_intercept:
         constraints += [cp.sum(theta[a:b]) == 0 for a, b in data.spans]
     return cp.Problem(cp.Minimize(largest), constraints).solve(solver=cp.CLARABEL)
@@ -44,7 +43,7 @@ def by_cvxpy(problem):
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_strength_is_that_of_a_conic_program(loss, norm_q, fit_intercept):
     problem = make_problem(loss, norm_q, fit_intercept)
-    largest = kinked_zero.largest_penalty(problem)
+    largest = nonsmooth.largest_penalty(problem)
     assert largest == pytest.approx(by_cvxpy(problem), rel=1e-5)
     assert largest <= problem.largest_penalty * (1 + 1e-12)
     if loss == "hinge" and fit_intercept:
@@ -55,7 +54,7 @@ def test_strength_is_that_of_a_conic_program(loss, norm_q, fit_intercept):
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_zero_there_and_not_below(loss, norm_q):
     problem = make_problem(loss, norm_q)
-    largest = kinked_zero.largest_penalty(problem)
+    largest = nonsmooth.largest_penalty(problem)
     at_largest = automatic.solve(problem.with_strength(largest))
     assert at_largest.converged and not at_largest.W.any()
     assert automatic.solve(problem.with_strength(0.99 * largest), tol=1e-8).W.any()
@@ -64,11 +63,11 @@ def test_zero_there_and_not_below(loss, norm_q):
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_no_search_where_nothing_is_free(loss, monkeypatch):
     problem = make_problem(loss, 2.0, balanced=True)
-    monkeypatch.setattr(kinked_zero.nonsmooth, "solve", None)
-    assert kinked_zero.largest_penalty(problem) == problem.largest_penalty
+    monkeypatch.setattr(nonsmooth, "solve", None)
+    assert nonsmooth.largest_penalty(problem) == problem.largest_penalty
 
 
 def test_the_default_strength_is_a_tenth_of_it():
     problem = make_problem("hinge", 2.0)
     model = MixedNormClassifier(loss="hinge").fit(problem.data)
-    assert model.penalty_strength_ == pytest.approx(0.1 * kinked_zero.largest_penalty(problem))
+    assert model.penalty_strength_ == pytest.approx(0.1 * nonsmooth.largest_penalty(problem))
