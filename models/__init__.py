@@ -4,12 +4,11 @@ Importing this package loads PyMC; the penalised routes do without it.
 """
 
 from bayesmtfs.models.distributions import GeneralizedNormal, MatrixGeneralizedNormal, MixedNorm
-from bayesmtfs.models.generalized_normal import generalized_normal_model
+from bayesmtfs.models.generalized_normal import generalized_normal_model, jeffreys_model
 from bayesmtfs.models.horseshoe import horseshoe_model
-from bayesmtfs.models.jeffreys import jeffreys_model
 from bayesmtfs.models.matrix_variate import matrix_variate_model
 from bayesmtfs.models.mixed_norm import mixed_norm_model
-from bayesmtfs.models.observations import set_task_data
+from bayesmtfs.models.terms import set_task_data
 
 __all__ = [
     "GeneralizedNormal",

@@ -1,6 +1,6 @@
 r"""The generalized normal family as PyMC distributions.
 
-Three laws that a prior on the rows of W (features by tasks) is made of, for any q > 0, q = inf included:
+Three distributions that a prior on the rows of W (features by tasks) is made of, for any q > 0, q = inf included:
 
 - `GeneralizedNormal`: one entry, ``exp(-|(z - mu) / rho|^q) / (2 rho Gamma(1 + 1/q))``
   (Zhang, Yeung and Xu 2010, section 3);
@@ -13,7 +13,11 @@ paper's matrix density says, the covariance of a row is proportional to ``task_f
 ``task_factor task_factor^T`` as printed.
 
 Draws use the mixture of uniforms ``v ~ Gamma(1 + 1/q), z | v ~ U(-v^(1/q), v^(1/q))``. It holds for every q; the
-textbook way ``|z| = Gamma(1/q)^(1/q)`` is the same law, but its gamma variable underflows once q is large.
+textbook way ``|z| = Gamma(1/q)^(1/q)`` is the same distribution, but its gamma variable underflows once q is large.
+
+With ``a = 1/q`` and ``x = |u|^q`` the two-sided tail of a standard entry is ``P(|z| > |u|) = Q(a, x)``, the regularised
+upper incomplete gamma function, and near the centre its distribution function is ``1/2 + u / (2 Gamma(1 + 1/q))``. q may
+be a tensor everywhere; where a power has no derivative (at 0) the gradient is 0, one of the subgradients for q >= 1.
 
 References
 ----------
@@ -34,11 +38,19 @@ from pymc.distributions.shape_utils import (
 )
 from pymc.pytensorf import normalize_rng_param
 from pytensor import config
+from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.utils import normalize_size_param
 from pytensor.tensor.variable import TensorVariable
 
-from bayesmtfs.models.norm_graphs import absolute_power, log_lower_tail, log_unit_volume, quantile, row_norm
+type Tensor = Any  # PyTensor and PyMC have no useful static types
+
+# Below this x = |u|^q the distribution function is linear in u to double precision: the relative error is below x.
+LINEAR_CENTRE = 1e-17
+# Below this tail probability the incomplete gamma function is about to underflow; its continued fraction takes over.
+SMALLEST_TAIL = 1e-290
+# Depth of the continued fraction. It starts at x of about 600, where 12 levels are exact to double precision.
+FRACTION_LEVELS = 12
 
 
 def as_float_tensor(value: Any) -> TensorVariable:
@@ -50,22 +62,7 @@ def as_float_tensor(value: Any) -> TensorVariable:
 
 
 def standard_draws(rng: Variable, q: TensorVariable, shape: Any) -> tuple[Variable, TensorVariable]:
-    """Draw standard generalized normal entries by the mixture of uniforms.
-
-    Parameters
-    ----------
-    rng : Variable
-        Symbolic random generator.
-    q : TensorVariable
-        Exponent, broadcasts to ``shape``.
-    shape : sequence of int or tensors
-        Shape of the draws.
-
-    Returns
-    -------
-    tuple
-        The next generator and the draws.
-    """
+    """Draw standard generalized normal entries by the mixture of uniforms; gives the next generator and the draws."""
     q = check_icdf_parameters(q, q > 0, msg="q > 0")
     next_rng, mixing = pt.random.gamma(1.0 + 1.0 / q, scale=1.0, size=shape, rng=rng, return_next_rng=True)
     next_rng, inside = pt.random.uniform(-1.0, 1.0, size=shape, rng=next_rng, return_next_rng=True)
@@ -97,8 +94,8 @@ class GeneralizedNormal(Continuous):
 
        p(z \mid \mu, \rho, q) = \frac{\exp(-|(z - \mu) / \rho|^q)}{2 \rho \, \Gamma(1 + 1/q)}
 
-    q = 1 is the Laplace law with scale rho, q = 2 the normal law with variance rho^2 / 2, q = inf the uniform law on
-    [mu - rho, mu + rho]. The mean is mu, the variance ``rho^2 Gamma(3/q) / Gamma(1/q)``. The same law as
+    q = 1 is the Laplace distribution with scale rho, q = 2 the normal one with variance rho^2 / 2, q = inf the uniform
+    one on [mu - rho, mu + rho]. The mean is mu, the variance ``rho^2 Gamma(3/q) / Gamma(1/q)``. The same as
     ``scipy.stats.gennorm(beta=q, loc=mu, scale=rho)``.
 
     Parameters
@@ -199,7 +196,7 @@ class MixedNorm(Continuous):
 
     The prior whose negative log-density is the l1,q penalty ``strength * sum_i ||w^i||_q`` when every row of W has it.
     The norm ``||w||_q`` follows Gamma(m, rate = strength), independent of the direction ``w / ||w||_q``. q = 1 is m
-    independent Laplace entries; m = 1 is the Laplace law at every q.
+    independent Laplace entries; m = 1 is the Laplace distribution at every q.
 
     Parameters
     ----------
@@ -287,7 +284,7 @@ class MatrixGeneralizedNormal(Continuous):
 
     At q = 2 row i is normal with covariance ``rho_i^2 / 2 * Omega^T Omega`` (Zhang, Yeung and Xu 2010 print
     ``Omega Omega^T``, which does not agree with the exponent of their own density). ``(rho, Omega)`` and
-    ``(c rho, Omega / c)`` are the same law: fix the scale of one of them.
+    ``(c rho, Omega / c)`` are the same distribution: fix the scale of one of them.
 
     Parameters
     ----------
@@ -341,7 +338,86 @@ class MatrixGeneralizedNormal(Continuous):
             - m * pt.sum(pt.log(row_scale), axis=-1)
             - p * log_determinant
         )
-        # A singular factor would have infinite density; it is no parameter of the law.
+        # A singular factor would have infinite density; it is no parameter of the distribution.
         invertible = log_determinant > -np.inf
         message = "row_scale > 0, q > 0, task_factor invertible"
         return check_parameters(log_density, row_scale > 0, q > 0, invertible, msg=message)
+
+
+# ---------------------------------------------------------------------- powers, norms and tails, safe at 0 and far out
+
+
+def absolute_power(u: TensorVariable, q: TensorVariable) -> TensorVariable:
+    """Give ``|u|^q``, with derivative 0 at u = 0; at q = inf it is 0 inside [-1, 1] and infinite outside."""
+    size = pt.abs(u)
+    # The inner switch keeps 0^(q - 1) and ln 0 out of the gradient, the outer one puts the value right.
+    power = pt.switch(size > 0, pt.switch(size > 0, size, 1.0) ** finite_exponent(q), 0.0)
+    return pt.switch(pt.isinf(q), pt.switch(size > 1, np.inf, 0.0), power)
+
+
+def finite_exponent(q: TensorVariable) -> TensorVariable:
+    """Replace q = inf by 1, so that a branch that is not taken stays finite together with its gradient."""
+    return pt.switch(pt.isinf(q), 1.0, q)
+
+
+def row_norm(w: TensorVariable, q: TensorVariable) -> TensorVariable:
+    """Give ``||w||_q`` (...) over the last axis of w (..., m), with gradient 0 at w = 0.
+
+    The entries are divided by the largest one first, so that no power overflows or vanishes.
+    """
+    largest = pt.max(pt.abs(w), axis=-1)
+    # The norm does not depend on the number it is scaled by, so that number is a constant to the gradient.
+    scale = disconnected_grad(pt.switch(largest > 0, largest, 1.0))
+    finite_q = finite_exponent(q)
+    power_sum = pt.sum(absolute_power(w / scale[..., None], finite_q[..., None]), axis=-1)
+    root = pt.switch(largest > 0, power_sum, 1.0) ** (1.0 / finite_q)
+    return pt.switch(pt.isinf(q), largest, pt.switch(largest > 0, scale * root, 0.0))
+
+
+def log_unit_volume(q: TensorVariable) -> TensorVariable:
+    """Give ``ln(2 Gamma(1 + 1/q))``: the log-normaliser of one standard generalized normal entry."""
+    return np.log(2.0) + pt.gammaln(1.0 + 1.0 / q)
+
+
+def log_lower_tail(u: TensorVariable, q: TensorVariable) -> TensorVariable:
+    """Give ``ln P(z <= u)`` for a standard generalized normal z, accurate also where the probability underflows."""
+    finite_q = finite_exponent(q)
+    inverse_q = 1.0 / finite_q
+    x = absolute_power(u, finite_q)
+    central = x < LINEAR_CENTRE
+    slope = 0.5 / pt.gamma(1.0 + inverse_q)
+    log_centre = pt.log(0.5 + slope * pt.switch(central, u, 0.0))
+
+    two_sided = pt.gammaincc(inverse_q, pt.switch(central, 1.0, x))
+    far = two_sided < SMALLEST_TAIL
+    log_two_sided = pt.switch(far, log_far_tail(inverse_q, x, far), pt.log(pt.switch(far, 1.0, two_sided)))
+    log_outside = pt.switch(u < 0, np.log(0.5) + log_two_sided, pt.log1p(-0.5 * two_sided))
+
+    log_uniform = pt.log(pt.clip(0.5 * (1.0 + u), 0.0, 1.0))
+    return pt.switch(pt.isinf(q), log_uniform, pt.switch(central, log_centre, log_outside))
+
+
+def log_far_tail(a: TensorVariable, x: TensorVariable, far: TensorVariable) -> TensorVariable:
+    """Give ``ln Q(a, x)`` far out by the continued fraction of the incomplete gamma function.
+
+    ``Gamma(a, x) = e^-x x^a / (x + 1 - a - 1(1 - a) / (x + 3 - a - 2(2 - a) / (x + 5 - a - ...)))``
+    (Abramowitz and Stegun 6.5.31 after an even contraction).
+    """
+    # Outside the far region any point where the fraction is well behaved will do.
+    x_far = pt.switch(pt.and_(far, x < np.inf), x, 600.0 + 2.0 * a)
+    denominator = x_far + 2 * FRACTION_LEVELS + 1 - a
+    for level in range(FRACTION_LEVELS, 0, -1):
+        denominator = x_far + 2 * level - 1 - a - level * (level - a) / denominator
+    log_tail = -x_far + a * pt.log(x_far) - pt.gammaln(a) - pt.log(denominator)
+    return pt.switch(x < np.inf, log_tail, -np.inf)
+
+
+def quantile(probability: TensorVariable, q: TensorVariable) -> TensorVariable:
+    """Give the u with ``P(z <= u) = probability`` for a standard generalized normal z; -inf and inf at 0 and 1."""
+    finite_q = finite_exponent(q)
+    inverse_q = 1.0 / finite_q
+    inside = pt.abs(2.0 * probability - 1.0)
+    outside = 2.0 * pt.minimum(probability, 1.0 - probability)
+    x = pt.switch(inside < 0.5, pt.gammaincinv(inverse_q, inside), pt.gammainccinv(inverse_q, outside))
+    size = pt.switch(x < LINEAR_CENTRE, inside * pt.gamma(1.0 + inverse_q), x**inverse_q)
+    return pt.sign(probability - 0.5) * pt.switch(pt.isinf(q), inside, size)

@@ -7,7 +7,7 @@ r"""The group regularised horseshoe, the established prior to compare the genera
 
 A row of small scale is shrunk as by the half-Cauchy prior; a row of large scale, which that prior would leave alone,
 gets the normal slab of width s (Piironen and Vehtari 2017, eq. 2.8, with a row of coefficients in place of one). The
-slab is half-Student-t with 4 degrees of freedom, where they take an inverse gamma law for ``s^2``, or fixed.
+slab is half-Student-t with 4 degrees of freedom, where they take an inverse gamma distribution for ``s^2``, or fixed.
 ``tau lambda_j`` is sampled as one variable, ``rho_j`` before the slab.
 
 References
@@ -22,11 +22,10 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.models.coefficients import normal_entries, scaled_coefficients
-from bayesmtfs.models.distributions import as_float_tensor
-from bayesmtfs.models.hyperpriors import exponent, log_row_scales
-from bayesmtfs.models.linear_predictor import Tensor, coordinates
-from bayesmtfs.models.observations import add_observations, readable
+from bayesmtfs.families import Family
+from bayesmtfs.models.distributions import Tensor, as_float_tensor
+from bayesmtfs.models.rows import exponent, log_row_scales, normal_entries, scaled_coefficients
+from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, feature_deviation, hyperprior_for
 
@@ -35,7 +34,7 @@ SLAB_DEGREES = 4.0  # of freedom of the half-Student-t prior of the slab
 
 def horseshoe_model(
     data: TaskData,
-    loss: str = "squared",
+    loss: str | Family = "squared",
     expected_features: float | None = None,
     slab_scale: float | None = None,
     prior: Hyperprior | None = None,
@@ -48,8 +47,8 @@ def horseshoe_model(
     ----------
     data : TaskData
         Observations, as in `generalized_normal_model`.
-    loss : {"squared", "logistic"}, default "squared"
-        Normal targets, or labels.
+    loss : str or Family, default "squared"
+        Any family with a density and a PyMC term.
     expected_features : float, optional
         How many features (or groups of features) are expected to matter; None: a tenth of them.
     slab_scale : float, optional
@@ -78,16 +77,17 @@ def horseshoe_model(
     >>> sorted(variable.name for variable in model.free_RVs)
     ['intercept', 'log_global_scale', 'log_row_scale', 'noise', 'slab_scale', 'standard_coef']
     """
+    family = density_of(loss)
+    data = readable(data, family)
     if prior is None:
-        prior = hyperprior_for(data, loss, expected_features=expected_features, **settings)
+        prior = hyperprior_for(data, family, expected_features=expected_features, **settings)
     slab_width = prior.noise_scale / feature_deviation(data, prior.fit_intercept)
-    data = readable(data, loss)
     with pm.Model(coords=coordinates(data)) as model:
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
         log_scale = log_row_scales(prior, exponent(2.0, prior), blocks)[blocks.row_of_feature]
         row_scale = pm.Deterministic("row_scale", _with_slab(log_scale, _slab(slab_scale, slab_width)), dims="feature")
         coef = scaled_coefficients(data, prior, row_scale, normal_entries, centred)
-        add_observations(data, loss, prior, coef)
+        add_observations(data, family, prior, coef)
     return model
 
 

@@ -21,11 +21,9 @@ import pymc as pm
 import pytensor.tensor as pt
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import find_family, names
-from bayesmtfs.models.distributions import MixedNorm
-from bayesmtfs.models.linear_predictor import Tensor, coordinates, linear_predictor
-from bayesmtfs.models.observations import readable
-from bayesmtfs.models.terms import observe
+from bayesmtfs.families import Family, find_family
+from bayesmtfs.models.distributions import MixedNorm, Tensor
+from bayesmtfs.models.terms import coordinates, linear_predictor, observe, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import check_norm_q, check_strength
 from bayesmtfs.types import LossScale
@@ -35,7 +33,7 @@ def mixed_norm_model(
     data: TaskData,
     penalty_strength: float,
     norm_q: float = 2,
-    loss: str = "squared",
+    loss: str | Family = "squared",
     loss_scale: LossScale = "mean",
     fit_intercept: bool = True,
     task_sparsity: float = 0.0,
@@ -49,13 +47,13 @@ def mixed_norm_model(
     Parameters
     ----------
     data : TaskData
-        Observations; any two labels for the logistic and the hinge loss (-1 and +1 in the model, in sorted order).
+        Observations; any two labels for a family of labels (-1 and +1 in the model, in sorted order).
     penalty_strength : float
         Strength lambda of the penalty, > 0.
     norm_q : float, default 2
         Norm within a row, in [1, inf].
-    loss : str, default "squared"
-        "squared", "absolute", "logistic" or "hinge".
+    loss : str or Family, default "squared"
+        "squared", "absolute", "logistic", "hinge", or any family with a PyMC term.
     loss_scale : {"mean", "sum"}, default "mean"
         Whether the losses of a task are averaged or summed.
     fit_intercept : bool, default True
@@ -68,9 +66,9 @@ def mixed_norm_model(
     -------
     pm.Model
         Coordinates ``feature``, ``task``, ``obs`` (and ``row`` where all tasks share one design). Variables ``coef``
-        (feature, task), ``intercept`` (task), ``noise`` (the number 1, for regression losses) and the observed ``y``
+        (feature, task), ``intercept`` (task), ``noise`` (the number 1, of families with noise) and the observed ``y``
         (obs). Data ``target``, ``weight``, ``penalty_strength`` and the design (see
-        `bayesmtfs.models.linear_predictor.linear_predictor`), all of which ``pm.set_data`` can change.
+        `bayesmtfs.models.terms.linear_predictor`), all of which ``pm.set_data`` can change.
 
     Raises
     ------
@@ -100,7 +98,7 @@ def mixed_norm_model(
     if loss_scale not in ("mean", "sum"):
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
     family = find_family(loss)
-    data = readable(data, loss)
+    data = readable(data, family)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
@@ -108,7 +106,7 @@ def mixed_norm_model(
         if task_sparsity > 0:
             pm.Potential("task_sparsity", -strength * task_sparsity * pt.sum(pt.abs(coef)))
         intercept = pm.Flat("intercept", dims="task") if fit_intercept else None
-        if loss in names(labels=False):
+        if family.has_noise:
             pm.Deterministic("noise", pt.constant(1.0))
         observe(
             "y",

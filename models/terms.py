@@ -1,75 +1,60 @@
-"""The observed term of a PyMC model, one for each loss, shared by all models.
+r"""What every model has below its coefficients: linear predictor, intercepts, noise and observed targets.
 
-Minus the loss becomes the log-density of the targets given the linear predictor eta, times the row's weight w:
+The linear predictor is ``eta_i = x_i' w_t(i) + b_t(i)``. Data are ``pm.Data``, so that ``pm.set_data`` and
+`set_task_data` can put new rows in their place. The design has four forms: one row per observation or one design for all
+tasks, dense or sparse. A sparse design is held as its entries, and costs as many operations as it has of them.
 
-========  ============================================================  ================
-loss      log-density of one row                                        predictive draws
-========  ============================================================  ================
-squared   ``-w [(y - eta)^2 / (2 noise^2) + ln noise + 1/2 ln(2 pi)]``  normal
-absolute  ``-w [|y - eta| / noise + ln(2 noise)]``                      Laplace
-logistic  ``-w ln(1 + exp(-y eta))``                                    -1 or +1
-hinge     ``-w (1 - y eta)_+``                                          none
-========  ============================================================  ================
-
-At ``noise = 1`` differences of the log-probability in eta are therefore minus the differences of `likelihoods.total`:
-a penalised fit is the MAP of a stated model. For the hinge that model is a pseudo-likelihood, not a density.
+The observed term is the family's own PyMC distribution (`bayesmtfs.families.Family.pymc_dist`), its log-density
+multiplied by the row's weight. At ``noise = 1`` differences of the log-probability in eta are therefore minus the
+differences of `families.total`: a penalised fit is the MAP of a stated model. For the hinge that model is a
+pseudo-likelihood, not a density.
 """
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from pytensor import config
 from pytensor.graph.basic import Variable
 
-from bayesmtfs.families import Family
-
-# A number, an array or a PyTensor variable; PyTensor's own types say nothing to a type checker.
-type TensorLike = Any
-type Dims = str | tuple[str, ...] | None
-
-_DISTRIBUTIONS: dict[str, Any] = {"squared": pm.Normal, "absolute": pm.Laplace}
-
-# Minus the loss as a function of the margin y * eta.
-_LABEL_LOG_DENSITIES: dict[str, Callable[[TensorLike], TensorLike]] = {
-    "logistic": lambda margin: -pt.softplus(-margin),
-    "hinge": lambda margin: -pt.maximum(1.0 - margin, 0.0),
-}
+from bayesmtfs.data.classes import as_signs, classes_of
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family, find_family
+from bayesmtfs.models.distributions import Tensor, as_float_tensor
+from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
 
 
 def observe(
     name: str,
     family: Family,
-    eta: TensorLike,
-    y: TensorLike,
-    weight: TensorLike = None,
-    noise: TensorLike = 1.0,
-    dims: Dims = "obs",
-) -> TensorLike:
-    """Add the observed targets of a likelihood to the PyMC model in context.
-
-    Squared, absolute and logistic losses give proper densities. The hinge loss does not: ``exp(-hinge)`` is a
-    pseudo-likelihood, not normalised over the labels, so its posterior weighs coefficients by their margins, but knows
-    no probabilities of labels and gives no predictive draws.
+    eta: Tensor,
+    y: Tensor,
+    weight: Tensor = None,
+    noise: Tensor = 1.0,
+    dims: str | None = "obs",
+) -> Tensor:
+    """Add the observed targets of a family to the PyMC model in context.
 
     Parameters
     ----------
     name : str
         Name of the observed variable.
-    family : Likelihood
-        The loss.
+    family : Family
+        The family, which must offer ``pymc_dist``. That of the hinge loss is a pseudo-likelihood, not normalised over
+        the labels: its posterior weighs coefficients by their margins, but gives no predictive draws.
     eta : tensor (n,)
         Linear predictor.
     y : array or pm.Data (n,)
-        Targets. For the logistic and the hinge loss -1 and +1, which are also the values of the predictive draws.
+        Targets; labels are -1 and +1, which are also the values of their predictive draws.
     weight : array or pm.Data (n,), optional
-        Row weights, not negative, that multiply the log-density. None, or an array of ones, gives PyMC's own normal or
-        Laplace distribution. A predictive draw is one new target of a row, whatever the row's weight.
+        Row weights, not negative, that multiply the log-density. None, or an array of ones, gives the family's own
+        PyMC distribution. A predictive draw is one new target of a row, whatever the row's weight.
     noise : float or tensor, default 1.0
-        Standard deviation for the squared loss, scale for the absolute loss: one for all rows, or ``(n,)``. The
-        logistic and the hinge loss have none.
-    dims : str or tuple of str, optional
+        Noise deviation or scale of a family that has one: one for all rows, or ``(n,)``.
+    dims : str, optional
         Dimension of the observed variable, default "obs"; None takes the shape of y.
 
     Returns
@@ -80,7 +65,7 @@ def observe(
     Raises
     ------
     ValueError
-        If a loss has no term here, if labels are not -1 and +1, or if a loss without noise is given one.
+        If the family has no PyMC term, if labels are not -1 and +1, or if a family without noise is given one.
 
     Examples
     --------
@@ -93,67 +78,39 @@ def observe(
     >>> model.observed_RVs
     [y]
     """
-    loss = family.name
-    weight = None if _is_one(weight) else weight
-    if loss in _DISTRIBUTIONS:
-        return _observe_numbers(name, _DISTRIBUTIONS[loss], eta, y, weight, noise, dims)
-    if loss not in _LABEL_LOG_DENSITIES:
-        known = ", ".join(repr(known) for known in (*_DISTRIBUTIONS, *_LABEL_LOG_DENSITIES))
-        raise ValueError(f"likelihood has the loss {loss!r}, which has no PyMC term; use one of {known}")
-    _require_labels(y, loss)
-    if not _is_one(noise):
-        raise ValueError(f"noise was given, but the {loss} loss has no noise; leave noise at 1.0")
-    return _observe_labels(name, loss, eta, y, weight, dims)
+    family.require("A PyMC model", "pymc_dist")
+    if family.targets == "labels":
+        _require_labels(y, family.name)
+    if not family.has_noise and not _is_one(noise):
+        raise ValueError(f"noise was given, but the {family.name} loss has no noise; leave noise at 1.0")
+    if not _is_one(weight):
+        return _observe_weighted(name, family, eta, y, weight, noise, dims)
+    model = pm.modelcontext(None)
+    shape = tuple(y.shape) if dims is None else (model.dim_lengths[dims],)
+    term = family.pymc_dist(eta, noise, shape=shape)
+    return model.register_rv(term, name, observed=y, dims=None if dims is None else (dims,))
 
 
-def _observe_numbers(
-    name: str,
-    distribution: Any,
-    eta: TensorLike,
-    y: TensorLike,
-    weight: TensorLike,
-    noise: TensorLike,
-    dims: Dims,
-) -> TensorLike:
-    """Observe real targets around eta."""
-    if weight is None:
-        return distribution(name, eta, noise, observed=y, dims=dims)
+def _observe_weighted(
+    name: str, family: Family, eta: Tensor, y: Tensor, weight: Tensor, noise: Tensor, dims: str | None
+) -> Tensor:
+    """Observe targets whose log-densities are multiplied by weights."""
 
-    def log_density(value: TensorLike, eta: TensorLike, noise: TensorLike, weight: TensorLike) -> TensorLike:
-        return weight * pm.logp(distribution.dist(eta, noise), value)
+    def log_density(value: Tensor, eta: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
+        return weight * pm.logp(family.pymc_dist(eta, noise), value)
 
-    def draw(eta: TensorLike, noise: TensorLike, weight: TensorLike, size: TensorLike) -> TensorLike:
-        return distribution.dist(eta, noise, size=size)
+    def draw(eta: Tensor, noise: Tensor, weight: Tensor, size: Tensor) -> Tensor:
+        return family.pymc_dist(eta, noise, size=size)
 
     return pm.CustomDist(name, eta, noise, weight, logp=log_density, dist=draw, observed=y, dims=dims)
 
 
-def _observe_labels(name: str, loss: str, eta: TensorLike, y: TensorLike, weight: TensorLike, dims: Dims) -> TensorLike:
-    """Observe labels -1 and +1; PyMC's own Bernoulli would want 0 and 1."""
-
-    def log_density(value: TensorLike, eta: TensorLike, weight: TensorLike) -> TensorLike:
-        return pt.switch(pt.eq(pt.abs(value), 1), weight * _LABEL_LOG_DENSITIES[loss](value * eta), -np.inf)
-
-    def draw(eta: TensorLike, weight: TensorLike, size: TensorLike) -> TensorLike:
-        return 2 * pm.Bernoulli.dist(logit_p=eta, size=size) - 1
-
-    def refuse_to_draw(*parameters: TensorLike, rng: TensorLike = None, size: TensorLike = None) -> NoReturn:
-        raise NotImplementedError(
-            f"{name!r} has the hinge loss, a pseudo-likelihood without predictive draws; "
-            f"leave {name!r} out of var_names, or use the logistic loss"
-        )
-
-    predictive = {"random": refuse_to_draw} if loss == "hinge" else {"dist": draw}
-    weight = 1.0 if weight is None else weight
-    return pm.CustomDist(name, eta, weight, logp=log_density, observed=y, dims=dims, **predictive)
-
-
-def _is_one(number: TensorLike) -> bool:
+def _is_one(number: Tensor) -> bool:
     """Whether a weight or noise is absent or known to be 1; a PyTensor variable may change, so it is not known."""
     return number is None or (not isinstance(number, Variable) and bool(np.all(np.asarray(number) == 1)))
 
 
-def _require_labels(y: TensorLike, loss: str) -> None:
+def _require_labels(y: Tensor, loss: str) -> None:
     """Raise unless the labels, where they are known, are -1 and +1."""
     if hasattr(y, "get_value"):  # pm.Data
         y = y.get_value()
@@ -163,3 +120,202 @@ def _require_labels(y: TensorLike, loss: str) -> None:
     if not np.all(np.isin(labels, [-1, 1])):
         shown = ", ".join(str(label) for label in labels[:5])
         raise ValueError(f"y holds the labels {shown}, but the {loss} loss wants -1 and +1; recode y")
+
+
+# ---------------------------------------------------------------------- data
+
+
+def density_of(loss: str | Family) -> Family:
+    """Family of a loss, refused unless it has a density: the pseudo-likelihood of the hinge is for `mixed_norm_model`."""
+    family = find_family(loss)
+    family.require("A model with learned scales (that is any but mixed_norm_model)", "log_density", "pymc_dist")
+    return family
+
+
+def readable(data: TaskData, family: Family) -> TaskData:
+    """Targets as the family takes them: any two labels as -1 and +1, in their sorted order."""
+    signs = data.y.dtype.kind in "iuf" and bool(np.all(np.isin(data.y, (-1, 1))))
+    if signs or family.targets != "labels":
+        return data
+    coded, classes = classes_of(data)
+    if len(classes) != 2:
+        raise ValueError(
+            f"y has {len(classes)} classes, but the model is for two: {classes.tolist()[:5]}; pass two labels"
+        )
+    return as_signs(coded)
+
+
+def add_observations(data: TaskData, family: Family, prior: Hyperprior, coef: Tensor) -> None:
+    """Add intercepts, noise (of a family that has one), design and the observed ``y`` to the model in context.
+
+    Parameters
+    ----------
+    data : TaskData
+        Observations, labels as -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice.
+    family : Family
+        With a density, see `density_of`.
+    prior : Hyperprior
+        Priors of intercepts and noise.
+    coef : tensor (p, m)
+        Coefficients.
+    """
+    eta = linear_predictor(data, coef, intercept_per_task(prior))
+    noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
+    target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
+    # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
+    weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
+    observe("y", family, eta, target, weight=weight, noise=noise)
+
+
+def noise_per_task(prior: Hyperprior) -> Tensor:
+    """Add ``noise`` (task) to the model in context, one for all tasks under ``shared_noise``."""
+    degrees, scale = as_float_tensor(NOISE_DEGREES), as_float_tensor(prior.noise_scale)
+    if not prior.shared_noise:
+        return pm.HalfStudentT("noise", nu=degrees, sigma=scale, dims="task")
+    shared = pm.HalfStudentT("shared_noise", nu=degrees, sigma=scale)
+    return pm.Deterministic("noise", shared * pt.ones(pm.modelcontext(None).dim_lengths["task"]), dims="task")
+
+
+def intercept_per_task(prior: Hyperprior) -> Tensor:
+    """Add ``intercept`` (task) to the model in context, zeros without ``fit_intercept``."""
+    if prior.fit_intercept:
+        centre, deviation = as_float_tensor(prior.intercept_centre), as_float_tensor(prior.intercept_scale)
+        return pm.Normal("intercept", centre, deviation, dims="task")
+    return pm.Deterministic("intercept", pt.zeros(pm.modelcontext(None).dim_lengths["task"]), dims="task")
+
+
+def set_task_data(model: pm.Model, data: TaskData) -> None:
+    """Put other observations of the same tasks and features into a model, as ``pm.set_data`` does for single arrays.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Any model with learned row scales.
+    data : TaskData
+        The new rows, of any of the model's tasks. For predictive draws alone the targets may be any numbers.
+
+    Raises
+    ------
+    ValueError
+        If the features or tasks are not those of the model, or if it is a `mixed_norm_model`, whose rows carry the
+        scale of its loss.
+
+    Examples
+    --------
+    Predictive draws for two new rows of task "a":
+
+    >>> import numpy as np
+    >>> from bayesmtfs import TaskData
+    >>> from bayesmtfs.models import generalized_normal_model, set_task_data
+    >>> data = TaskData.from_long(np.eye(4), [1.0, 2.0, 3.0, 4.0], tasks=["b", "a", "b", "a"])
+    >>> model = generalized_normal_model(data)
+    >>> set_task_data(model, TaskData.from_long(np.ones((2, 4)), np.zeros(2), tasks=["a", "a"]))
+    >>> model["X"].get_value().shape
+    (2, 4)
+    """
+    if "penalty_strength" in model.named_vars:
+        raise ValueError("model is a mixed_norm_model, whose weights carry its loss_scale; use pm.set_data instead")
+    features, tasks = (list(model.coords[name] or ()) for name in ("feature", "task"))
+    if data.feature_names.tolist() != features:
+        raise ValueError(
+            f"data has the features {data.feature_names.tolist()[:5]}, the model {features[:5]}; pass those"
+        )
+    unknown = [name for name in data.task_names.tolist() if name not in tasks]
+    if unknown:
+        raise ValueError(f"data has the task {unknown[0]!r}, which the model does not know; its tasks are {tasks[:10]}")
+    places = np.array([tasks.index(name) for name in data.task_names.tolist()])
+    values = design_values(data, sparse="X_value" in model.named_vars, shared="row_index" in model.named_vars)
+    values |= {"task_index": places[data.task], "target": np.asarray(data.y, dtype=np.float64)}
+    if "weight" in model.named_vars:
+        values["weight"] = data.weight
+    elif not np.all(data.weight == 1.0):
+        raise ValueError("data has sample weights but the model was built without; build it with weighted rows")
+    rows = {"row": range(data.design.shape[0])} if "row_index" in values else {}
+    pm.set_data(values, model=model, coords={"obs": data.order.tolist()} | rows)
+
+
+# ---------------------------------------------------------------------- the linear predictor
+
+
+def coordinates(data: TaskData) -> dict[str, list[Any]]:
+    """Names along the dimensions ``feature`` and ``task``, and ``row`` where all tasks share one design.
+
+    Observations are sorted by task; their names along ``obs`` are their places in the user's input.
+    """
+    named = {
+        "feature": data.feature_names.tolist(),
+        "task": data.task_names.tolist(),
+        "obs": data.order.tolist(),
+    }
+    return named | {"row": list(range(data.design.shape[0]))} if data.shared_design else named
+
+
+def linear_predictor(data: TaskData, coef: Tensor, intercept: Tensor | None = None) -> Tensor:
+    """Add the design to the PyMC model in context and give the linear predictor of every observation.
+
+    Parameters
+    ----------
+    data : TaskData
+        The observations. The model must have their `coordinates`.
+    coef : tensor or array (p, m)
+        Coefficients W, features by tasks.
+    intercept : tensor or array (m,), optional
+        One intercept per task.
+
+    Returns
+    -------
+    tensor (N,)
+        ``x' w_t + b_t`` for every observation, in the order of ``data``.
+
+    Notes
+    -----
+    Data variables added to the model:
+
+    - ``task_index`` (obs): the task of each observation;
+    - ``X`` (obs, feature), or (row, feature) with one design for all tasks;
+    - ``row_index`` (obs), with one design for all tasks: the row of X that each observation uses;
+    - instead of ``X`` for a sparse design: ``X_value``, ``X_row`` and ``X_column``, one entry per stored number.
+    """
+    coef = pt.as_tensor_variable(coef)
+    task_index = pm.Data("task_index", data.task, dims="obs")
+    values = design_values(data, data.is_sparse, data.shared_design)
+    row_dimension = "row" if data.shared_design else "obs"
+    dims = {"X": (row_dimension, "feature"), "row_index": "obs"}
+    design = {name: pm.Data(name, value, dims=dims.get(name)) for name, value in values.items()}
+    if data.shared_design:
+        eta = _all_tasks_at_all_rows(design, coef)[design["row_index"], task_index]
+    else:
+        eta = _own_task_at_own_row(design, coef, task_index)
+    return eta if intercept is None else eta + pt.as_tensor_variable(intercept)[task_index]
+
+
+def design_values(data: TaskData, sparse: bool, shared: bool) -> dict[str, NDArray[Any]]:
+    """Arrays of the design's data variables by name: ``X``, or ``X_value``, ``X_row`` and ``X_column``; ``row_index``."""
+    design = data.design if shared else data.X
+    values: dict[str, NDArray[Any]] = {"row_index": data.rows} if shared else {}
+    if not sparse:
+        dense = design.toarray() if sp.issparse(design) else design
+        return values | {"X": np.asarray(dense, dtype=config.floatX)}
+    entries = sp.coo_array(design)
+    return values | {
+        "X_value": entries.data.astype(config.floatX),
+        "X_row": entries.row.astype(np.int64),
+        "X_column": entries.col.astype(np.int64),
+    }
+
+
+def _all_tasks_at_all_rows(design: dict[str, Tensor], coef: Tensor) -> Tensor:
+    """``X W`` (rows, m) of a shared design."""
+    if "X" in design:
+        return design["X"] @ coef
+    n_rows, n_tasks = (pm.modelcontext(None).dim_lengths[name] for name in ("row", "task"))
+    value, row, column = design["X_value"], design["X_row"], design["X_column"]
+    return pt.zeros((n_rows, n_tasks))[row].inc(value[:, None] * coef[column])
+
+
+def _own_task_at_own_row(design: dict[str, Tensor], coef: Tensor, task_index: Tensor) -> Tensor:
+    """``x_i' w_t(i)`` (N,) of a design with one row per observation."""
+    if "X" in design:
+        return pt.sum(design["X"] * coef.T[task_index], axis=1)
+    value, row, column = design["X_value"], design["X_row"], design["X_column"]
+    return pt.zeros_like(task_index, dtype=config.floatX)[row].inc(value * coef[column, task_index[row]])

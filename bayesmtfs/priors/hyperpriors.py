@@ -22,7 +22,8 @@ active, true q 4 and 10: posterior medians 1.7 to 2.1 with the exponent q, 3.1 t
 
 tau_0 follows from the number of features that are expected to matter, ``p_0 / (p - p_0) sigma / (sqrt(n) s_x)``
 (Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square standard
-deviation of the features). For labels sigma is 2, the reciprocal root of the largest curvature of the logistic loss.
+deviation of the features). For families without noise sigma is
+`Family.working_noise`, for logistic labels 2, the reciprocal root of the largest curvature.
 
 ``mean_scale`` is ``noise_scale / s_x`` by default, weakly informative: a feature whose mean coefficient is one standard
 deviation alone makes the targets vary as much as they do. With ``mean_strength`` it is ``noise_scale /
@@ -37,7 +38,7 @@ Y. Zhang, D.-Y. Yeung, Q. Xu. Probabilistic multi-task feature selection. NIPS 2
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import betaln
@@ -45,6 +46,7 @@ from scipy.special import betaln
 from bayesmtfs.data.inputs import weighted_deviation
 from bayesmtfs.data.scaling import feature_deviations
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import FloatArray
 
@@ -52,8 +54,7 @@ Kind = Literal["beta_prime", "log_uniform"]
 Bounds = tuple[float, float]
 
 NOISE_DEGREES = 3.0  # of freedom of the half-Student-t prior of the noise
-LOGISTIC_NOISE = 2.0
-INTERCEPT_WIDTH = 5.0  # prior standard deviation of an intercept, in noise scales (for labels: in log-odds)
+INTERCEPT_WIDTH = 5.0  # prior standard deviation of an intercept, in noise scales (families without noise: as it is)
 DEFAULT_SHARE = 0.1  # of the features that are expected to matter
 LOWEST_SCALE, HIGHEST_SCALE = 1e-3, 10.0  # default bounds, in tau_0 and in noise_scale / s_x
 
@@ -65,15 +66,15 @@ class Hyperprior:
     Parameters
     ----------
     kind : {"beta_prime", "log_uniform"}
-        Law of the row scales.
+        Distribution of the row scales.
     global_scale : float
         tau_0, the median of tau, or tau itself where it is not learned.
     tail_shape, spike_shape : float
-        a and c of the beta prime law, above 0.
+        a and c of the beta prime distribution, above 0.
     bounds : (float, float)
-        Smallest and largest row scale of the log-uniform law.
+        Smallest and largest row scale of the log-uniform distribution.
     noise_scale : float
-        Scale of the half-Student-t prior of the noise (for labels 2, without use).
+        Scale of the half-Student-t prior of the noise (of families that have one).
     shared_noise : bool
         Whether all tasks have one noise.
     intercept_centre, intercept_scale : float
@@ -85,7 +86,7 @@ class Hyperprior:
     learn_global_scale : bool
         Whether tau is learned.
     scale_power : float or None
-        Exponent k of the beta prime law; None: q itself, and 2 at q = inf.
+        Exponent k of the beta prime distribution; None: q itself, and 2 at q = inf.
     mean_scale : float
         Standard deviation of the mean that a row's coefficients have in common; 0: the mean is 0.
     """
@@ -118,7 +119,7 @@ class Hyperprior:
         check_bounds("norm_q_bounds", self.norm_q_bounds)
 
     def power(self, q: float) -> float:
-        """Exponent of the beta prime law of the row scales at this q."""
+        """Exponent of the beta prime distribution of the row scales at this q."""
         if self.scale_power is not None:
             return self.scale_power
         return 2.0 if q == math.inf else q
@@ -126,21 +127,16 @@ class Hyperprior:
 
 def hyperprior_for(
     data: TaskData,
-    loss: str = "squared",
-    kind: Kind = "beta_prime",
+    loss: str | Family = "squared",
+    *,
     expected_features: float | None = None,
     global_scale: float | None = None,
-    learn_global_scale: bool = True,
-    tail_shape: float = 0.5,
-    spike_shape: float = 0.5,
     bounds: Bounds | Literal["auto"] = "auto",
     noise_scale: float | None = None,
-    shared_noise: bool = False,
-    norm_q_bounds: Bounds = (1.0, 50.0),
     fit_intercept: bool = True,
-    scale_power: float | None = 2.0,
     shared_mean: bool = False,
     mean_strength: float | None = None,
+    **stated: Any,
 ) -> Hyperprior:
     """Hyperprior with the numbers that depend on the data filled in.
 
@@ -148,35 +144,27 @@ def hyperprior_for(
     ----------
     data : TaskData
         Observations; a sample weight of 2 counts as the row twice.
-    loss : {"squared", "logistic"}
-        The likelihood.
-    kind : {"beta_prime", "log_uniform"}
-        Law of the row scales.
+    loss : str or Family
+        The family of the targets.
     expected_features : float, optional
         How many features (or groups) are expected to matter, between 0 and all of them. None: a tenth, at least one
         and at most half.
     global_scale : float, optional
         tau_0, instead of the one that follows from ``expected_features``.
-    learn_global_scale : bool, default True
-        Whether tau is learned around tau_0; False fixes it there.
-    tail_shape, spike_shape : float, default 0.5
-        a and c of the beta prime law.
     bounds : (float, float) or "auto"
-        Bounds of the log-uniform law; "auto": ``1e-3 tau_0`` to ``10 noise_scale / s_x``.
+        Bounds of log-uniform scales; "auto": ``1e-3 tau_0`` to ``10 noise_scale / s_x``.
     noise_scale : float, optional
-        None: the pooled standard deviation of the targets within their tasks; 2 for labels.
-    shared_noise : bool, default False
-        Whether all tasks have one noise.
-    norm_q_bounds : (float, float), default (1, 50)
-        Range of q where it is learned.
+        None: the pooled standard deviation of the targets within their tasks; for families without noise
+        `Family.working_noise` (2 for logistic labels).
     fit_intercept : bool, default True
         Whether there are intercepts.
-    scale_power : float or None, default 2
-        Exponent k of the beta prime law: half-Cauchy scales whatever q by default; None: q itself.
     shared_mean : bool, default False
         Whether a row's coefficients spread around a learned mean instead of 0.
     mean_strength : float, optional
         Gives that mean the standard deviation ``noise_scale / sqrt(mean_strength)``; None: ``noise_scale / s_x``.
+    **stated
+        Fields of `Hyperprior` that do not depend on the data: ``kind``, ``tail_shape``, ``spike_shape``,
+        ``scale_power``, ``learn_global_scale``, ``shared_noise``, ``norm_q_bounds``.
 
     Returns
     -------
@@ -194,11 +182,10 @@ def hyperprior_for(
     >>> round(prior.global_scale, 3), round(prior.noise_scale, 2)  # about 1/9 / sqrt(25)
     (0.024, 1.06)
     """
-    if loss not in ("squared", "logistic"):
-        raise ValueError(f"loss is {loss!r}; the posterior has 'squared' and 'logistic'")
-    labels = loss == "logistic"
+    family = find_family(loss)
+    family.require("A posterior with learned scales", "log_density")
     if noise_scale is None:
-        noise_scale = LOGISTIC_NOISE if labels else deviation_within_tasks(data)
+        noise_scale = deviation_within_tasks(data) if family.has_noise else family.working_noise(data.y, data.weight)
     check_positive("noise_scale", noise_scale)
     unit = noise_scale / feature_deviation(data, centred=fit_intercept)
     if global_scale is None:
@@ -206,20 +193,14 @@ def hyperprior_for(
         global_scale = _expected_odds(data, expected_features) * unit / math.sqrt(rows_per_task)
     check_positive("global_scale", global_scale)
     return Hyperprior(
-        kind=kind,
         global_scale=global_scale,
-        tail_shape=tail_shape,
-        spike_shape=spike_shape,
         bounds=_default_bounds(global_scale, unit) if isinstance(bounds, str) else bounds,
         noise_scale=noise_scale,
-        shared_noise=shared_noise,
-        intercept_centre=0.0 if labels else float(np.average(data.y, weights=data.weight)),
-        intercept_scale=INTERCEPT_WIDTH * (1.0 if labels else noise_scale),
-        norm_q_bounds=norm_q_bounds,
+        intercept_centre=0.0 if family.targets == "labels" else family.best_constant(data.y, data.weight),
+        intercept_scale=INTERCEPT_WIDTH * (noise_scale if family.has_noise else 1.0),
         fit_intercept=fit_intercept,
-        learn_global_scale=learn_global_scale,
-        scale_power=scale_power,
         mean_scale=_mean_scale(noise_scale, unit, mean_strength) if shared_mean else 0.0,
+        **stated,
     )
 
 
@@ -231,7 +212,7 @@ def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior
     log_scale : array or float
         ``ln rho``.
     tau : float
-        Global scale, above 0; without effect for the log-uniform law.
+        Global scale, above 0; without effect for the log-uniform distribution.
     q : float
         Exponent of the coefficients, may be infinite.
     prior : Hyperprior
@@ -240,7 +221,7 @@ def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior
     Returns
     -------
     array
-        Log-densities; ``-inf`` outside the bounds of the log-uniform law.
+        Log-densities; ``-inf`` outside the bounds of the log-uniform distribution.
 
     Examples
     --------

@@ -6,13 +6,8 @@ import pytest
 from scipy.special import gamma
 from scipy.stats import betaprime, halfcauchy, kstest, norm, t, uniform
 
-from bayesmtfs.models.hyperpriors import (
-    exponent,
-    intercept_per_task,
-    log_unit_deviation,
-    noise_per_task,
-    row_scale_per_feature,
-)
+from bayesmtfs.models.rows import exponent, log_unit_deviation, row_scale_per_feature
+from bayesmtfs.models.terms import intercept_per_task, noise_per_task
 from bayesmtfs.priors import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior
 

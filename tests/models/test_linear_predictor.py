@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
-from bayesmtfs.models.linear_predictor import coordinates, linear_predictor
+from bayesmtfs.models.terms import coordinates, linear_predictor
 
 RNG = np.random.default_rng(12)
 X = RNG.normal(size=(9, 4)) * (RNG.uniform(size=(9, 4)) < 0.6)

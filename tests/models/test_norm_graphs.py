@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import optimize
 
-from bayesmtfs.models.norm_graphs import absolute_power, row_norm
+from bayesmtfs.models.distributions import absolute_power, row_norm
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

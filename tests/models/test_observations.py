@@ -6,8 +6,9 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
+from bayesmtfs.families import Logistic
 from bayesmtfs.models import generalized_normal_model, mixed_norm_model, set_task_data
-from bayesmtfs.models.observations import readable
+from bayesmtfs.models.terms import readable
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(12, 3))
@@ -78,7 +79,7 @@ def test_other_models_features_and_tasks_are_refused():
 
 def test_labels_become_signs():
     data = TaskData.from_long(X, np.where(Y[:, 0] > 0, "yes", "no"), tasks=TASKS)
-    np.testing.assert_array_equal(readable(data, "logistic").y, np.where(data.y == "yes", 1.0, -1.0))
-    assert readable(data.with_target(np.ones(12)), "logistic").y.tolist() == [1.0] * 12
+    np.testing.assert_array_equal(readable(data, Logistic()).y, np.where(data.y == "yes", 1.0, -1.0))
+    assert readable(data.with_target(np.ones(12)), Logistic()).y.tolist() == [1.0] * 12
     with pytest.raises(ValueError, match="y has 3 classes, but the model is for two"):
-        readable(data.with_target(np.arange(12) % 3), "logistic")
+        readable(data.with_target(np.arange(12) % 3), Logistic())

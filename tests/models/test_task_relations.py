@@ -8,7 +8,7 @@ import pytest
 from scipy.linalg import sqrtm
 from scipy.stats import beta, kstest
 
-from bayesmtfs.models.task_relations import cholesky_of_partial_correlations, symmetric_root, task_correlation
+from bayesmtfs.models.matrix_variate import cholesky_of_partial_correlations, symmetric_root, task_correlation
 
 SHARE = np.array([0.3, 0.8, 0.55, 0.1, 0.62, 0.47])
 LOWER = np.tril_indices(4, -1)

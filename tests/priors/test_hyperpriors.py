@@ -162,7 +162,7 @@ def test_targets_without_spread_within_tasks():
     ("options", "message"),
     [
         ({"kind": "cauchy"}, "kind is 'cauchy'; choose"),
-        ({"loss": "hinge"}, "loss is 'hinge'; the posterior has"),
+        ({"loss": "hinge"}, "learned scales needs a log-density; Hinge offers value, gradient"),
         ({"expected_features": 8}, "expected_features is 8 but there are 8 features or groups; pass"),
         ({"expected_features": 0}, "expected_features is 0 but"),
         ({"tail_shape": 0.0}, "tail_shape is 0.0; pass a finite number above 0"),
