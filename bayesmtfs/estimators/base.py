@@ -231,7 +231,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _read_rows(self, X: Any, tasks: Any) -> Rows:
         """Read rows to predict for."""
         check_is_fitted(self)
-        absent = self.result_.extras.get("absent")
+        absent = self.result_.absent
         if absent is not None and is_frame(X):
             X = with_columns(X, list(self.feature_names_in_))
         self._check_columns(X)
@@ -301,7 +301,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             settings={**self.get_params(deep=False), **settings, "n_rows": data.n_observations},
             versions=current_versions(),
             noise=solution.noise,
-            extras={} if data.present is None else {"absent": ~data.present.T},
+            absent=None if data.present is None else ~data.present.T,
         )
 
     # ------------------------------------------------------------------ prediction

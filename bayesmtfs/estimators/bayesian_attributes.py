@@ -70,9 +70,6 @@ class PosteriorAttributes(PosteriorPrediction):
 
     def _result(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> FitResult:
         sampler = f"{found.draws.n_chains} chains of {found.draws.n_draws} draws by the sampler '{found.draws.sampler}'"
-        extras: dict[str, Any] = {"screened_out": found.screened_out}
-        if data.present is not None:
-            extras["absent"] = ~data.present.T
         penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
         return FitResult(
             method=type(self).__name__,
@@ -89,7 +86,8 @@ class PosteriorAttributes(PosteriorPrediction):
             versions=current_versions(),
             seed=request.random_seed,
             noise=self.noise_,
-            extras=extras,
+            absent=None if data.present is None else ~data.present.T,
+            screened_out=found.screened_out,
         )
 
     @property

@@ -100,7 +100,8 @@ class PosteriorPrediction(MultiTaskEstimator):
     def _at(self, X: Design, t: int, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
         """Summaries at rows of one task, in blocks that fit into memory."""
         draws = self._task_draws(t, expected)
-        features = np.flatnonzero(~self.result_.extras["screened_out"])
+        assert self.result_.screened_out is not None
+        features = np.flatnonzero(~self.result_.screened_out)
         step = max(LARGEST_BLOCK // len(draws.intercept), 1)
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):

@@ -69,8 +69,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
         super()._fit(data)
         scales = standardize(data)[1] if self.standardize and self.shared_mean else None
         self.row_scales_ = self._whitened_row_scales(data, self._deviations(data, scales))
-        extras = {"row_scales": self.row_scales_, "task_relations": self.task_relations_}
-        self.result_ = replace(self.result_, extras=extras)
+        self.result_ = replace(self.result_, task_relations=self.task_relations_)
 
     def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> jeffreys_fit.JeffreysFit:
         unrelated = super()._fit_mode(data, scales)

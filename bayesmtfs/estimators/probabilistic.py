@@ -68,7 +68,7 @@ class GeneralizedNormalRows(BatchEstimator):
         deviations = self._deviations(data, scales)
         rows = GeneralizedNormal(norm_q).row_scales(blocks.gather(deviations), blocks.sizes)
         self.row_scales_ = rows[blocks.row_of_feature]
-        self.result_ = replace(self.result_, extras={"row_scales": self.row_scales_})
+        self.result_ = replace(self.result_, row_scales=self.row_scales_)
 
     def _deviations(self, data: TaskData, scales: FloatArray | None) -> FloatArray:
         """(p, m) Coefficients less the shared mean, where there is one, in the user's units."""

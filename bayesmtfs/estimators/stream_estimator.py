@@ -291,13 +291,13 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 convergence=Convergence(converged=True, n_iter=self.n_rounds_),
                 settings=self.get_params(deep=False),
                 versions=current_versions(),
-                extras={} if self._absent is None else {"absent": self._absent},
+                absent=self._absent,
             )
         return built["result_"]
 
     @result_.setter
     def result_(self, value: FitResult) -> None:
-        self._absent = value.extras.get("absent")
+        self._absent = value.absent
         self._note("result_", value)
 
     def _note(self, name: str, value: Any) -> None:

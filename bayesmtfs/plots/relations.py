@@ -45,7 +45,7 @@ def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) ->
 def _relations(fit: Any) -> FloatArray:
     result: FitResult = result_of(fit)
     draws = draws_of(result, "task_relations")
-    found = draws.mean(axis=0) if draws is not None else result.extras.get("task_relations")
+    found = draws.mean(axis=0) if draws is not None else result.task_relations
     if found is None:
         found = getattr(fit, "task_relations_", None)
     if found is None:

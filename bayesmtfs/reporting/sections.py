@@ -52,7 +52,7 @@ DRAWINGS = (
     ),
     Drawing(
         lambda fit, ax: plots.task_relations(fit, ax=ax),
-        lambda result: "task_relations" in result.extras or draws_of(result, "task_relations") is not None,
+        lambda result: result.task_relations is not None or draws_of(result, "task_relations") is not None,
         "Relations between tasks, similar tasks beside each other.",
     ),
     Drawing(

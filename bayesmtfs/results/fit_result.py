@@ -116,14 +116,12 @@ def set_fields(instance: object, **values: Any) -> None:
         object.__setattr__(instance, name, value)
 
 
-__all__ = ["RESULT_AXES", "RESULT_KIND", "Convergence", "FitResult", "current_versions", "shortened"]
-
 Labels = NDArray[Any]
 
 RESULT_KIND = "FitResult"
 NAME_WIDTH = 32
-_EXTRA = "extras."
-# Axes in a saved file, for programs that open it as NetCDF.
+_OLD_PREFIX = "extras."  # of arrays in files of version 0.1.0
+# Axes of every array, which are also those in a saved file, for programs that open it as NetCDF.
 RESULT_AXES = {
     "coef": ("task", "feature"),
     "intercept": ("task",),
@@ -131,8 +129,14 @@ RESULT_AXES = {
     "task_names": ("task",),
     "feature_names": ("feature",),
     "selection": ("feature",),
+    "absent": ("task", "feature"),
+    "screened_out": ("feature",),
+    "row_scales": ("feature",),
+    "task_relations": ("task", "other_task"),
     "objective_trace": ("iteration",),
 }
+_NUMBERS = ("coef", "intercept", "noise", "row_scales", "task_relations")
+_TRUTHS = ("selection", "absent", "screened_out")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -167,8 +171,14 @@ class FitResult:
         Seed of the fit, None when it had none.
     noise : (n_tasks,) array, optional
         Noise scale, where the route estimates it.
-    extras : dict of str to array, optional
-        What only this route has, such as row scales or task relations.
+    absent : (n_tasks, n_features) bool array, optional
+        Features that a task does not have, whose coefficients are fixed at 0; None where all tasks have all.
+    screened_out : (n_features,) bool array, optional
+        Features that were left out before sampling, of which a posterior says nothing.
+    row_scales : (n_features,) array, optional
+        Scale of each feature's row, where the prior has one.
+    task_relations : (n_tasks, n_tasks) array, optional
+        Correlations of the tasks, where the route learns them.
 
     Examples
     --------
@@ -203,33 +213,34 @@ class FitResult:
     versions: dict[str, str] = field(default_factory=dict)
     seed: int | None = None
     noise: FloatArray | None = None
-    extras: dict[str, NDArray[Any]] = field(default_factory=dict)
+    absent: BoolArray | None = None
+    screened_out: BoolArray | None = None
+    row_scales: FloatArray | None = None
+    task_relations: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        coef = _floats("coef", self.coef)
-        if coef.ndim != 2:
-            raise ValueError(f"coef has shape {coef.shape}; pass one row per task and one column per feature")
-        set_fields(self, coef=coef, task_names=frozen_copy(as_labels(self.task_names)))
+        set_fields(self, task_names=frozen_copy(as_labels(self.task_names)))
         set_fields(self, feature_names=frozen_copy(np.asarray(self.feature_names, dtype=np.str_)))
-        set_fields(self, intercept=_floats("intercept", self.intercept))
-        if self.noise is not None:
-            set_fields(self, noise=_floats("noise", self.noise))
-        if self.selection is not None:
-            set_fields(self, selection=frozen_copy(np.asarray(self.selection, dtype=np.bool_)))
         set_fields(self, settings=dict(self.settings), versions=dict(self.versions))
-        set_fields(self, extras={name: frozen_copy(np.asarray(array)) for name, array in self.extras.items()})
-        self._check_lengths()
+        for name in (*_NUMBERS, *_TRUTHS):
+            value = getattr(self, name)
+            if value is not None:
+                array = _floats(name, value) if name in _NUMBERS else np.asarray(value, dtype=np.bool_)
+                set_fields(self, **{name: frozen_copy(array)})
+        if self.coef.ndim != 2:
+            raise ValueError(f"coef has shape {self.coef.shape}; pass one row per task and one column per feature")
+        self._check_shapes()
 
-    def _check_lengths(self) -> None:
-        for axis, names in enumerate((("intercept", "task_names", "noise"), ("feature_names", "selection"))):
-            for name in names:
-                array = getattr(self, name)
-                wanted = (self.coef.shape[axis],)
-                if array is not None and array.shape != wanted:
-                    raise ValueError(
-                        f"{name} has shape {array.shape} but coef has shape {self.coef.shape} (tasks, features); "
-                        f"pass an array of shape {wanted}"
-                    )
+    def _check_shapes(self) -> None:
+        size = {"task": self.n_tasks, "other_task": self.n_tasks, "feature": self.n_features}
+        for name in ("task_names", "feature_names", *_NUMBERS, *_TRUTHS):
+            array = getattr(self, name)
+            wanted = tuple(size[axis] for axis in RESULT_AXES[name])
+            if array is not None and array.shape != wanted:
+                raise ValueError(
+                    f"{name} has shape {array.shape} but coef has shape {self.coef.shape} (tasks, features); "
+                    f"pass an array of shape {wanted}"
+                )
 
     @property
     def n_tasks(self) -> int:
@@ -300,8 +311,7 @@ class FitResult:
             "coef": self.coef[:, kept].T.ravel(),
             "selected": self.selected_entries[:, kept].T.ravel(),
         }
-        absent = self.extras.get("absent")
-        return columns if absent is None else columns | {"absent": absent[:, kept].T.ravel()}
+        return columns if self.absent is None else columns | {"absent": self.absent[:, kept].T.ravel()}
 
     def _wide_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         tasks = [str(label) for label in self.task_names.tolist()]
@@ -391,15 +401,9 @@ class FitResult:
     def to_stored(self) -> StoredFile:
         """Give the result in the form that `bayesmtfs.results.persistence` writes."""
         convergence = asdict(self.convergence)
-        arrays = {
-            "coef": self.coef,
-            "intercept": self.intercept,
-            "task_names": self.task_names,
-            "feature_names": self.feature_names,
-            "objective_trace": convergence.pop("objective_trace"),
-            **{name: array for name in ("noise", "selection") if (array := getattr(self, name)) is not None},
-            **{_EXTRA + name: array for name, array in self.extras.items()},
-        }
+        names = ("task_names", "feature_names", *_NUMBERS, *_TRUTHS)
+        arrays = {name: array for name in names if (array := getattr(self, name)) is not None}
+        arrays["objective_trace"] = convergence.pop("objective_trace")
         header = {
             "method": self.method,
             "convergence": convergence,
@@ -415,11 +419,10 @@ class FitResult:
         if stored.kind != RESULT_KIND:
             raise ValueError(f"the file holds a {stored.kind}, not a {RESULT_KIND}; read it with bayesmtfs.load")
         header: dict[str, Any] = dict(stored.header)
-        arrays: dict[str, Any] = dict(stored.arrays)
-        extras = {name.removeprefix(_EXTRA): arrays.pop(name) for name in list(arrays) if name.startswith(_EXTRA)}
+        arrays: dict[str, Any] = {name.removeprefix(_OLD_PREFIX): array for name, array in stored.arrays.items()}
         try:
             convergence = Convergence(objective_trace=arrays.pop("objective_trace"), **header.pop("convergence"))
-            return cls(convergence=convergence, posterior=stored.tree, extras=extras, **header, **arrays)
+            return cls(convergence=convergence, posterior=stored.tree, **header, **arrays)
         except (KeyError, TypeError) as error:
             raise CorruptFileError(
                 f"the file does not hold a whole {RESULT_KIND} ({error}); save the fit again"
@@ -440,7 +443,7 @@ def _floats(name: str, values: ArrayLike) -> FloatArray:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} has dtype {array.dtype}; pass numbers")
-    return frozen_copy(array if array.dtype in (np.float32, np.float64) else array.astype(np.float64))
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 def shortened(label: object) -> str:

@@ -196,7 +196,7 @@ def test_screened_features_have_no_coefficient(sim):
     model = BayesianRegressor(max_features=4, **FEW | {"draws": 50})
     with pytest.warns(SelectionWarning, match="4 of 8 features were screened out"):
         model.fit(sim.X, sim.y, tasks=sim.tasks)
-    out = model.result_.extras["screened_out"]
+    out = model.result_.screened_out
     assert out.sum() == 4 and not model.coef_[:, out].any() and not model.inclusion_probability_[out].any()
     assert np.all(model.local_false_sign_rate_[:, out] == 1.0)
     mean, deviation = model.predict(sim.X, tasks=sim.tasks, return_std=True)

@@ -47,7 +47,7 @@ def test_support_intercepts_scales_and_traces(sim, model):
     assert len(trace) == model.n_iter_ + 1 and np.all(np.diff(trace) <= 1e-10 * np.abs(trace[:-1]))
     assert model.converged_ and model.noise_.shape == (4,)
     np.testing.assert_array_equal(model.result_.noise, model.noise_)
-    np.testing.assert_array_equal(model.result_.extras["row_scales"], model.row_scales_)
+    np.testing.assert_array_equal(model.result_.row_scales, model.row_scales_)
 
 
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=["logistic", "squared", "generalized normal"])

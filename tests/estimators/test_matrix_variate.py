@@ -35,7 +35,7 @@ def test_relations_and_support_are_found(sim, fitted, route):
     assert np.all(np.diag(R) == 1) and np.linalg.eigvalsh(R)[0] > 0
     assert model.get_support()[sim.support].mean() >= 0.8
     assert np.all(np.diff(model.objective_trace_) <= 1e-10 * np.abs(model.objective_trace_[:-1]))
-    np.testing.assert_array_equal(model.result_.extras["task_relations"], R)
+    np.testing.assert_array_equal(model.result_.task_relations, R)
 
 
 def test_row_scales_are_those_of_the_whitened_rows(fitted):

@@ -147,6 +147,10 @@ GROUPS = {
     "unit_free_case": UNIT_FREE,
     # A stream learns its intercept on the way; the offset of the generalized normal has units, shifts it does not mind
     "shifted_case": [case for case in [*UNIT_FREE, *EXPECTATION_MAXIMISATION] if case.regression and case.row_order],
+    # A shared mean has an intercept of its own, whose differences from those of the tasks are penalised
+    "offset_case": [
+        case for case in [*CONVEX, *EXPECTATION_MAXIMISATION] if case.regression and "shared mean" not in case.label
+    ],
     "row_order_case": [case for case in UNORDERED if case.row_order],
     "weighted_case": [case for case in UNORDERED if case.weights],
     "predictor_case": [*PREDICTORS, *SAMPLED],

@@ -3,8 +3,11 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.base import clone
 
+import bayesmtfs as bm
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 
 pytestmark = [
@@ -76,6 +79,45 @@ def test_missing_cell_is_no_row(gaps_case, rows_of, fit, answer):
     i, t = np.nonzero(observed)
     long = rows._replace(X=X[i], y=Y[i, t], tasks=t)
     np.testing.assert_allclose(answer(fit(gaps_case, wide)), answer(fit(gaps_case, long)), atol=gaps_case.atol)
+
+
+# ---------------------------------------------------------------------- tasks with different columns
+
+
+def test_tasks_with_different_columns(predictor_case, rows_of, tmp_path):
+    """A feature that a task does not have is 0 there, needs no column at predict, and stays absent in a file."""
+    rows = rows_of(predictor_case)
+    columns = {"ant": list("abcd"), "bee": list("bcde"), "cat": list("abcde")}
+    whole = pd.DataFrame(rows.X, columns=list("abcde"))
+    pairs = [(whole[own][rows.tasks == task], rows.y[rows.tasks == task]) for task, own in columns.items()]
+    model = clone(predictor_case.estimator)
+    if "MatrixVariate" in predictor_case.label:  # the mode of related rows needs all features
+        model.set_params(coefficients="integrated", tol=1e-4)
+    model.fit(bm.TaskData.from_list(pairs, task_names=list(columns)))
+    absent = np.array([[name not in own for name in "abcde"] for own in columns.values()])
+    np.testing.assert_array_equal(model.result_.absent, absent)
+    if "Pooled" not in predictor_case.label:  # one set of coefficients for all tasks
+        assert not model.coef_[absent].any()
+    model.save(tmp_path / "model")
+    loaded = bm.load(tmp_path / "model")
+    gaps = whole.mask(absent[np.searchsorted(list(columns), rows.tasks)])
+    together = model.predict(gaps, tasks=rows.tasks)
+    np.testing.assert_array_equal(loaded.predict(gaps, tasks=rows.tasks), together)
+    np.testing.assert_array_equal(loaded.result_.absent, absent)
+    for task, (own, _) in zip(columns, pairs, strict=True):
+        for fitted in (model, loaded):
+            alone = fitted.predict(own, tasks=[task] * len(own))
+            np.testing.assert_allclose(alone, together[rows.tasks == task], rtol=1e-9)
+
+
+def test_offsets_of_tasks_move_their_intercepts_only(offset_case, rows_of, fit, answer):
+    rows = rows_of(offset_case)
+    expected = answer(fit(offset_case, rows))
+    offset = np.array([32.0, 0.0, -64.0])
+    moved = rows._replace(y=rows.y + offset[np.searchsorted(["ant", "bee", "cat"], rows.tasks)])
+    found = answer(fit(offset_case, moved))
+    found[:, -1] -= offset
+    np.testing.assert_allclose(found, expected, atol=offset_case.atol)
 
 
 # ---------------------------------------------------------------------- streams

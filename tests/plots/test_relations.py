@@ -10,7 +10,7 @@ def test_similar_tasks_are_neighbours(fit):
     groups = np.array([0, 1, 0, 1])
     relations = np.where(groups[:, None] == groups, 0.8, -0.5)
     np.fill_diagonal(relations, 1.0)
-    axes = task_relations(fit(np.ones((4, 2)), extras={"task_relations": relations}))
+    axes = task_relations(fit(np.ones((4, 2)), task_relations=relations))
     order = [int(label.get_text()[1:]) for label in axes.get_xticklabels()]
     assert groups[order].tolist() in ([0, 0, 1, 1], [1, 1, 0, 0])
     np.testing.assert_array_equal(axes.images[0].get_array(), relations[np.ix_(order, order)])
@@ -18,7 +18,7 @@ def test_similar_tasks_are_neighbours(fit):
 
 
 def test_order_of_names_on_request(fit):
-    axes = task_relations(fit(np.ones((3, 2)), extras={"task_relations": np.eye(3)}), cluster=False)
+    axes = task_relations(fit(np.ones((3, 2)), task_relations=np.eye(3)), cluster=False)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["t0", "t1", "t2"]
 
 

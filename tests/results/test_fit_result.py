@@ -33,7 +33,9 @@ def make(**changes) -> FitResult:
         "versions": current_versions(),
         "seed": 3,
         "noise": np.array([0.5, 0.75]),
-        "extras": {"row_scales": np.array([0.0, 1.0, 0.0, 0.2]), "task_relations": np.eye(2, dtype=np.float32)},
+        "absent": np.array([[False, False, True, False], [True, False, False, False]]),
+        "row_scales": np.array([0.0, 1.0, 0.0, 0.2]),
+        "task_relations": np.eye(2, dtype=np.float32),
     }
     return FitResult(**(fields | changes))
 
@@ -265,7 +267,7 @@ def test_text_stays_readable_at_size():
         intercept=np.zeros(m),
         task_names=np.arange(m),
         feature_names=[f"a feature with a very long name, number {i}" for i in range(p)],
-        noise=None,
+        **dict.fromkeys(("noise", "absent", "row_scales", "task_relations")),
     )
     lines = large.summary(n_rows=5).splitlines()
     assert len(lines) == 3 + 1 + 5 + 1
@@ -280,12 +282,10 @@ def test_text_stays_readable_at_size():
 
 
 def assert_same(left: FitResult, right: FitResult) -> None:
-    for name in ("coef", "intercept", "task_names", "feature_names", "selection", "noise"):
+    names = ("coef", "intercept", "task_names", "feature_names", "selection", "noise", "absent", "screened_out")
+    for name in (*names, "row_scales", "task_relations"):
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), strict=True)
     assert (left.method, left.versions, left.seed) == (right.method, right.versions, right.seed)
-    assert list(left.extras) == list(right.extras)
-    for name, array in left.extras.items():
-        np.testing.assert_array_equal(right.extras[name], array, strict=True)
     assert repr(left.settings) == repr(right.settings)
     ended, back = dataclasses.asdict(left.convergence), dataclasses.asdict(right.convergence)
     np.testing.assert_array_equal(ended.pop("objective_trace"), back.pop("objective_trace"), strict=True)
@@ -305,9 +305,16 @@ def assert_same(left: FitResult, right: FitResult) -> None:
         {"task_names": [("a", 1), ("b", 2)]},
         {"task_names": np.array(["a", "b"], dtype=object)},
         {"coef": COEF.astype(np.float32)},
-        {"selection": np.array([True, False, False, False]), "noise": None, "seed": None, "extras": {}, "settings": {}},
+        {
+            "selection": np.array([True, False, False, False]),
+            "noise": None,
+            "seed": None,
+            "absent": None,
+            "settings": {},
+        },
         {"convergence": Convergence(converged=False, n_iter=3, message="Stopped by hand.")},
-        {"coef": np.zeros((2, 0)), "feature_names": []},
+        {"coef": np.zeros((2, 0)), "feature_names": [], "absent": None, "row_scales": None},
+        {"screened_out": np.array([True, False, False, True]), "row_scales": None, "task_relations": None},
         {"coef": np.array([[np.nan, -0.0, np.inf, 5e-324], [1.0, 2.0, 3.0, 4.0]])},
     ],
 )

@@ -95,7 +95,7 @@ def test_signs_are_right_where_the_posterior_is_sure(sim, regressor):
 
 
 def test_screened_features_have_no_effect(sim, screened):
-    out = screened.result_.extras["screened_out"]
+    out = screened.result_.screened_out
     assert out.sum() == 7 and screened.posterior_["posterior"].sizes["feature"] == 5
     found = effects(screened, sim.X, sim.y, sim.tasks)
     assert found.inclusion_probability.shape == (12,) and found.shrinkage_factor.shape == (4, 12)
@@ -110,7 +110,7 @@ def test_screened_features_have_no_effect(sim, screened):
 
 def test_screened_features_are_not_searched(sim, screened):
     result = projection_selection(screened, sim.X, sim.y, sim.tasks)
-    out = screened.result_.extras["screened_out"]
+    out = screened.result_.screened_out
     assert len(result.path) == 5 and result.coef.shape == (4, 12)
     assert not out[np.concatenate(result.steps)].any()
     assert result.path.tolist() == [f"x{step[0]}" for step in result.steps]
