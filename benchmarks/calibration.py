@@ -34,7 +34,7 @@ from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.selection.false_discovery import Of, largest_set, size_errors
+from bayesmtfs.selection.discoveries import Of, largest_set, size_errors
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89

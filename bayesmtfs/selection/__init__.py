@@ -1,14 +1,11 @@
 """Which features to trust: selection beyond one fit."""
 
-from bayesmtfs.selection.false_discovery import Discoveries, discoveries
-from bayesmtfs.selection.inclusion import Effects, effects
-from bayesmtfs.selection.judge import benchmark_selectors
-from bayesmtfs.selection.judge_result import SelectorBenchmark
-from bayesmtfs.selection.judge_stability import set_stability
-from bayesmtfs.selection.projection import projection_selection
-from bayesmtfs.selection.projection_result import ProjectionSelection
+from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors
+from bayesmtfs.selection.discoveries import Discoveries, discoveries
+from bayesmtfs.selection.effects import Effects, effects
+from bayesmtfs.selection.projection import ProjectionSelection, projection_selection
 from bayesmtfs.selection.relations import ExponentPosterior, TaskRelations, exponent_posterior, task_relations
-from bayesmtfs.selection.stability import Stability, stability
+from bayesmtfs.selection.stability import Stability, set_stability, stability
 
 __all__ = [
     "Discoveries",

@@ -27,7 +27,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.progress import Progress
 from bayesmtfs.selection.tables import Backend, as_frame
-from bayesmtfs.types import FloatArray, SelectionWarning
+from bayesmtfs.types import FloatArray, SelectionWarning, warn
 
 SMALLEST_PROBABILITY = 1e-12
 FEW_DIGITS = ("error", "error_se", "difference", "difference_se", "log_score", "log_score_se")
@@ -148,25 +148,22 @@ def compare(
     scores: dict[str, list[_FoldScores]] = {name: [] for name in named}
     found: dict[str, tuple[int, float, Loo]] = {}
     total, done = len(named) * (len(folds) + 1), 0
-    with Progress("comparing", progress) as bar, Progress("", False) as watch:
-        try:
-            for name, estimator in named.items():
-                for fold in folds:
-                    scores[name].append(_fold_scores(estimator, data, fold, labels))
-                    watch.check()  # a fit that caught Ctrl-C was not finished
-                    done += 1
-                    bar.update(done / total, name)
-                whole = _whole_fit(estimator, data)
-                watch.check()
-                found[name] = whole
+    with Progress("comparing", progress) as work:
+        for name, estimator in named.items():
+            for fold in folds:
+                scores[name].append(_fold_scores(estimator, data, fold, labels))
+                work.check()  # a fit that caught Ctrl-C was not finished
                 done += 1
-                bar.update(done / total, name)
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            warnings.warn(
-                f"interrupted after {len(found)} of {len(named)} estimators; the table holds these", SelectionWarning, 2
-            )
+                work.update(done / total, name)
+            whole = _whole_fit(estimator, data)
+            work.check()
+            found[name] = whole
+            done += 1
+            work.update(done / total, name)
+    if work.interrupted and not found:
+        raise KeyboardInterrupt
+    if work.interrupted:
+        warn(f"interrupted after {len(found)} of {len(named)} estimators; the table holds these", SelectionWarning)
     return _table({name: scores[name] for name in found}, found, "error rate" if labels else "RMSE")
 
 

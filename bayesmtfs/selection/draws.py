@@ -15,21 +15,21 @@ from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.posterior_tree import with_fixed_variables
 from bayesmtfs.posterior.screening import chosen_features
 from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.types import FloatArray, IntArray
 
-LOSSES = ("squared", "logistic")
 SAMPLE = ("chain", "draw")
 
 
-class Draws(NamedTuple):
+class PosteriorDraws(NamedTuple):
     """Draws of the coefficients, of what goes with them, and their names."""
 
     coef: FloatArray  # (S, p, m)
     intercept: FloatArray  # (S, m), zeros where the model has none
-    noise: FloatArray | None  # (S, m); None for labels
+    noise: FloatArray | None  # (S, m); None for families without one
     task_names: NDArray[Any]  # (m,)
     feature_names: NDArray[np.str_]  # (P,) of the fit: more than p where features were screened out before sampling
     positions: IntArray  # (p,) numbers of the features of the draws among them
@@ -40,23 +40,24 @@ class Draws(NamedTuple):
         whole[self.positions] = values
         return whole
 
+    def norm_quantiles(self, levels: list[float]) -> FloatArray:
+        """(levels, P) Quantiles of the norm of each feature's coefficients over the tasks, 0 where none were drawn."""
+        norms = np.quantile(np.linalg.norm(self.coef, axis=2), levels, axis=0)
+        return self.over_all_features(norms.T, 0.0).T
+
     def evenly_spaced(self, n_draws: int) -> IntArray:
         """Numbers of at most so many draws, evenly spaced over all chains."""
         n = len(self.coef)
         return np.linspace(0, n - 1, min(n, n_draws)).round().astype(np.int64)
 
-    def chosen(self, kept: IntArray) -> "Draws":
+    def chosen(self, kept: IntArray) -> "PosteriorDraws":
         """Some of the draws."""
         noise = None if self.noise is None else self.noise[kept]
         return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise)
 
 
-def read_draws(posterior: Any) -> Draws:
+def read_draws(posterior: Any) -> PosteriorDraws:
     """Read the draws of coefficients, intercepts and noise.
-
-    Parameters
-    ----------
-    posterior : a fitted Bayesian estimator, a `FitResult` with draws, a DataTree or a Dataset
 
     Examples
     --------
@@ -75,7 +76,7 @@ def read_draws(posterior: Any) -> Draws:
     own = np.asarray(_labels(group["coef"], "feature", [f"x{i}" for i in range(p)]), dtype=np.str_)
     result = getattr(posterior, "result_", posterior)
     names = result.feature_names if isinstance(result, FitResult) else own
-    return Draws(
+    return PosteriorDraws(
         coef=coef,
         intercept=np.zeros((n_draws, m)) if intercept is None else intercept,
         noise=variable(group, "noise", ("task",)),
@@ -143,33 +144,31 @@ def _labels(array: Any, axis: str, default: list[Any]) -> list[Any]:
     return list(array.coords[axis].values.tolist()) if axis in array.coords else default
 
 
-# ---------------------------------------------------------------------- data
+# ---------------------------------------------------------------------- family and data
 
 
-def loss_of(posterior: Any, draws: Draws, loss: str | None = None) -> str:
-    """Loss of the likelihood: as told, as the tree remembers it, or logistic where there is no noise."""
-    found = loss or setting(posterior, "loss") or ("logistic" if draws.noise is None else "squared")
-    if found not in LOSSES:
-        raise ValueError(f"loss is {found!r}; selection from a posterior needs 'squared' or 'logistic'")
-    return found
+def family_of(posterior: Any, draws: PosteriorDraws, loss: str | Family | None = None) -> Family:
+    """Family of the targets: as told, as estimator or tree remember it, or logistic where there is no noise."""
+    remembered = getattr(posterior, "loss", None) or setting(posterior, "loss")
+    return find_family(loss or remembered or ("logistic" if draws.noise is None else "squared"))
 
 
-def read_data(posterior: Any, draws: Draws, loss: str, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+def read_data(
+    posterior: Any, draws: PosteriorDraws, family: Family, X: Any, y: Any, tasks: Any, sample_weight: Any
+) -> TaskData:
     """Read the data of a posterior the way its estimator reads them, and check that names agree."""
     reader: Any
     if isinstance(posterior, MultiTaskEstimator):
         reader = clone(posterior)
-    elif loss == "logistic":
-        reader = MixedNormClassifier(loss="logistic")
     else:
-        reader = MixedNormRegressor()
+        reader = MixedNormClassifier() if family.targets == "labels" else MixedNormRegressor()
     data: TaskData = reader.training_data(X, y, tasks, sample_weight)
     _check_same("features", data.feature_names.tolist(), draws.feature_names.tolist())
     _check_same("tasks", data.task_names.tolist(), draws.task_names.tolist())
     return data
 
 
-def with_sampled_features(data: TaskData, draws: Draws) -> TaskData:
+def with_sampled_features(data: TaskData, draws: PosteriorDraws) -> TaskData:
     """Return the data with the features of the draws: all of them, unless some were screened out before sampling."""
     kept = np.zeros(data.n_features, dtype=bool)
     kept[draws.positions] = True

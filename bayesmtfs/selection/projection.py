@@ -1,47 +1,51 @@
 r"""Projection-predictive selection for several tasks: the fewest features that predict as well as the whole posterior.
 
-The posterior of all features is the reference. Features enter one after the other, for all tasks together
-(`bayesmtfs.selection.projection_search`), the reference is projected draw by draw onto each of the nested submodels
-(`bayesmtfs.selection.submodels`), and the loss of a submodel is what it predicts worse than the reference,
+The posterior of all features is the reference. Features enter one after the other, for all tasks together, the
+reference is projected draw by draw onto each of the nested submodels (`bayesmtfs.selection.submodels`), and the loss of
+a submodel is what it predicts worse than the reference,
 
-    loss_k = elpd(reference) - elpd(submodel of k features),
+    loss_k = elpd(reference) - elpd(submodel of k features).
 
-with its standard error (`bayesmtfs.selection.predictive_loss`). The smallest adequate submodel is the first one with
-``loss_k <= se_k``: its loss cannot be told from zero at one standard error.
+For every observation, the expected log predictive density of a submodel that has not seen it is
+
+    leave-one-out   ln sum_s r_is p(y_i | theta_s),  r_is the Pareto-smoothed importance weights of the reference
+                    (Vehtari, Gelman and Gabry 2017, Statistics and Computing 27, section 2.1),
+    held out        ln (1 / S) sum_s p(y_i | theta_s),  theta_s projected draws of a reference fitted without i.
+
+A projection does not look at y, so that the weights of the reference serve its submodels too. The standard error of a
+loss is that of a sum over the rows of the user's input: the cells of one row of the wide form count as one, since their
+noise may go together. The smallest adequate submodel is the first one with ``loss_k <= se_k``: its loss cannot be told
+from zero at one standard error.
 
 The method is that of Piironen, Paasiniemi and Vehtari (2020, EJS 14, 2155-2197); new here is that a submodel keeps a
 feature in all tasks or in none, with coefficients of its own in every task.
 
-The loss is optimistic where the data that judge the submodels have also chosen them. With ``cv`` the reference is
-fitted again without each fold, and screening, search and projection are repeated there: choice and judgement are apart.
-Without it, observations are left out by importance weights, for the reference and the projections but not for the
-search: cheap and usually close, but with many features and few rows the size can be off, and mostly is too large where
-features were screened on the same rows.
+The loss is optimistic where the data that assess the submodels have also chosen them. With ``cv`` the reference is
+fitted again without each fold, and screening, search and projection are repeated there: choice and assessment are
+apart. Without it, observations are left out by importance weights, for the reference and the projections but not for
+the search: cheap and usually close, but with many features and few rows the size can be off, and mostly is too large
+where features were screened on the same rows.
 """
 
-import warnings
+import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, input_rows, leaves_tasks_out, make_folds, take
+from bayesmtfs.families import Family
 from bayesmtfs.progress import Progress
-from bayesmtfs.selection.draws import Draws, loss_of, read_data, read_draws, with_sampled_features
-from bayesmtfs.selection.predictive_loss import (
-    MOST_UNRELIABLE,
-    Loss,
-    leave_one_out,
-    loss_of_submodels,
-    predictive_density,
-    smallest_adequate,
-    unreliable_share,
-)
-from bayesmtfs.selection.projection_result import ProjectionSelection
-from bayesmtfs.selection.projection_search import feature_blocks, forward_search
+from bayesmtfs.selection.draws import PosteriorDraws, family_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.submodels import (
+    Submodel,
+    check_can_be_projected,
+    feature_blocks,
+    forward_search,
     log_densities,
     nested_submodels,
     project,
@@ -49,20 +53,228 @@ from bayesmtfs.selection.submodels import (
     reference_of,
     task_log_densities,
 )
-from bayesmtfs.types import FloatArray, IntArray, SelectionWarning
+from bayesmtfs.selection.tables import Backend, as_frame, listed
+from bayesmtfs.types import FloatArray, IntArray, SelectionWarning, warn
 
 MOST_FEATURES = 50  # in a search, where the user names no number
 FEWEST_DRAWS = 20
+MOST_UNRELIABLE = 0.05  # share of observations with a large Pareto k above which leave-one-out is not to be trusted
+
+# ---------------------------------------------------------------------- predictive loss
 
 
-class _Judged(NamedTuple):
-    """Log predictive densities of nested submodels for some observations."""
+class PredictiveLoss(NamedTuple):
+    """Loss of nested submodels; entry k has k features."""
 
-    steps: list[IntArray]
-    submodels: FloatArray  # (steps + 1, N')
-    reference: FloatArray  # (N',)
-    divergence: FloatArray  # (steps + 1,)
-    unreliable: float = 0.0  # share of the observations that importance weights cannot leave out
+    difference: FloatArray  # (sizes,) elpd of the reference minus that of the submodel
+    standard_error: FloatArray  # (sizes,) of the difference
+    elpd: FloatArray  # (sizes,)
+    elpd_reference: float
+
+
+class LeaveOneOut(NamedTuple):
+    """Importance weights that leave one observation out, for each."""
+
+    log_weights: FloatArray  # (S, N) normalised
+    pareto_k: FloatArray  # (N,) shape of their tail, from all draws
+
+    def of_draws(self, kept: IntArray) -> FloatArray:
+        """Weights of some of the draws, (kept, N), normalised again."""
+        chosen = self.log_weights[kept]
+        return chosen - _log_sum(chosen)
+
+
+def leave_one_out(log_density: FloatArray, weight: FloatArray) -> LeaveOneOut:
+    """Pareto-smoothed importance weights from log-densities (S, N) under every draw of the reference.
+
+    Leaving an observation out divides by its density to the power of its sample weight (N,).
+    """
+    # ArviZ takes longer to load than all that this package does without draws
+    from arviz_stats.base.array import array_stats
+
+    smooth: Any = array_stats.psislw
+    log_weights, pareto_k = smooth((weight * log_density).T)
+    return LeaveOneOut(np.ascontiguousarray(log_weights.T), np.asarray(pareto_k))
+
+
+def predictive_density(log_density: FloatArray, log_weights: FloatArray | None = None) -> FloatArray:
+    """(N,) Predictive densities (S, N) averaged over draws, with normalised weights (None: the same for all draws).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> np.exp(predictive_density(np.log([[0.2], [0.4]]))).round(3)
+    array([0.3])
+    """
+    if log_weights is None:
+        return _log_sum(log_density) - math.log(len(log_density))
+    return _log_sum(log_density + log_weights)
+
+
+def _log_sum(terms: FloatArray) -> FloatArray:
+    """(N,) Logarithm of the sum of exponentials over the first axis."""
+    largest = terms.max(axis=0)
+    return largest + np.log(np.exp(terms - largest).sum(axis=0))
+
+
+def unreliable_share(pareto_k: FloatArray, n_draws: int) -> float:
+    """Share of the observations whose weights are too uneven for so many draws (Vehtari et al. 2024, JMLR 25).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unreliable_share(np.array([0.1, 0.45, 0.55, 2.0]), n_draws=100)  # the limit is 1 - 1 / log10(100)
+    0.5
+    """
+    return float(np.mean(pareto_k > min(1.0 - 1.0 / math.log10(n_draws), 0.7)))
+
+
+def loss_of_submodels(
+    submodels: FloatArray, reference: FloatArray, weight: FloatArray, row: IntArray
+) -> PredictiveLoss:
+    """Sum log predictive densities, (sizes, N) and (N,), with the standard error of their difference.
+
+    ``row`` (N,) is the row of the user's input that each observation belongs to.
+    """
+    _, unit = np.unique(row, return_inverse=True)
+    lost = weight * (reference - submodels)
+    by_row = np.stack([np.bincount(unit, weights=each) for each in lost])
+    n = by_row.shape[1]
+    spread = by_row.std(axis=1, ddof=1) if n > 1 else np.full(len(by_row), np.inf)
+    return PredictiveLoss(
+        difference=lost.sum(axis=1),
+        standard_error=math.sqrt(n) * spread,
+        elpd=submodels @ weight,
+        elpd_reference=float(reference @ weight),
+    )
+
+
+def smallest_adequate(loss: PredictiveLoss) -> int | None:
+    """Fewest features whose loss is at most one standard error; None where no submodel is so good.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> loss = PredictiveLoss(np.array([50.0, 9.0, 2.0, 0.1]), np.array([8.0, 4.0, 3.0, 0.2]), np.zeros(4), 0.0)
+    >>> smallest_adequate(loss)
+    2
+    """
+    # a submodel that is the reference itself differs from it by rounding error only
+    slack = 1e-9 * max(1.0, abs(loss.elpd_reference))
+    enough = np.flatnonzero(loss.difference <= loss.standard_error + slack)
+    return int(enough[0]) if len(enough) else None
+
+
+# ---------------------------------------------------------------------- the result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProjectionSelection:
+    """Submodels along the search path; entry k of every array of sizes has k features (or groups).
+
+    Attributes
+    ----------
+    path : (steps,) names in the order in which they enter; those of a group joined by " + "
+    steps : numbers of the features that each step adds
+    loss : (steps + 1,) what a submodel predicts worse than the reference, in elpd; smaller is better
+    se : (steps + 1,) standard error of the loss
+    elpd : (steps + 1,) expected log predictive density of the submodels
+    elpd_reference : float
+    divergence : (steps + 1,) mean Kullback-Leibler divergence of the projected draws from the reference
+    fold_share : (steps,) or None
+        With ``cv``, share of the folds in which what enters at step k is among the first k + 1.
+    size : number of steps of the smallest adequate submodel
+    submodel : the projected draws of that size
+    method : "cross-validation" or "leave-one-out"
+    feature_names : (p,)
+    tasks : (n_tasks,) labels
+    """
+
+    path: NDArray[np.str_]
+    steps: tuple[IntArray, ...]
+    loss: FloatArray
+    se: FloatArray
+    elpd: FloatArray
+    elpd_reference: float
+    divergence: FloatArray
+    fold_share: FloatArray | None
+    size: int
+    submodel: Submodel
+    method: str
+    feature_names: NDArray[np.str_]
+    tasks: NDArray[Any]
+
+    @property
+    def features(self) -> NDArray[np.str_]:
+        """Names of the features of the smallest adequate submodel, in the order in which they enter."""
+        return self.feature_names[self.submodel.features]
+
+    @property
+    def coef(self) -> FloatArray:
+        """(n_tasks, p) Posterior mean of the projected coefficients, zeros for features that are left out."""
+        W = np.zeros((len(self.tasks), len(self.feature_names)))
+        W[:, self.submodel.features] = self.submodel.coef.mean(axis=0).T
+        return W
+
+    @property
+    def intercept(self) -> FloatArray:
+        """(n_tasks,) Posterior mean of the projected intercepts."""
+        return self.submodel.intercept.mean(axis=0)
+
+    def get_support(self, indices: bool = False) -> Any:
+        """Features of the smallest adequate submodel.
+
+        Parameters
+        ----------
+        indices : return the numbers of the features instead of a mask
+        """
+        chosen = np.zeros(len(self.feature_names), dtype=bool)
+        chosen[self.submodel.features] = True
+        return np.flatnonzero(chosen) if indices else chosen
+
+    def to_frame(self, backend: Backend = "pandas") -> Any:
+        """One row per size, from no feature on.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars"}
+        """
+        columns: dict[str, NDArray[Any]] = {
+            "size": np.arange(len(self.loss)),
+            "feature": np.concatenate([["(none)"], self.path]),
+            "loss": self.loss,
+            "se": self.se,
+            "elpd": self.elpd,
+            "divergence": self.divergence,
+            "chosen": np.arange(len(self.loss)) <= self.size,
+        }
+        if self.fold_share is not None:
+            columns["fold_share"] = np.concatenate([[1.0], self.fold_share])
+        return as_frame(columns, backend)
+
+    def summary(self) -> str:
+        """What was chosen and how much it loses, in words."""
+        names = self.path[: self.size].tolist()
+        shown = listed(names, 10)
+        apart = (
+            "Search and assessment are apart: both were repeated without each fold."
+            if self.fold_share is not None
+            else "The search has seen all rows, so that the loss is a little too small; pass cv to repeat it."
+        )
+        return (
+            f"{len(self.features)} of {len(self.feature_names)} features predict as well as all of them"
+            f"{': ' + shown if shown else ''}.\nTheir loss against the whole posterior is {self.loss[self.size]:.3g} "
+            f"(standard error {self.se[self.size]:.2g}) by {self.method}; no feature at all loses {self.loss[0]:.3g}.\n"
+            f"{apart}"
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(self.path[: min(self.size, 6)]) + (", ..." if self.size > 6 else "")
+        return (
+            f"ProjectionSelection({len(self.features)} of {len(self.feature_names)} features"
+            f"{': ' + shown if shown else ''}; loss {self.loss[self.size]:.3g} +- {self.se[self.size]:.2g} by "
+            f"{self.method})"
+        )
 
 
 def projection_selection(
@@ -72,7 +284,7 @@ def projection_selection(
     tasks: Any = None,
     *,
     sample_weight: Any = None,
-    loss: str | None = None,
+    loss: str | Family | None = None,
     cv: Any = None,
     max_features: int | None = None,
     n_draws: int = 400,
@@ -84,9 +296,10 @@ def projection_selection(
     ----------
     posterior : a fitted Bayesian estimator, its `FitResult`, or a DataTree in ArviZ form
     X, y, tasks, sample_weight : the data of the fit, in any form that ``fit`` takes
-    loss : "squared" or "logistic"; None: of the estimator, or logistic where the posterior has no ``noise``
+    loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
+        Squared loss, or a smooth loss of labels or counts with a mean and a log-density.
     cv : None, number of folds, splitter or (train, test) rows
-        Fit the estimator again without each fold, and search and judge there; this needs the estimator, and as many
+        Fit the estimator again without each fold, and search and assess there; this needs the estimator, and as many
         fits as folds. None: importance weights leave one observation out at a time, without a new fit; the search is
         then not repeated.
     max_features : most features (or groups) that enter; None: all, up to 50
@@ -117,29 +330,33 @@ def projection_selection(
     (['x0', 'x2'], 2)
     """
     whole = read_draws(posterior)
-    loss = loss_of(posterior, whole, loss)
-    every_feature = read_data(posterior, whole, loss, X, y, tasks, sample_weight)
+    family = family_of(posterior, whole, loss)
+    check_can_be_projected(family)
+    every_feature = read_data(posterior, whole, family, X, y, tasks, sample_weight)
     data = with_sampled_features(every_feature, whole)
     if n_draws < FEWEST_DRAWS:
         raise ValueError(f"n_draws is {n_draws}; pass at least {FEWEST_DRAWS}, 400 is usual")
     n_steps = _number_of_steps(max_features, len(feature_blocks(data)))
     kept_draws = whole.evenly_spaced(n_draws)
     draws = whole.chosen(kept_draws)
-    folds = None if cv is None else _folds(posterior, data, cv, loss)
+    folds = None if cv is None else _folds(posterior, data, cv, family)
     # many small products: threads would only wait for each other
-    with Progress("projection", progress) as bar, threadpool_limits(1):
-        full = _judge(data, whole, kept_draws, loss, n_steps, bar)
+    with Progress("projection", progress) as work, threadpool_limits(1):
+        full = _left_out_by_weights(data, whole, kept_draws, family, n_steps, work)
         parts = [full] if folds is None else []
         for number, fold in enumerate(folds or ()):
-            parts.append(_judge_fold(posterior, every_feature, fold, loss, n_steps, n_draws))
-            bar.update((number + 1) / len(folds or ()), f"{number + 1} of {len(folds or ())} folds")
+            parts.append(_left_out_in_truth(posterior, every_feature, fold, family, n_steps, n_draws))
+            work.check()
+            work.update((number + 1) / len(folds or ()), f"{number + 1} of {len(folds or ())} folds")
+    if work.interrupted:
+        raise KeyboardInterrupt
     if folds is None:
         _warn_of_weights(full.unreliable)
     found = _total(parts, data, folds, len(full.steps))
     size = _chosen_size(found, len(full.steps))
     kept = np.concatenate([np.empty(0, dtype=np.int64), *full.steps[:size]])
     entered = [draws.positions[step] for step in full.steps]
-    submodel = project(data, reference_of(data, draws, loss), kept)
+    submodel = project(data, reference_of(data, draws, family), kept)
     return ProjectionSelection(
         path=np.array([" + ".join(data.feature_names[step]) for step in full.steps], dtype=np.str_),
         steps=tuple(entered),
@@ -160,25 +377,37 @@ def projection_selection(
 # ---------------------------------------------------------------------- one path
 
 
-def _judge(data: TaskData, whole: Draws, kept: IntArray, loss: str, n_steps: int, bar: Progress) -> _Judged:
+class _Assessed(NamedTuple):
+    """Log predictive densities of nested submodels for some observations."""
+
+    steps: list[IntArray]
+    submodels: FloatArray  # (steps + 1, N')
+    reference: FloatArray  # (N',)
+    divergence: FloatArray  # (steps + 1,)
+    unreliable: float = 0.0  # share of the observations that importance weights cannot leave out
+
+
+def _left_out_by_weights(
+    data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family, n_steps: int, work: Progress
+) -> _Assessed:
     """Search and project on all observations, and leave each one out by weights."""
     draws = whole.chosen(kept)
-    reference = reference_of(data, draws, loss)
+    reference = reference_of(data, draws, family)
     steps = forward_search(data, reference, n_steps).steps
-    log_weights, unreliable = _weights(data, whole, kept, loss)
+    log_weights, unreliable = _weights(data, whole, kept, family)
     submodels, divergence = [], []
     for number, model in enumerate(nested_submodels(data, reference, steps)):
         submodels.append(predictive_density(log_densities(data, model), log_weights))
         divergence.append(float(model.divergence.mean()))
-        bar.update(number / (len(steps) + 1), f"{number} features")
+        work.update(number / (len(steps) + 1), f"{number} features")
     # the same draws for the reference: only then is its chance the same and cancels in the loss
-    densities = predictive_density(log_densities(data, reference_model(draws, loss)), log_weights)
-    return _Judged(steps, np.stack(submodels), densities, np.array(divergence), unreliable)
+    densities = predictive_density(log_densities(data, reference_model(draws, family)), log_weights)
+    return _Assessed(steps, np.stack(submodels), densities, np.array(divergence), unreliable)
 
 
-def _weights(data: TaskData, whole: Draws, kept: IntArray, loss: str) -> tuple[FloatArray, float]:
+def _weights(data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family) -> tuple[FloatArray, float]:
     """(kept, N) Weights from all draws, and the share of observations for which they do not work."""
-    model = reference_model(whole, loss)
+    model = reference_model(whole, family)
     weights, pareto_k = np.empty((len(kept), data.n_observations)), np.empty(data.n_observations)
     for t, (start, stop) in enumerate(data.spans):  # task by task: all draws of all observations can be large
         left_out = leave_one_out(task_log_densities(data, t, model, t), data.weight[start:stop])
@@ -186,8 +415,10 @@ def _weights(data: TaskData, whole: Draws, kept: IntArray, loss: str) -> tuple[F
     return weights, unreliable_share(pareto_k, len(whole.coef))
 
 
-def _judge_fold(posterior: Any, data: TaskData, fold: Fold, loss: str, n_steps: int, n_draws: int) -> _Judged:
-    """Fit without a fold, search and project there, and judge on the fold."""
+def _left_out_in_truth(
+    posterior: Any, data: TaskData, fold: Fold, family: Family, n_steps: int, n_draws: int
+) -> _Assessed:
+    """Fit without a fold, search and project there, and assess on the fold."""
     rows, test_rows = take(data, fold.train).data, take(data, fold.test)
     model = clone(posterior)
     if "progress" in model.get_params():
@@ -195,21 +426,21 @@ def _judge_fold(posterior: Any, data: TaskData, fold: Fold, loss: str, n_steps: 
     whole = read_draws(model.fit(rows))
     draws = whole.chosen(whole.evenly_spaced(n_draws))
     train, test = with_sampled_features(rows, draws), with_sampled_features(test_rows.data, draws)
-    reference = reference_of(train, draws, loss)
+    reference = reference_of(train, draws, family)
     steps = forward_search(train, reference, n_steps).steps
     submodels, divergence = [], []
     for submodel in nested_submodels(train, reference, steps):
         submodels.append(predictive_density(log_densities(test, submodel, test_rows.tasks)))
         divergence.append(float(submodel.divergence.mean()))
-    densities = predictive_density(log_densities(test, reference_model(draws, loss), test_rows.tasks))
+    densities = predictive_density(log_densities(test, reference_model(draws, family), test_rows.tasks))
     entered = [draws.positions[step] for step in steps]
-    return _Judged(entered, np.stack(submodels), densities, np.array(divergence))
+    return _Assessed(entered, np.stack(submodels), densities, np.array(divergence))
 
 
 # ---------------------------------------------------------------------- all folds
 
 
-def _folds(posterior: Any, data: TaskData, cv: Any, loss: str) -> list[Fold]:
+def _folds(posterior: Any, data: TaskData, cv: Any, family: Family) -> list[Fold]:
     if not (hasattr(posterior, "fit") and hasattr(posterior, "get_params")):
         raise ValueError(
             f"cv is {cv!r} but posterior is a {type(posterior).__name__}, which cannot be fitted again without a fold; "
@@ -217,7 +448,7 @@ def _folds(posterior: Any, data: TaskData, cv: Any, loss: str) -> list[Fold]:
         )
     if leaves_tasks_out(cv):
         raise ValueError("cv leaves out whole tasks, for which submodels have no coefficients; pass folds of rows")
-    folds = make_folds(data, cv, by_class=loss == "logistic")
+    folds = make_folds(data, cv, by_class=family.targets == "labels")
     for fold in folds:
         counts = np.bincount(data.task[fold.train], minlength=data.n_tasks)
         if counts.min() == 0:
@@ -229,8 +460,8 @@ def _folds(posterior: Any, data: TaskData, cv: Any, loss: str) -> list[Fold]:
     return folds
 
 
-def _total(parts: list[_Judged], data: TaskData, folds: list[Fold] | None, n_steps: int) -> Loss:
-    """Loss over all observations that were judged, averaged where one was in several folds."""
+def _total(parts: list[_Assessed], data: TaskData, folds: list[Fold] | None, n_steps: int) -> PredictiveLoss:
+    """Loss over all observations that were assessed, averaged where one was in several folds."""
     row = input_rows(data)
     if folds is None:
         return loss_of_submodels(parts[0].submodels, parts[0].reference, data.weight, row)
@@ -270,14 +501,13 @@ def _number_of_steps(max_features: int | None, n_blocks: int) -> int:
     return int(max_features)
 
 
-def _chosen_size(loss: Loss, n_steps: int) -> int:
+def _chosen_size(loss: PredictiveLoss, n_steps: int) -> int:
     size = smallest_adequate(loss)
     if size is None:
-        warnings.warn(
+        warn(
             f"none of the submodels of up to {n_steps} features predicts as well as the reference (the best loses "
             f"{loss.difference.min():.3g}); the largest is given, raise max_features",
             SelectionWarning,
-            stacklevel=3,
         )
         return n_steps
     return size
@@ -285,9 +515,8 @@ def _chosen_size(loss: Loss, n_steps: int) -> int:
 
 def _warn_of_weights(unreliable: float) -> None:
     if unreliable > MOST_UNRELIABLE:
-        warnings.warn(
+        warn(
             f"the importance weights of {unreliable:.0%} of the observations are too uneven to leave these out; pass "
             "cv to fit without them, or more draws",
             SelectionWarning,
-            stacklevel=3,
         )

@@ -5,12 +5,29 @@ halves, and feature i is kept where its selection frequency
 
     f_i = (1 / 2B) sum over halves of 1{feature i has a non-zero coefficient in any task}
 
-is at least a threshold (Meinshausen and Buehlmann 2010, JRSS B 72, definition 2; in complementary pairs: Shah and
-Samworth 2013, JRSS B 75, section 2). What is known of the number of wrongly kept features is in
-`bayesmtfs.selection.error_bounds`. Differently from the papers, halves are balanced within tasks and classes, and a
-half has one row more than the other where a count is odd.
+is at least a threshold pi (Meinshausen and Buehlmann 2010, JRSS B 72, definition 2; in complementary pairs: Shah and
+Samworth 2013, JRSS B 75, section 2). Differently from the papers, halves are balanced within tasks and classes, and a
+half has one row more than the other where a count is odd. Of p features, each half selects q on average; then
+
+    Meinshausen and Buehlmann (2010), theorem 1:  E(V) <= q^2 / ((2 pi - 1) p),
+    Shah and Samworth (2013), theorem 1:          E(kept features of L) <= q^2 / ((2 pi - 1) p),
+    Shah and Samworth (2013), theorem 2:          E(kept features of L) <= C(pi, B) q^2 / p.
+
+V counts the kept noise features, under the assumptions that all noise features are equally likely to be selected and
+that the selection is not worse than guessing. L holds the features whose probability of being selected by a half is at
+most theta = q / p; its first bound assumes nothing, its second that the frequency with which *both* halves of a pair
+select such a feature has a unimodal distribution.
+
+How much any M sets of features agree is told by Nogueira's stability: with f_i the share of the sets that hold feature
+i and k their average size,
+
+    stability = 1 - [ (1/p) sum_i M / (M - 1) f_i (1 - f_i) ] / [ (k / p) (1 - k / p) ]
+
+(Nogueira, Sechidis and Brown 2018, JMLR 18(174), eq. 4). It is 1 for equal sets and 0 on average for random ones of any
+size; its interval is the asymptotic one of their corollary 9.
 """
 
+import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +35,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
 from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
@@ -27,18 +45,117 @@ from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.path import PathSettings
-from bayesmtfs.estimators.penalised import MixedNormEstimator
 from bayesmtfs.progress import Progress
-from bayesmtfs.selection.error_bounds import ErrorBounds, error_bounds, largest_number, smallest_threshold
-from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning
+from bayesmtfs.selection.tables import listed
+from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning, warn
 
 DEFAULT_THRESHOLD = 0.75
 PATH_STEP = 0.93  # ratio of neighbouring penalties while features enter
 SMALLEST_PENALTY = 1e-3  # of the largest one: where the path ends
 MOST_DRAWS = 100  # of a pair, until both halves hold every task and class
+LARGEST_SHARE = 1 / math.sqrt(3)  # theta up to which theorem 2 of Shah and Samworth holds
 
 
-class Plan(NamedTuple):
+# ---------------------------------------------------------------------- bounds
+
+
+class ErrorBounds(NamedTuple):
+    """Bounds on the expected number of wrongly kept features; nan where a bound does not hold."""
+
+    meinshausen_buehlmann: float  # kept noise features, if they are exchangeable and selection beats guessing
+    worst_case: float  # kept features with selection probability of at most theta, without assumptions
+    unimodal: float  # the same, if their simultaneous selection frequencies are unimodal
+
+
+def error_bounds(n_selected: float, n_features: int, threshold: float, n_pairs: int) -> ErrorBounds:
+    """All three bounds, of q selected features of p, a threshold pi in (1/2, 1] and B pairs.
+
+    Examples
+    --------
+    >>> bounds = error_bounds(n_selected=40, n_features=2000, threshold=0.9, n_pairs=50)
+    >>> round(bounds.worst_case, 3), round(bounds.unimodal, 3)
+    (1.0, 0.345)
+    """
+    simple = n_selected**2 / ((2 * threshold - 1) * n_features)
+    share = n_selected / n_features
+    return ErrorBounds(simple, simple, unimodal_factor(share, threshold, n_pairs) * n_selected * share)
+
+
+def unimodal_factor(share: float, threshold: float, n_pairs: int) -> float:
+    """C(pi, B) of Shah and Samworth (2013), theorem 2, eq. (8); nan where it does not hold.
+
+    Frequencies are multiples of 1/(2B), so that a threshold acts as the next multiple above it.
+    """
+    half_step = 1 / (2 * n_pairs)
+    reached = math.ceil(threshold / half_step - 1e-9) * half_step
+    lowest = 0.5 + min(share**2, half_step + 0.75 * share**2)
+    if share > LARGEST_SHARE or reached < 0.5 + 2 * half_step - 1e-9 or reached <= lowest:
+        return math.nan
+    if reached <= 0.75:
+        return 1 / (2 * (2 * reached - 1 - half_step))
+    return 4 * (1 - reached + half_step) / (1 + 2 * half_step)
+
+
+def largest_number(expected_false: float, n_features: int, threshold: float) -> int:
+    """Most features that a half may select so that the first bound is at most ``expected_false``."""
+    return min(n_features, math.floor(math.sqrt(expected_false * (2 * threshold - 1) * n_features) + 1e-9))
+
+
+def smallest_threshold(expected_false: float, n_features: int, n_selected: int) -> float:
+    """Threshold at which the first bound is ``expected_false``; above 1 where no threshold is enough."""
+    return (1 + n_selected**2 / (n_features * expected_false)) / 2
+
+
+# ---------------------------------------------------------------------- agreement of sets
+
+
+class SetStability(NamedTuple):
+    """Stability, and its interval."""
+
+    value: float  # nan for one set, and where all sets are empty or full
+    low: float
+    high: float
+
+
+def set_stability(sets: ArrayLike, level: float = 0.95) -> SetStability:
+    """Nogueira's stability of several sets of features.
+
+    Parameters
+    ----------
+    sets : (M, p) bool, one row per set
+    level : coverage of the interval
+
+    Examples
+    --------
+    >>> set_stability([[True, True, False, False], [True, True, False, False], [True, False, True, False]]).value
+    0.333...
+    """
+    Z = np.asarray(sets, dtype=np.float64)
+    if Z.ndim != 2:
+        raise ValueError(f"sets has shape {Z.shape}; pass one row per set and one column per feature")
+    number, p = Z.shape
+    share = Z.mean() if Z.size else 0.0  # k / p
+    if number < 2 or share in (0.0, 1.0):
+        return SetStability(float("nan"), float("nan"), float("nan"))
+    frequency = Z.mean(axis=0)
+    chance = share * (1.0 - share)
+    value = 1.0 - number / (number - 1) * np.mean(frequency * (1.0 - frequency)) / chance
+    influence = _influence(Z, frequency, share, value) / chance
+    error = np.sqrt(4.0 / number**2 * np.sum((influence - influence.mean()) ** 2))
+    half = norm.ppf(0.5 + level / 2.0) * error
+    return SetStability(float(value), float(value - half), float(value + half))
+
+
+def _influence(Z: FloatArray, frequency: FloatArray, share: float, value: float) -> FloatArray:
+    """(M,) What each set contributes to the stability (theorem 7), times (k / p)(1 - k / p)."""
+    sizes = Z.mean(axis=1)  # k_i / p
+    return Z @ frequency / Z.shape[1] - sizes * share + value / 2.0 * (2.0 * share * sizes - sizes - share + 1.0)
+
+
+# ---------------------------------------------------------------------- the result
+
+
+class _HalfPlan(NamedTuple):
     """How much is selected per half, and what is kept."""
 
     threshold: float
@@ -125,10 +242,9 @@ class Stability:
         """What was kept, and what is known of its errors, in words."""
         p, bounds = len(self.selection_frequency), self.error_bounds()
         names, q = self.selected.tolist(), self._q
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         lines = [
             f"{len(names)} of {p} features are selected by at least {self.threshold:.0%} of {2 * self.n_pairs} halves"
-            + (f": {shown}." if names else "."),
+            + (f": {listed(names, 10)}." if names else "."),
             f"A half selects {self.average_selected:.1f} features on average"
             + ("." if self.n_features is None else f", and {self.n_features} at most."),
             f"Expected number of noise features among the kept: at most {bounds.meinshausen_buehlmann:.3g}, if all of "
@@ -167,9 +283,9 @@ def stability(
 ) -> Stability:
     """Select features by how often halves of the data select them.
 
-    Pass ``expected_false`` to say how many wrong features are acceptable: the first bound of
-    `bayesmtfs.selection.error_bounds` then gives ``n_features`` from the threshold, or the threshold from
-    ``n_features``. Ctrl-C gives the result of the pairs so far, with a `SelectionWarning`.
+    Pass ``expected_false`` to say how many wrong features are acceptable: the first bound of `Stability.error_bounds`
+    then gives ``n_features`` from the threshold, or the threshold from ``n_features``. Ctrl-C gives the result of the
+    pairs so far, with a `SelectionWarning`.
 
     Parameters
     ----------
@@ -201,17 +317,18 @@ def stability(
     >>> bool((found.get_support() == sim.support).all()), found.n_features
     (True, 3)
     """
-    if not isinstance(estimator, MixedNormEstimator):
+    if not (hasattr(estimator, "training_data") and hasattr(estimator, "predict")):
         raise TypeError(
-            f"estimator is a {type(estimator).__name__}; pass a penalised estimator of this package, such as "
-            "MixedNormRegressor()"
+            f"estimator is a {type(estimator).__name__}; pass an estimator of this package that has coefficients, such "
+            "as MixedNormRegressor()"
         )
     model = clone(estimator)
     data = model.training_data(X, y, tasks, sample_weight)
     plan = _plan(data.n_features, threshold, expected_false, n_features)
     if plan.n_features is not None:
         _check_can_count(model, data)
-    _check_n_pairs(n_pairs)
+    if n_pairs < 1:
+        raise ValueError(f"n_pairs is {n_pairs}; pass a whole number of at least 1, 50 is usual")
     halves = _draw_halves(data, n_pairs, is_classifier(model), check_random_state(random_state))
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
     results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, plan.n_features) for half in halves)
@@ -232,14 +349,14 @@ def stability(
 # ---------------------------------------------------------------------- what is wanted
 
 
-def _plan(p: int, threshold: float | None, expected_false: float | None, n_features: int | None) -> Plan:
+def _plan(p: int, threshold: float | None, expected_false: float | None, n_features: int | None) -> _HalfPlan:
     """Complete threshold, number of features and number of errors by the first bound."""
     if threshold is not None:
         check_threshold(threshold)
     if n_features is not None and not 1 <= n_features <= p:
         raise ValueError(f"n_features is {n_features}; pass a whole number between 1 and {p}, the number of features")
     if expected_false is None:
-        return Plan(DEFAULT_THRESHOLD if threshold is None else threshold, n_features)
+        return _HalfPlan(DEFAULT_THRESHOLD if threshold is None else threshold, n_features)
     if not expected_false > 0:
         raise ValueError(f"expected_false is {expected_false}; pass a positive number, such as 1")
     if n_features is None:
@@ -250,7 +367,7 @@ def _plan(p: int, threshold: float | None, expected_false: float | None, n_featu
                 f"expected_false is {expected_false}, too small for {p} features at threshold {threshold}: no half "
                 f"could select even one; pass at least {1 / ((2 * threshold - 1) * p):.3g}, or raise threshold"
             )
-        return Plan(threshold, n_features)
+        return _HalfPlan(threshold, n_features)
     if threshold is not None:
         raise ValueError("threshold, expected_false and n_features were passed; pass two, they determine the third")
     threshold = smallest_threshold(expected_false, p, n_features)
@@ -259,7 +376,7 @@ def _plan(p: int, threshold: float | None, expected_false: float | None, n_featu
             f"expected_false is {expected_false} but n_features is {n_features} of {p}, for which no threshold is "
             f"enough; pass n_features of at most {largest_number(expected_false, p, 1.0)}, or raise expected_false"
         )
-    return Plan(threshold, n_features)
+    return _HalfPlan(threshold, n_features)
 
 
 def check_threshold(threshold: float) -> float:
@@ -269,15 +386,10 @@ def check_threshold(threshold: float) -> float:
     return threshold
 
 
-def _check_n_pairs(n_pairs: int) -> None:
-    if n_pairs < 1:
-        raise ValueError(f"n_pairs is {n_pairs}; pass a whole number of at least 1, 50 is usual")
-
-
 def _check_can_count(model: Any, data: TaskData) -> None:
     """Refuse what has no path on which features enter one by one."""
     way_out = "leave n_features and expected_false out, and choose the penalty of the estimator"
-    if not isinstance(model, MixedNormEstimator):
+    if not {"penalty_strength", "norm_q", "solver"} <= set(model.get_params()):
         raise ValueError(f"n_features needs a penalty path, which {type(model).__name__} does not have; {way_out}")
     if model.shared_mean:
         raise ValueError(f"n_features was set but shared_mean=True selects no features; {way_out}")
@@ -321,23 +433,21 @@ def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntA
 def _gathered(results: Iterator[_Half], n_halves: int, progress: bool | None) -> list[_Half]:
     """All halves; after Ctrl-C those of the pairs that are whole."""
     found: list[_Half] = []
-    with Progress("stability selection", progress) as bar, Progress("", False) as watch:
-        try:
-            for result in results:
-                watch.check()  # a fit that caught Ctrl-C is no half to count
-                found.append(result)
-                bar.update(len(found) / n_halves, f"{len(found)} of {n_halves} halves")
-        except KeyboardInterrupt:
-            if len(found) < 2:
-                raise
-            found = found[: len(found) // 2 * 2]
-            warnings.warn(
-                f"interrupted after {len(found) // 2} of {n_halves // 2} pairs of halves; frequencies and error bounds "
-                "are those of so many pairs",
-                SelectionWarning,
-                stacklevel=3,
-            )
-    return found
+    with Progress("stability selection", progress) as work:
+        for result in results:
+            work.check()  # a fit that caught Ctrl-C is no half to count
+            found.append(result)
+            work.update(len(found) / n_halves, f"{len(found)} of {n_halves} halves")
+    n_pairs = len(found) // 2
+    if work.interrupted and n_pairs == 0:
+        raise KeyboardInterrupt
+    if work.interrupted:
+        warn(
+            f"interrupted after {n_pairs} of {n_halves // 2} pairs of halves; frequencies and error bounds are those "
+            "of so many pairs",
+            SelectionWarning,
+        )
+    return found[: 2 * n_pairs]
 
 
 def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> _Half:
@@ -353,10 +463,10 @@ def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None)
         if n_features is not None:
             return _first_features(own, subset, n_features)
         own.fit(subset)
-    return _Half(own.coef_ != 0, bool(own.converged_))
+    return _Half((own.coef_ != 0) & own.get_support(), bool(own.converged_))
 
 
-def _first_features(model: MixedNormEstimator, data: TaskData, n_features: int) -> _Half:
+def _first_features(model: Any, data: TaskData, n_features: int) -> _Half:
     """Follow the path from its largest penalty until enough features have entered."""
     settings = PathSettings.of(model, model.norm_q, None)
     largest = settings.problem(standardize(data).data if model.standardize else data).largest_penalty
@@ -381,10 +491,9 @@ def _first_features(model: MixedNormEstimator, data: TaskData, n_features: int) 
 def _warn_of_halves(found: list[_Half], n_features: int | None) -> None:
     unsolved = sum(not half.converged for half in found)
     if unsolved:
-        warnings.warn(
+        warn(
             f"{unsolved} of {len(found)} halves were not solved to tolerance; raise the estimator's max_iter or tol",
             ConvergenceWarning,
-            stacklevel=3,
         )
     if n_features is None and not any(half.selected.any() for half in found):
-        warnings.warn("no half selects any feature; lower penalty_strength", SelectionWarning, stacklevel=3)
+        warn("no half selects any feature; lower penalty_strength", SelectionWarning)

@@ -1,88 +1,126 @@
-r"""Submodels: the posterior of all features projected onto some of them.
+r"""Submodels: the posterior of all features projected onto some of them, and the order in which features enter.
 
 A draw (W, b, sigma) of the reference model is replaced by the parameters of the submodel whose predictions are closest
 to its own, in Kullback-Leibler divergence at the observed rows (Goutis and Robert 1998, Biometrika 85;
-Dupuis and Robert 2003, JSPI 111). Tasks separate. For numbers this is least squares of the fitted values, not of y,
+Dupuis and Robert 2003, JSPI 111). Tasks separate. For squared loss this is least squares of the fitted values, not of y,
 
     w_S, b_S = argmin sum_i v_i (eta_i - b - x_iS' w)^2,   sigma_S^2 = sigma^2 + mean_i (eta_i - eta_iS)^2,
     KL       = sum_t (n_t / 2) ln(sigma_tS^2 / sigma_t^2)
 
-(Piironen, Paasiniemi and Vehtari 2020, EJS 14, section 3; v_i are the sample weights and n_t their sum). For labels
-it is a logistic regression on the fitted probabilities, solved by Newton steps for all draws at once. Every task has a
-noise of its own in the submodel, also where the tasks of the reference share one.
+(Piironen, Paasiniemi and Vehtari 2020, EJS 14, section 3; v_i are the sample weights and n_t their sum). For labels and
+counts it minimises the expected loss of the submodel under the targets of the reference,
+
+    w_S, b_S = argmin sum_i v_i E[ loss(y_i, b + x_iS' w) ],   y_i of the mean mu(eta_i),
+
+by Newton steps for all draws at once: a regression on the fitted means. Every task has a noise of its own in the
+submodel, also where the tasks of the reference share one.
+
+The search sums the reference up by its mean fit (one cluster of draws, in the words of Piironen et al.): the posterior
+mean of the linear predictor, with the noise widened by its spread, ``s_t^2 = E sigma_t^2 + mean_i Var(eta_i)``, or the
+mean of the fitted means. From no feature at all, the one (or the group) enters that lowers the Kullback-Leibler
+divergence summed over tasks the most,
+
+    squared loss   sum_t (n_t / 2) ln(1 + d_t / s_t^2),  d_t the mean squared difference of the two fits: exact
+    others         the decrease of a Newton step from the current submodel (the score statistic, summed over tasks);
+                   the submodel is fitted exactly after every choice
+
+so that all tasks have a say in every feature: a weak effect in many tasks counts as much as a strong one in few.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import expit, xlogy
 
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.selection.draws import Draws
-from bayesmtfs.selection.feature_span import DEPENDENT
+from bayesmtfs.families import Family
+from bayesmtfs.selection.draws import PosteriorDraws
 from bayesmtfs.types import FloatArray, IntArray
 
-MOST_STEPS = 60  # Newton steps of a logistic projection
+DEPENDENT = 1e-8  # length that is left of a unit column, below which it lies in the span
+MOST_STEPS = 60  # Newton steps of a projection
 MOST_HALVINGS = 12  # of a step that does not lower the divergence
 SMALLEST_DECREASE = 1e-11  # of the divergence per unit of weight, at which a projection has converged
 LEAST_CURVATURE = 1e-12
+LEAST_CURVATURE_OF_SEARCH = 1e-10
 RIDGE = 1e-13
+EXPLAINED = 1e-9  # divergence left, as a share of that of the empty model, at which the search ends
 
-
-class Submodel(NamedTuple):
-    """Projected draws of a submodel; all axes of tasks as in the data."""
-
-    features: IntArray  # (k,)
-    coef: FloatArray  # (S, k, m)
-    intercept: FloatArray  # (S, m)
-    noise: FloatArray | None  # (S, m); None for labels
-    divergence: FloatArray  # (S,) Kullback-Leibler divergence from the reference, over all observations
-
-
-class Projected(NamedTuple):
-    """One task's part of a submodel."""
-
-    coef: FloatArray  # (k, S)
-    intercept: FloatArray  # (S,)
-    noise: FloatArray  # (S,), ones for labels
-    divergence: FloatArray  # (S,)
+# ---------------------------------------------------------------------- reference and submodels
 
 
 class Reference(NamedTuple):
     """What the reference model predicts at the observed rows."""
 
+    family: Family
     eta: FloatArray  # (N, S) linear predictor
-    noise: FloatArray | None  # (S, m); None for labels
+    noise: FloatArray | None  # (S, m); None for families without one
     with_intercept: bool
 
 
-def reference_of(data: TaskData, draws: Draws, loss: str) -> Reference:
+class Submodel(NamedTuple):
+    """Projected draws of a submodel; all axes of tasks as in the data."""
+
+    family: Family
+    features: IntArray  # (k,)
+    coef: FloatArray  # (S, k, m)
+    intercept: FloatArray  # (S, m)
+    noise: FloatArray | None  # (S, m); None for families without one
+    divergence: FloatArray  # (S,) Kullback-Leibler divergence from the reference, over all observations
+
+
+class _TaskProjection(NamedTuple):
+    """One task's part of a submodel."""
+
+    coef: FloatArray  # (k, S)
+    intercept: FloatArray  # (S,)
+    noise: FloatArray  # (S,), ones for families without one
+    divergence: FloatArray  # (S,)
+
+
+def check_can_be_projected(family: Family) -> None:
+    """Refuse a family whose projections are not known."""
+    family.require("Projection-predictive selection", "mean", "log_density", "curvature")
+    if not family.quadratic and not (family.smooth and family.targets in ("labels", "counts")):
+        raise ValueError(
+            f"Projection-predictive selection needs squared loss, or a smooth loss of labels or counts, but loss is "
+            f"{family.name!r}; use `selection.effects` or `selection.discoveries`, which take any posterior"
+        )
+
+
+def reference_of(data: TaskData, draws: PosteriorDraws, family: Family) -> Reference:
     """Linear predictor of every draw at every observation."""
     parts = [np.asarray(X @ draws.coef[:, :, t].T) + draws.intercept[:, t] for t, X in enumerate(data.task_designs)]
-    noise = np.ones(draws.intercept.shape) if draws.noise is None else draws.noise
     # a model without intercepts has zeros in all draws
     with_intercept = bool(np.any(draws.intercept != 0))
-    return Reference(np.concatenate(parts), None if loss == "logistic" else noise, with_intercept)
+    return Reference(family, np.concatenate(parts), _noise_of(draws, family), with_intercept)
+
+
+def reference_model(draws: PosteriorDraws, family: Family) -> Submodel:
+    """The reference itself, as the submodel of all features."""
+    features, nothing = np.arange(draws.coef.shape[1]), np.zeros(len(draws.coef))
+    return Submodel(family, features, draws.coef, draws.intercept, _noise_of(draws, family), nothing)
+
+
+def _noise_of(draws: PosteriorDraws, family: Family) -> FloatArray | None:
+    """(S, m) Noise of the draws, ones where the model holds it fixed; None for families without one."""
+    if not family.has_noise:
+        return None
+    return np.ones(draws.intercept.shape) if draws.noise is None else draws.noise
 
 
 def project(data: TaskData, reference: Reference, features: IntArray) -> Submodel:
     """Project every draw onto some of the features.
 
-    Parameters
-    ----------
-    data : observations of the reference fit
-    reference : what S draws predict for them
-    features : (k,) numbers of the features that are kept
-
     Examples
     --------
     >>> import numpy as np
+    >>> from bayesmtfs.families import Gaussian
     >>> data = TaskData.from_long(np.eye(4)[:, :2] * 2.0, np.arange(4.0))
-    >>> reference = Reference(data.design @ np.array([[3.0], [1.0]]), np.ones((1, 1)), with_intercept=False)
-    >>> found = project(data, reference, np.array([0]))
+    >>> eta = data.design @ np.array([[3.0], [1.0]])
+    >>> found = project(data, Reference(Gaussian(), eta, np.ones((1, 1)), with_intercept=False), np.array([0]))
     >>> found.coef.ravel(), found.noise.round(3).ravel()  # the columns are orthogonal
     (array([3.]), array([1.414]))
     """
@@ -90,10 +128,11 @@ def project(data: TaskData, reference: Reference, features: IntArray) -> Submode
     for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         weight, eta, columns = data.weight[start:stop], reference.eta[start:stop], dense_columns(X, features)
         if reference.noise is None:
-            parts.append(project_probabilities(columns, weight, expit(eta), reference.with_intercept))
+            parts.append(_project_means(reference.family, columns, weight, eta, reference.with_intercept))
         else:
-            parts.append(project_numbers(columns, weight, eta, reference.noise[:, t], reference.with_intercept))
+            parts.append(_project_squares(columns, weight, eta, reference.noise[:, t], reference.with_intercept))
     return Submodel(
+        family=reference.family,
         features=features,
         coef=np.stack([part.coef.T for part in parts], axis=2),
         intercept=np.stack([part.intercept for part in parts], axis=1),
@@ -103,13 +142,7 @@ def project(data: TaskData, reference: Reference, features: IntArray) -> Submode
 
 
 def nested_submodels(data: TaskData, reference: Reference, steps: list[IntArray]) -> Iterator[Submodel]:
-    """Project onto no feature, those of the first step, those of the first two steps and so on.
-
-    Parameters
-    ----------
-    data, reference : as in `project`
-    steps : numbers of the features that each step adds
-    """
+    """Project onto no feature, those of the first step, those of the first two steps and so on."""
     chosen = np.empty(0, dtype=np.int64)
     yield project(data, reference, chosen)
     for step in steps:
@@ -117,10 +150,31 @@ def nested_submodels(data: TaskData, reference: Reference, steps: list[IntArray]
         yield project(data, reference, chosen)
 
 
+def log_densities(data: TaskData, model: Submodel, tasks: IntArray | None = None) -> FloatArray:
+    """(S, N) Log-density of every observation under every draw; ``tasks`` are the numbers of the data's tasks in the model.
+
+    None: they are the same.
+    """
+    numbers = range(data.n_tasks) if tasks is None else tasks.tolist()
+    return np.concatenate([task_log_densities(data, own, model, t) for own, t in enumerate(numbers)], axis=1)
+
+
+def task_log_densities(data: TaskData, task: int, model: Submodel, number: int) -> FloatArray:
+    """(S, n) Log-density of the observations of one task, which has another number in the model, under every draw."""
+    start, stop = data.spans[task]
+    y = np.asarray(data.y[start:stop], dtype=np.float64)
+    columns = dense_columns(data.task_designs[task], model.features)
+    eta = model.coef[:, :, number] @ columns.T + model.intercept[:, number, None]
+    return model.family.log_density(y, eta, 1.0 if model.noise is None else model.noise[:, number, None])
+
+
 def dense_columns(X: Design, features: IntArray) -> FloatArray:
     """(n, k) Some columns of a design, dense."""
     columns = X[:, features]
     return np.asarray(columns.toarray() if sp.issparse(columns) else columns, dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- projections of one task
 
 
 class _Columns(NamedTuple):
@@ -158,148 +212,324 @@ def _coefficients(columns: _Columns, coordinates: FloatArray, k: int) -> tuple[F
     return found[:k], found[k] if len(found) > k else np.zeros(coordinates.shape[1])
 
 
-def project_numbers(
+def _project_squares(
     columns: FloatArray, weight: FloatArray, eta: FloatArray, noise: FloatArray, with_intercept: bool
-) -> Projected:
-    """Least squares of the fitted values of one task, draw by draw.
-
-    Parameters
-    ----------
-    columns : (n, k) features of the submodel
-    weight : (n,) of the rows
-    eta : (n, S) fitted values
-    noise : (S,) noise of the reference
-    with_intercept : whether the submodel has an intercept
-    """
+) -> _TaskProjection:
+    """Least squares of the fitted values (n, S) of one task on columns (n, k), draw by draw."""
     metric = _columns_in_metric(columns, weight, with_intercept)
     coordinates = metric.basis.T @ (weight[:, None] * eta)
     lost = weight @ np.square(eta - metric.basis @ coordinates) / weight.sum()
     coef, intercept = _coefficients(metric, coordinates, columns.shape[1])
     divergence = 0.5 * weight.sum() * np.log1p(lost / np.square(noise))
-    return Projected(coef, intercept, np.sqrt(np.square(noise) + lost), divergence)
+    return _TaskProjection(coef, intercept, np.sqrt(np.square(noise) + lost), divergence)
 
 
-def project_probabilities(
-    columns: FloatArray, weight: FloatArray, probability: FloatArray, with_intercept: bool
-) -> Projected:
-    """Logistic regression on the fitted probabilities of one task, all draws at once.
-
-    Parameters
-    ----------
-    columns : (n, k) features of the submodel
-    weight : (n,) of the rows
-    probability : (n, S) of the label +1
-    with_intercept : whether the submodel has an intercept
-    """
+def _project_means(
+    family: Family, columns: FloatArray, weight: FloatArray, eta: FloatArray, with_intercept: bool
+) -> _TaskProjection:
+    """Regression of the fitted means of one task on columns (n, k), all draws (n, S) of eta at once."""
     metric = _columns_in_metric(columns, weight, with_intercept)
     U = metric.basis
-    coordinates, loss = _start(U, weight, probability)
-    moving = np.arange(probability.shape[1])
-    for _ in range(MOST_STEPS):
-        step, decrease = _newton_step(U, weight, probability[:, moving], coordinates[:, moving])
-        far = decrease > SMALLEST_DECREASE * weight.sum()
-        moving, step = moving[far], step[:, far]
-        if len(moving) == 0:
-            break
-        found, lower = _lowered(U, weight, probability[:, moving], coordinates[:, moving], step, loss[moving])
-        better = lower < loss[moving]
-        coordinates[:, moving[better]], loss[moving[better]] = found[:, better], lower[better]
-        moving = moving[better]
+    with np.errstate(over="ignore", invalid="ignore"):  # steps that are too long are halved
+        problem = _MeanRegression(family, weight, family.mean(eta))
+        coordinates, loss = _start(problem, U, eta)
+        moving = np.arange(eta.shape[1])
+        for _ in range(MOST_STEPS):
+            step, decrease = _newton_step(problem.of_draws(moving), U, coordinates[:, moving])
+            far = decrease > SMALLEST_DECREASE * weight.sum()
+            moving, step = moving[far], step[:, far]
+            if len(moving) == 0:
+                break
+            found, lower = _lowered(problem.of_draws(moving), U, coordinates[:, moving], step, loss[moving])
+            better = lower < loss[moving]
+            coordinates[:, moving[better]], loss[moving[better]] = found[:, better], lower[better]
+            moving = moving[better]
     coef, intercept = _coefficients(metric, coordinates, columns.shape[1])
-    entropy = weight @ (xlogy(probability, probability) + xlogy(1 - probability, 1 - probability))
-    return Projected(coef, intercept, np.ones(len(loss)), np.maximum(loss + entropy, 0.0))
+    return _TaskProjection(coef, intercept, np.ones(len(loss)), np.maximum(loss - problem.loss(eta), 0.0))
 
 
-def _start(U: FloatArray, weight: FloatArray, probability: FloatArray) -> tuple[FloatArray, FloatArray]:
+class _MeanRegression(NamedTuple):
+    """Expected loss of linear predictors for targets of given means, one column per draw."""
+
+    family: Family
+    weight: FloatArray  # (n,)
+    mean: FloatArray  # (n, S)
+
+    def of_draws(self, kept: IntArray) -> "_MeanRegression":
+        return self._replace(mean=self.mean[:, kept])
+
+    def loss(self, eta: FloatArray) -> FloatArray:
+        """(S,) Expected loss."""
+        return np.asarray(self.weight @ expected(self.family, self.family.value, self.mean, eta))
+
+    def slope(self, eta: FloatArray) -> FloatArray:
+        """(n, S) Derivative of the loss in eta."""
+        return self.weight[:, None] * expected(self.family, self.family.gradient, self.mean, eta)
+
+    def curvature(self, eta: FloatArray) -> FloatArray:
+        """(n, S) Second derivative, above 0."""
+        curvature = expected(self.family, self.family.curvature, self.mean, eta)
+        return self.weight[:, None] * np.maximum(curvature, LEAST_CURVATURE)
+
+
+def expected(
+    family: Family, part: Callable[[FloatArray, FloatArray], FloatArray], mean: FloatArray, eta: FloatArray
+) -> FloatArray:
+    """Loss, gradient or curvature at eta, averaged over targets of a mean.
+
+    Counts: the loss of a generalised linear model is linear in the target, up to what does not depend on eta.
+    """
+    if family.targets != "labels":
+        return part(mean, eta)
+    one = np.ones(1)
+    return mean * part(one, eta) + (1.0 - mean) * part(-one, eta)
+
+
+def _start(problem: _MeanRegression, U: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weighted least squares of the linear predictor, exact for the reference itself; zeros where these are better."""
-    share = np.clip(probability, LEAST_CURVATURE, 1.0 - LEAST_CURVATURE)
-    curvature = weight[:, None] * share * (1.0 - share)
-    target = U.T @ (curvature * np.log(share / (1.0 - share)))
-    guess = _solve(U, curvature, target)
-    at_guess = _cross_entropy(U @ guess, weight, probability)
-    at_zero = _cross_entropy(np.zeros_like(probability), weight, probability)
-    return np.where(at_guess < at_zero, guess, 0.0), np.minimum(at_guess, at_zero)
-
-
-def _cross_entropy(eta: FloatArray, weight: FloatArray, probability: FloatArray) -> FloatArray:
-    """(S,) Expected logistic loss of eta for labels of these probabilities."""
-    return np.asarray(weight @ (np.logaddexp(0.0, eta) - probability * eta))
+    curvature = problem.curvature(eta)
+    guess = _solve(U, curvature, U.T @ (curvature * eta))
+    at_guess, at_zero = problem.loss(U @ guess), problem.loss(np.zeros_like(eta))
+    better = at_guess < at_zero
+    return np.where(better, guess, 0.0), np.where(better, at_guess, at_zero)
 
 
 def _lowered(
-    U: FloatArray, weight: FloatArray, probability: FloatArray, start: FloatArray, step: FloatArray, loss: FloatArray
+    problem: _MeanRegression, U: FloatArray, start: FloatArray, step: FloatArray, loss: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Take steps, halved until they lower the loss: (r, S) coordinates and (S,) losses."""
     length = np.ones(len(loss))
     for _ in range(MOST_HALVINGS):
         trial = start + length * step
-        new = _cross_entropy(U @ trial, weight, probability)
-        worse = new > loss
+        new = problem.loss(U @ trial)
+        worse = ~(new <= loss)
         if not worse.any():
             break
         length[worse] *= 0.5
     return trial, new
 
 
-def _newton_step(
-    U: FloatArray, weight: FloatArray, probability: FloatArray, coordinates: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _newton_step(problem: _MeanRegression, U: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(r, S) Newton steps, and (S,) by how much each is expected to lower the loss."""
-    fitted = expit(U @ coordinates)
-    curvature = weight[:, None] * np.maximum(fitted * (1.0 - fitted), LEAST_CURVATURE)
-    gradient = U.T @ (weight[:, None] * (probability - fitted))
-    step = _solve(U, curvature, gradient)
-    return step, 0.5 * np.sum(gradient * step, axis=0)
+    eta = U @ coordinates
+    descent = -(U.T @ problem.slope(eta))
+    step = _solve(U, problem.curvature(eta), descent)
+    return step, 0.5 * np.sum(descent * step, axis=0)
 
 
 def _solve(U: FloatArray, curvature: FloatArray, target: FloatArray) -> FloatArray:
     """(r, S) Solutions of ``U' diag(curvature_s) U x_s = target_s``."""
     hessian = np.matmul(U.T * curvature.T[:, None, :], U)  # (S, r, r)
-    # a ridge below what rounding leaves, for rows whose label is all but certain
+    # a ridge below what rounding leaves, for rows whose target is all but certain
     hessian += RIDGE * np.trace(hessian, axis1=1, axis2=2)[:, None, None] * np.eye(U.shape[1])
     return np.linalg.solve(hessian, target.T[:, :, None])[:, :, 0].T
 
 
-def log_densities(data: TaskData, model: Submodel, tasks: IntArray | None = None) -> FloatArray:
-    """(S, N) Log-density of every observation under every draw of a submodel.
+# ---------------------------------------------------------------------- search
 
-    Parameters
-    ----------
-    data : observations
-    model : projected draws
-    tasks : number, in the submodel, of each task of the data; None: they are the same
+
+class SearchPath(NamedTuple):
+    """Features in the order in which they enter."""
+
+    steps: list[IntArray]  # numbers of the features that enter together
+    divergence: FloatArray  # (steps + 1,) of the mean fit
+
+
+def feature_blocks(data: TaskData) -> list[IntArray]:
+    """Numbers of the features that enter together: single features, or the user's groups."""
+    if data.groups is None:
+        return [np.array([i]) for i in range(data.n_features)]
+    return [np.flatnonzero(data.groups == label) for label in dict.fromkeys(data.groups.tolist())]
+
+
+def forward_search(data: TaskData, reference: Reference, n_steps: int) -> SearchPath:
+    """Let at most so many features (or groups) enter one by one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs.families import Gaussian
+    >>> rng = np.random.default_rng(0)
+    >>> data = TaskData.from_long(rng.standard_normal((40, 5)), np.zeros(40))
+    >>> eta = data.design @ np.array([[0.0], [1.0], [0.1], [-2.0], [0.0]])
+    >>> [int(step[0]) for step in forward_search(data, Reference(Gaussian(), eta, np.ones((1, 1)), True), 3).steps]
+    [3, 1, 2]
     """
-    numbers = range(data.n_tasks) if tasks is None else tasks.tolist()
-    return np.concatenate([task_log_densities(data, own, model, t) for own, t in enumerate(numbers)], axis=1)
-
-
-def task_log_densities(data: TaskData, task: int, model: Submodel, number: int) -> FloatArray:
-    """(S, n) Log-density of the observations of one task under every draw of a submodel.
-
-    Parameters
-    ----------
-    data : observations
-    task : number of the task in the data
-    model : projected draws
-    number : number of the task in the submodel
-    """
-    start, stop = data.spans[task]
-    y = np.asarray(data.y[start:stop], dtype=np.float64)
-    columns = dense_columns(data.task_designs[task], model.features)
-    eta = model.coef[:, :, number] @ columns.T + model.intercept[:, number, None]
-    if model.noise is None:
-        return -np.logaddexp(0.0, -y * eta)
-    sigma = model.noise[:, number, None]
-    return -0.5 * np.square((y - eta) / sigma) - np.log(sigma * np.sqrt(2.0 * np.pi))
-
-
-def reference_model(draws: Draws, loss: str) -> Submodel:
-    """The reference itself, as the submodel of all features."""
-    noise = np.ones(draws.intercept.shape) if draws.noise is None else draws.noise
-    return Submodel(
-        features=np.arange(draws.coef.shape[1]),
-        coef=draws.coef,
-        intercept=draws.intercept,
-        noise=None if loss == "logistic" else noise,
-        divergence=np.zeros(len(draws.coef)),
+    blocks = feature_blocks(data)
+    mean_fit = (
+        _MeanMeans(data, reference) if reference.noise is None else _MeanSquares(data, reference, reference.noise)
     )
+    entered: list[int] = []
+    divergence = [mean_fit.divergence()]
+    while len(entered) < n_steps and divergence[-1] > EXPLAINED * divergence[0]:
+        after = mean_fit.divergences_with(blocks)
+        after[entered] = np.inf
+        best = int(np.argmin(after))
+        if not after[best] < divergence[-1]:
+            break
+        entered.append(best)
+        mean_fit.add(blocks[best])
+        divergence.append(mean_fit.divergence())
+    return SearchPath([blocks[number] for number in entered], np.array(divergence))
+
+
+class _MeanSquares:
+    """Submodel of the mean fit under squared loss, as it grows."""
+
+    def __init__(self, data: TaskData, reference: Reference, noise: FloatArray) -> None:
+        mean, spread = reference.eta.mean(axis=1), reference.eta.var(axis=1)
+        self.total = np.add.reduceat(data.weight, data.offsets[:-1])
+        widened = np.add.reduceat(data.weight * spread, data.offsets[:-1]) / self.total
+        self.variance = np.mean(np.square(noise), axis=0) + widened
+        self.spans = []
+        self.residuals = []
+        for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
+            span = FeatureSpan(X, data.weight[start:stop], reference.with_intercept)
+            self.spans.append(span)
+            self.residuals.append(span.residual(mean[start:stop]))
+
+    def divergence(self) -> float:
+        squares = np.array([np.sum(np.square(residual)) for residual in self.residuals])
+        return float(np.sum(0.5 * self.total * np.log1p(squares / (self.total * self.variance))))
+
+    def divergences_with(self, blocks: list[IntArray]) -> FloatArray:
+        """(blocks,) Divergence of the submodel with each block added."""
+        result = np.zeros(len(blocks))
+        for t, (span, residual) in enumerate(zip(self.spans, self.residuals, strict=True)):
+            left = np.maximum(np.sum(np.square(residual)) - span.gains(residual, blocks), 0.0)
+            result += 0.5 * self.total[t] * np.log1p(left / (self.total[t] * self.variance[t]))
+        return result
+
+    def add(self, block: IntArray) -> None:
+        for t, span in enumerate(self.spans):
+            span.add(block)
+            self.residuals[t] = span.residual(self.residuals[t] / span.root)
+
+
+class _MeanMeans:
+    """Submodel of the mean of the fitted means, as it grows."""
+
+    def __init__(self, data: TaskData, reference: Reference) -> None:
+        self.data = data
+        self.family = family = reference.family
+        self.target = family.mean(reference.eta).mean(axis=1)
+        eta = _eta_of_mean(family, self.target, reference.eta.mean(axis=1))
+        self.mean = Reference(family, eta[:, None], None, reference.with_intercept)
+        self.chosen = np.empty(0, dtype=np.int64)
+        self._fit()
+
+    def _fit(self) -> None:
+        self.model = project(self.data, self.mean, self.chosen)
+        W = np.zeros((self.data.n_features, self.data.n_tasks))
+        W[self.chosen] = self.model.coef[0]
+        self.eta = self.data.linear_predictor(W, self.model.intercept[0])
+
+    def divergence(self) -> float:
+        return float(self.model.divergence[0])
+
+    def divergences_with(self, blocks: list[IntArray]) -> FloatArray:
+        """(blocks,) Divergence of the submodel with each block added, after one Newton step."""
+        gains = np.zeros(len(blocks))
+        curvature = expected(self.family, self.family.curvature, self.target, self.eta)
+        curvature = np.maximum(curvature, LEAST_CURVATURE_OF_SEARCH)
+        working = -expected(self.family, self.family.gradient, self.target, self.eta) / curvature
+        for X, (start, stop) in zip(self.data.task_designs, self.data.spans, strict=True):
+            weight = self.data.weight[start:stop] * curvature[start:stop]
+            span = FeatureSpan(X, weight, self.mean.with_intercept)
+            span.add(self.chosen)
+            gains += span.gains(span.residual(working[start:stop]), blocks)
+        return self.divergence() - 0.5 * gains
+
+    def add(self, block: IntArray) -> None:
+        self.chosen = np.concatenate([self.chosen, block])
+        self._fit()
+
+
+def _eta_of_mean(family: Family, mean: FloatArray, start: FloatArray) -> FloatArray:
+    """(n,) Linear predictors of these means, by Newton steps of at most 1."""
+    eta = start
+    for _ in range(MOST_STEPS):
+        curvature = np.maximum(expected(family, family.curvature, mean, eta), LEAST_CURVATURE)
+        step = -expected(family, family.gradient, mean, eta) / curvature
+        eta = eta + np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-12:
+            break
+    return eta
+
+
+# ---------------------------------------------------------------------- what further features explain
+
+
+class FeatureSpan:
+    """Span of the chosen features of one task: a growing orthonormal basis in the metric of row weights.
+
+    For weights v and features X the basis Q spans ``sqrt(v) [1, X_S]``. For a residual h orthogonal to it, the square
+    that a further feature j takes off ``||h||^2`` is
+
+        (x_j' sqrt(v) h)^2 / ||(I - Q Q') sqrt(v) x_j||^2,
+
+    the step of orthogonal least squares (Chen, Billings and Luo 1989, International Journal of Control 50). The
+    squared lengths in the denominator are kept up to date as the basis grows: O(n p) per feature, without a Gram
+    matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    >>> span = FeatureSpan(X, np.ones(4), with_intercept=True)
+    >>> span.gains(span.residual(3 * X[:, 0] + X[:, 1] + 7), [np.array([0]), np.array([1])])
+    array([36.,  4.])
+    """
+
+    def __init__(self, X: Design, weight: FloatArray, with_intercept: bool) -> None:
+        self.root = np.sqrt(weight)
+        self.X = X
+        if with_intercept and not sp.issparse(X):  # a large mean would cost digits in the lengths that are left
+            self.X = X - weight @ X / weight.sum()
+        squared = self.X.multiply(self.X) if sp.issparse(X) else np.square(self.X)
+        self.length: FloatArray = np.asarray(np.sqrt(weight @ squared)).ravel()
+        self.left: FloatArray = np.square(self.length)
+        self.basis: FloatArray = np.empty((len(weight), 0))
+        if with_intercept:
+            self._extend(self.root[:, None])
+
+    def add(self, features: IntArray) -> None:
+        """Take features into the span."""
+        self._extend(self._columns(features))
+
+    def residual(self, values: FloatArray) -> FloatArray:
+        """(n,) What the span does not explain of sqrt(v) times the values."""
+        scaled = self.root * values
+        return scaled - self.basis @ (self.basis.T @ scaled)
+
+    def gains(self, residual: FloatArray, blocks: list[IntArray]) -> FloatArray:
+        """(blocks,) How much each block of features takes off the squared length of a residual of this span."""
+        score = np.asarray(self.X.T @ (self.root * residual)).ravel()
+        free = self.left > np.square(DEPENDENT * self.length)
+        single = np.zeros(len(score))
+        single[free] = np.square(score[free]) / self.left[free]
+        return np.array(
+            [single[block[0]] if len(block) == 1 else self._block_gain(residual, block) for block in blocks]
+        )
+
+    def _block_gain(self, residual: FloatArray, block: IntArray) -> float:
+        return float(np.sum(np.square(orthonormal(self._columns(block), self.basis).T @ residual)))
+
+    def _columns(self, features: IntArray) -> FloatArray:
+        return self.root[:, None] * dense_columns(self.X, features)
+
+    def _extend(self, columns: FloatArray) -> None:
+        new = orthonormal(columns, self.basis)
+        self.basis = np.column_stack([self.basis, new])
+        explained = np.asarray(self.X.T @ (self.root[:, None] * new))
+        self.left = np.maximum(self.left - np.sum(np.square(explained), axis=1), 0.0)
+
+
+def orthonormal(columns: FloatArray, basis: FloatArray) -> FloatArray:
+    """(n, r) Orthonormal basis of what columns add to a span, r at most their number."""
+    length = np.linalg.norm(columns, axis=0)
+    unit = columns[:, length > 0] / length[length > 0]
+    for _ in range(2):  # once more for what rounding left
+        unit = unit - basis @ (basis.T @ unit)
+    left, size, _ = np.linalg.svd(unit, full_matrices=False)
+    return left[:, size > DEPENDENT]

@@ -1,4 +1,4 @@
-"""Named columns as a data frame of the library that the user has."""
+"""Named columns as a data frame of the library that the user has, and checks of arguments."""
 
 from typing import Any, Literal
 
@@ -11,14 +11,8 @@ from bayesmtfs.data.inputs import as_labels
 Backend = Literal["pandas", "polars"]
 
 
-def as_frame(columns: dict[str, NDArray[Any]], backend: Backend = "pandas") -> Any:
-    """Columns of one length as a frame.
-
-    Parameters
-    ----------
-    columns : name to (rows,) values
-    backend : {"pandas", "polars"}
-        Library of the frame; it must be installed.
+def as_frame(columns: dict[str, Any], backend: Backend = "pandas") -> Any:
+    """Columns of one length as a frame of a library, which must be installed.
 
     Examples
     --------
@@ -26,8 +20,7 @@ def as_frame(columns: dict[str, NDArray[Any]], backend: Backend = "pandas") -> A
     >>> as_frame({"feature": np.array(["age", "rent"]), "probability": np.array([0.9, 0.1])}, "polars").shape
     (2, 2)
     """
-    if backend not in ("pandas", "polars"):
-        raise ValueError(f"backend is {backend!r}; pass 'pandas' or 'polars'")
+    check_one_of("backend", backend, ("pandas", "polars"))
     try:
         return nw.from_dict(columns, backend=backend).to_native()
     except ImportError as error:
@@ -43,8 +36,19 @@ def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
     return plain if plain.dtype != object else np.array([str(label) for label in plain])
 
 
+def listed(names: Any, most: int) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def check_probability(name: str, value: float) -> float:
     """Refuse a probability outside (0, 1)."""
     if not 0.0 < value < 1.0:
         raise ValueError(f"{name} is {value}; pass a number between 0 and 1, such as 0.89")
     return value
+
+
+def check_one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is not among the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; pass {' or '.join(map(repr, choices))}")

@@ -61,7 +61,7 @@ def compared(n_methods=3):
     return [fit.error for fit in compare(METHODS[:n_methods], *DATA, cv=3).fits]
 
 
-def judged(n_splits=5):
+def benchmarked(n_splits=5):
     y = SIM.y > 0
     found = benchmark_selectors(SELECTORS, SIM.X, y, SIM.tasks, k=[2], splits=FOLDS[:n_splits])
     return found.to_frame(per_split=True).drop(columns="seconds")
@@ -84,7 +84,7 @@ def equal(found, expected):
         (cross_validated, "cross-validation", 7, 3, "after 3 of 5 folds"),  # two norms: six paths are three folds
         (stable, "stability selection", 5, 2, "after 2 of 6 pairs"),
         (compared, "comparing", 10, 2, "after 2 of 3 estimators"),  # four fits per method
-        (judged, "judging selectors", 5, 2, "after 2 of 5 splits"),  # two selectors per split
+        (benchmarked, "benchmarking selectors", 5, 2, "after 2 of 5 splits"),  # two selectors per split
     ],
 )
 def test_whole_pieces_come_back(work, description, at, n_whole, message, press):
@@ -98,7 +98,7 @@ def test_whole_pieces_come_back(work, description, at, n_whole, message, press):
 @pytest.mark.filterwarnings("ignore::bayesmtfs.types.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("work", "bar", "n_whole"),
-    [(stable, "working set", 2), (judged, "working set", 2), (compared, "majorisation-minimisation", 2)],
+    [(stable, "working set", 2), (benchmarked, "working set", 2), (compared, "majorisation-minimisation", 2)],
 )
 def test_a_fit_that_catches_ctrl_c_ends_the_loop_too(work, bar, n_whole, press):
     """The penalised fit inside returns what it has; it is not counted, and no further one is begun."""
@@ -132,7 +132,7 @@ def test_with_jobs_in_threads(work, description, press):
         (cross_validated, "path"),
         (stable, "stability selection"),
         (compared, "comparing"),
-        (judged, "judging selectors"),
+        (benchmarked, "benchmarking selectors"),
         (lambda: bm.mixed_norm_path(*DATA), "path"),
     ],
 )

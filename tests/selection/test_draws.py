@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
+from bayesmtfs.families import Absolute, Gaussian, Hinge, Logistic
 from bayesmtfs.selection import discoveries, effects, exponent_posterior, projection_selection
-from bayesmtfs.selection.draws import draws_of, loss_of, read_draws, setting
+from bayesmtfs.selection.draws import draws_of, family_of, read_draws, setting
 from bayesmtfs.types import PosteriorWarning, SelectionWarning
 
 SHORT = {"draws": 500, "tune": 400, "chains": 2, "random_state": 0}
@@ -66,12 +67,12 @@ def test_chains_follow_each_other_and_thinning_is_even(tree_of):
 def test_loss_is_told_remembered_or_seen(tree_of, regressor):
     coef = np.zeros((10, 1, 1))
     labels, numbers = tree_of(coef), tree_of(coef, noise=np.ones((10, 1)))
-    assert loss_of(labels, read_draws(labels)) == "logistic" and loss_of(numbers, read_draws(numbers)) == "squared"
-    assert loss_of(numbers, read_draws(numbers), "logistic") == "logistic"
-    assert loss_of(regressor, read_draws(regressor)) == "squared"
+    assert family_of(labels, read_draws(labels)) == Logistic() and family_of(numbers, read_draws(numbers)) == Gaussian()
+    assert family_of(numbers, read_draws(numbers), "logistic") == Logistic()
+    assert family_of(numbers, read_draws(numbers), Absolute()) == Absolute()
+    assert family_of(regressor, read_draws(regressor)) == Gaussian()
     labels.attrs["loss"] = "hinge"
-    with pytest.raises(ValueError, match="loss is 'hinge'; selection from a posterior needs"):
-        loss_of(labels, read_draws(labels))
+    assert family_of(labels, read_draws(labels)) == Hinge()
 
 
 def test_selection_from_a_fitted_regressor(sim, regressor):

@@ -1,4 +1,4 @@
-"""Posterior of task relations and of the exponent: against the laws the draws come from."""
+"""Posterior of task relations and of the exponent: against the shapes the draws come from."""
 
 import numpy as np
 import pytest
@@ -13,19 +13,19 @@ N_DRAWS = 8000
 @pytest.fixture(scope="module")
 def relations(tree_of):
     """Correlations of three tasks; each is 2 Beta - 1."""
-    laws = {(0, 1): (8, 2), (0, 2): (3, 3), (1, 2): (2, 5)}
+    shapes = {(0, 1): (8, 2), (0, 2): (3, 3), (1, 2): (2, 5)}
     rng = np.random.default_rng(0)
     draws = np.tile(np.eye(3), (N_DRAWS, 1, 1))
-    for (s, t), law in laws.items():
-        draws[:, s, t] = draws[:, t, s] = 2 * rng.beta(*law, N_DRAWS) - 1
+    for (s, t), shape in shapes.items():
+        draws[:, s, t] = draws[:, t, s] = 2 * rng.beta(*shape, N_DRAWS) - 1
     tree = tree_of(np.zeros((N_DRAWS, 2, 3)), tasks=["a", "b", "c"], chains=2, task_relations=draws)
-    return laws, task_relations(tree, prob=0.8)
+    return shapes, task_relations(tree, prob=0.8)
 
 
 def test_pairs_have_the_moments_of_their_laws(relations):
-    laws, found = relations
-    for (s, t), law in laws.items():
-        beta = stats.beta(*law)
+    shapes, found = relations
+    for (s, t), shape in shapes.items():
+        beta = stats.beta(*shape)
         for values, truth in [
             (found.mean, 2 * beta.mean() - 1),
             (found.lower, 2 * beta.ppf(0.1) - 1),
@@ -66,11 +66,11 @@ def test_draws_of_the_prior_identify_nothing(tree_of):
 
 
 def test_a_narrow_posterior_identifies_q(tree_of):
-    law = stats.norm(1.6, 0.1)
-    found = exponent_posterior(q_tree(tree_of, law.rvs(N_DRAWS, random_state=2)), bounds=(1, 16), prob=0.9)
+    normal = stats.norm(1.6, 0.1)
+    found = exponent_posterior(q_tree(tree_of, normal.rvs(N_DRAWS, random_state=2)), bounds=(1, 16), prob=0.9)
     assert found.identified and found.bounds == (1.0, 16.0)
-    assert (found.lower, found.median, found.upper) == pytest.approx(law.ppf([0.05, 0.5, 0.95]), abs=0.02)
-    assert found.sparse_probability == pytest.approx(law.cdf(1.5), abs=0.02)
+    assert (found.lower, found.median, found.upper) == pytest.approx(normal.ppf([0.05, 0.5, 0.95]), abs=0.02)
+    assert found.sparse_probability == pytest.approx(normal.cdf(1.5), abs=0.02)
     assert "hardly" not in found.summary() and found.summary().startswith("q is 1.6 (median)")
 
 

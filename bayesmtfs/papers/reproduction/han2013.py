@@ -26,8 +26,7 @@ from bayesmtfs.papers.baselines.sbmlr import SparseMultinomialSelector
 from bayesmtfs.papers.baselines.svm21 import HingeSelector
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
 from bayesmtfs.papers.reproduction.splits import Advance, Job, Split, collect, read
-from bayesmtfs.selection.judge import benchmark_selectors
-from bayesmtfs.selection.judge_result import SelectorBenchmark
+from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors
 from bayesmtfs.types import FloatArray, IntArray
 
 CITATION = "Han, Zhang, Xu, Yu (2013), Discriminative multi-task feature selection"

@@ -13,23 +13,17 @@ the mean; the number of errors in the set is counted draw by draw, so that its i
 account.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.data.scaling import effect_unit
-from bayesmtfs.families import find_family
-from bayesmtfs.selection.draws import loss_of, read_data, read_draws, with_sampled_features
-from bayesmtfs.selection.inclusion import (
-    DEFAULT_EFFECT_SIZE,
-    check_effect_size,
-    local_false_sign_rate,
-)
-from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
-from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning
+from bayesmtfs.families import Family
+from bayesmtfs.selection.draws import family_of, read_data, read_draws, with_sampled_features
+from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effect_draws, local_false_sign_rate
+from bayesmtfs.selection.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
 
 Of = Literal["features", "entries"]
 By = Literal["size", "sign"]
@@ -179,7 +173,7 @@ def discoveries(
     effect_size: float = DEFAULT_EFFECT_SIZE,
     prob: float = 0.89,
     sample_weight: Any = None,
-    loss: str | None = None,
+    loss: str | Family | None = None,
 ) -> Discoveries:
     """Select the largest set of features, or of features in tasks, with a Bayesian false discovery rate of ``level``.
 
@@ -198,7 +192,7 @@ def discoveries(
         cannot resolve (below the posterior standard deviation of an effect, about ``1 / sqrt(n)``): raise it, or use
         ``by="sign"``.
     prob : probability of the interval of the number of errors
-    loss : "squared" or "logistic"; None: of the estimator, or logistic where the posterior has no ``noise``
+    loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
 
     Returns
     -------
@@ -219,7 +213,8 @@ def discoveries(
     check_probability("level", level)
     check_probability("prob", prob)
     check_effect_size(effect_size)
-    _check_choices(of, by)
+    check_one_of("of", of, ("features", "entries"))
+    check_one_of("by", by, ("size", "sign"))
     draws = read_draws(posterior)
     if by == "sign":
         errors = sign_errors(draws.coef, of)
@@ -228,20 +223,18 @@ def discoveries(
             raise ValueError(
                 "X is missing: by='size' measures effects in standard deviations; pass the data of the fit"
             )
-        loss = loss_of(posterior, draws, loss)
-        data = with_sampled_features(read_data(posterior, draws, loss, X, y, tasks, sample_weight), draws)
-        unit = effect_unit(data, scale_target=find_family(loss).targets == "numbers")
-        errors = size_errors(draws.coef * unit[:, None], effect_size, of)
+        family = family_of(posterior, draws, loss)
+        data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
+        errors = size_errors(effect_draws(draws, data, family), effect_size, of)
     # a feature that was screened out before sampling would be an error for all that is known
     error_probability = draws.over_all_features(errors.mean(axis=0), 1.0)
     selected = largest_set(error_probability, level)
     if not selected.any():
-        warnings.warn(
+        warn(
             f"no {'feature' if of == 'features' else 'coefficient'} is sure enough for a false discovery rate of "
             f"{level:g}: the surest is an error with probability {error_probability.min():.2g}; raise level, lower "
             "effect_size or collect more rows",
             SelectionWarning,
-            stacklevel=2,
         )
     counts = errors[:, selected[draws.positions]].sum(axis=1)
     # the smallest interval ends that hold at least prob: a count is a whole number
@@ -262,10 +255,3 @@ def discoveries(
         feature_names=draws.feature_names,
         tasks=draws.task_names,
     )
-
-
-def _check_choices(of: str, by: str) -> None:
-    if of not in ("features", "entries"):
-        raise ValueError(f"of is {of!r}; pass 'features' or 'entries'")
-    if by not in ("size", "sign"):
-        raise ValueError(f"by is {by!r}; pass 'size' or 'sign'")

@@ -1,4 +1,4 @@
-"""The judge: nothing of the test rows leaks, every kind of selector enters, tables and messages."""
+"""The benchmark: nothing of the test rows leaks, every kind of selector enters, tables and messages."""
 
 import matplotlib
 import numpy as np
@@ -15,8 +15,14 @@ from bayesmtfs.estimators.discriminative import DiscriminativeSelector
 from bayesmtfs.estimators.jeffreys import JeffreysClassifier
 from bayesmtfs.papers.baselines import FisherScoreSelector, RandomSelector
 from bayesmtfs.selection import benchmark_selectors
-from bayesmtfs.selection.judge_fits import Rows, binary_tasks, feature_order
-from bayesmtfs.selection.judge_splits import draw_splits, inner_folds, strata
+from bayesmtfs.selection.benchmark import (
+    LabelledRows,
+    binary_tasks,
+    draw_splits,
+    feature_order,
+    inner_folds,
+    strata,
+)
 
 matplotlib.use("Agg")
 
@@ -191,11 +197,11 @@ def test_every_kind_of_selector_enters(data, selector, form):
 
 def test_tasks_with_several_classes_become_one_task_per_class(data):
     X, y, tasks = data
-    long_X, binary, labels = binary_tasks(Rows(X, y.astype(float), tasks), classifier=True)
+    long_X, binary, labels = binary_tasks(LabelledRows(X, y.astype(float), tasks), classifier=True)
     assert long_X.shape == (3 * 60 + 60, 15) and np.unique(labels).tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(binary[labels == 1], y[tasks == 0] == 1)
     np.testing.assert_array_equal(binary[labels == 3], y[tasks == 1] == 11)
-    _, signs, none = binary_tasks(Rows(X[:60], y[:60].astype(float), None), classifier=False)
+    _, signs, none = binary_tasks(LabelledRows(X[:60], y[:60].astype(float), None), classifier=False)
     assert signs.shape == (60, 3) and none is None and set(np.unique(signs)) == {-1.0, 1.0}
 
 
@@ -212,7 +218,7 @@ def test_ties_are_broken_at_random_and_unselected_features_left_out():
 
 
 def test_splits_hold_every_class_of_every_task(data):
-    rows = Rows(data[0], data[1].astype(float), data[2])
+    rows = LabelledRows(data[0], data[1].astype(float), data[2])
     rng = np.random.RandomState(0)
     for train, test in draw_splits(rows, 3, 0.25, 5, rng):
         assert np.bincount(strata(rows)[train]).tolist() == [5] * 5 and len(train) + len(test) == 120

@@ -6,7 +6,7 @@ from scipy import stats
 
 import bayesmtfs as bm
 from bayesmtfs.selection import effects
-from bayesmtfs.selection.inclusion import (
+from bayesmtfs.selection.effects import (
     exceedance_probability,
     generalized_normal_variance,
     inclusion_probability,
@@ -157,7 +157,7 @@ def test_frames(sim, conjugate_tree, backend):
     [
         ({"effect_size": -1.0}, "effect_size is -1.0; pass a finite number of at least 0"),
         ({"prob": 1.0}, "prob is 1.0; pass a number between 0 and 1"),
-        ({"loss": "hinge"}, "loss is 'hinge'; selection from a posterior needs 'squared' or 'logistic'"),
+        ({"loss": "hinges"}, "loss is 'hinges', which is not a known loss; choose one of 'squared'"),
     ],
 )
 def test_bad_arguments(sim, conjugate_tree, options, message):

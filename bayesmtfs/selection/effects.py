@@ -27,11 +27,11 @@ from scipy.special import gammaln
 
 from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import find_family
+from bayesmtfs.families import Family
 from bayesmtfs.posterior import summaries
 from bayesmtfs.selection.draws import (
-    Draws,
-    loss_of,
+    PosteriorDraws,
+    family_of,
     posterior_group,
     read_data,
     read_draws,
@@ -39,34 +39,22 @@ from bayesmtfs.selection.draws import (
     variable,
     with_sampled_features,
 )
-from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
+from bayesmtfs.selection.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.types import FloatArray
 
 DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
-LOGISTIC_NOISE = 2.0  # reciprocal root of the largest curvature of the logistic loss
 EVEN_ODDS = 0.5
 
 # ---------------------------------------------------------------------- arrays
 
 
 def exceedance_probability(effect: FloatArray, size: float) -> FloatArray:
-    """(p, m) Share of the draws in which an effect is larger than a size.
-
-    Parameters
-    ----------
-    effect : (S, p, m) draws
-    size : least absolute value of interest
-    """
+    """(p, m) Share of the draws (S, p, m) in which an effect is larger than a size."""
     return np.mean(np.abs(effect) > size, axis=0)
 
 
 def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
-    """(p,) Share of the draws in which a feature has an effect larger than a size in at least one task.
-
-    Parameters
-    ----------
-    effect : (S, p, m) draws
-    size : least absolute value of interest
+    """(p,) Share of the draws (S, p, m) in which a feature has an effect larger than a size in at least one task.
 
     Examples
     --------
@@ -79,11 +67,7 @@ def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
 
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:
-    """(p, m) Probability that the likelier sign of a coefficient is wrong; a zero is wrong for either sign.
-
-    Parameters
-    ----------
-    coef : (S, p, m) draws
+    """(p, m) Probability, from draws (S, p, m), that the likelier sign is wrong; a zero is wrong for either sign.
 
     Examples
     --------
@@ -122,15 +106,17 @@ def shrinkage_factor(row_variance: FloatArray, noise: FloatArray, information: F
 def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | float) -> FloatArray:
     """Variance ``rho^2 Gamma(3/q) / Gamma(1/q)`` of GN(0, rho, q), which is ``rho^2 / 3`` at q = inf.
 
-    Parameters
-    ----------
-    row_scale : (S, p) rho
-    norm_q : q, one number or (S, 1)
+    ``row_scale`` (S, p) is rho, and q one number or (S, 1).
     """
     inverse = 1.0 / np.asarray(norm_q, dtype=np.float64)
     # Gamma(3 x) / Gamma(x) = Gamma(1 + 3 x) / (3 Gamma(1 + x)) has no pole at x = 1/q = 0
     factor = np.exp(gammaln(1.0 + 3.0 * inverse) - gammaln(1.0 + inverse)) / 3.0
     return np.square(row_scale) * factor
+
+
+def effect_draws(draws: PosteriorDraws, data: TaskData, family: Family) -> FloatArray:
+    """(S, p, m) Draws of the effects, of numbers in standard deviations, of labels and counts in units of eta."""
+    return draws.coef * effect_unit(data, scale_target=family.targets == "numbers")[:, None]
 
 
 # ---------------------------------------------------------------------- labels
@@ -181,8 +167,7 @@ class Effects:
         of : {"features", "entries"}
         backend : {"pandas", "polars"}
         """
-        if of not in ("features", "entries"):
-            raise ValueError(f"of is {of!r}; pass 'features' or 'entries'")
+        check_one_of("of", of, ("features", "entries"))
         return as_frame(self._feature_columns() if of == "features" else self._entry_columns(), backend)
 
     def _feature_columns(self) -> dict[str, NDArray[Any]]:
@@ -220,7 +205,7 @@ def effects(
     tasks: Any = None,
     *,
     sample_weight: Any = None,
-    loss: str | None = None,
+    loss: str | Family | None = None,
     effect_size: float = DEFAULT_EFFECT_SIZE,
     prob: float = 0.89,
     norm_q: float | None = None,
@@ -231,7 +216,7 @@ def effects(
     ----------
     posterior : a fitted Bayesian estimator, its `FitResult`, or a DataTree in ArviZ form
     X, y, tasks, sample_weight : the data of the fit, in any form that ``fit`` takes
-    loss : "squared" or "logistic"; None: of the estimator, or logistic where the posterior has no ``noise``
+    loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
     effect_size : float
         Least effect of interest: change of y, in its standard deviations (for labels: of the log-odds), per standard
         deviation of the feature, both over all observations.
@@ -262,11 +247,11 @@ def effects(
     check_probability("prob", prob)
     check_effect_size(effect_size)
     draws = read_draws(posterior)
-    loss = loss_of(posterior, draws, loss)
-    data = with_sampled_features(read_data(posterior, draws, loss, X, y, tasks, sample_weight), draws)
-    effect = draws.coef * effect_unit(data, find_family(loss).targets == "numbers")[:, None]
+    family = family_of(posterior, draws, loss)
+    data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
+    effect = effect_draws(draws, data, family)
     lower, upper = np.quantile(draws.coef, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
-    factor = _shrinkage_of(posterior, draws, data, loss, norm_q)
+    factor = _shrinkage_of(posterior, draws, data, family, norm_q)
     whole = draws.over_all_features
     return Effects(
         inclusion_probability=whole(inclusion_probability(effect, effect_size), 0.0),
@@ -289,12 +274,14 @@ def check_effect_size(effect_size: float) -> None:
         raise ValueError(f"effect_size is {effect_size}; pass a finite number of at least 0, such as 0.05")
 
 
-def _shrinkage_of(posterior: Any, draws: Draws, data: TaskData, loss: str, norm_q: float | None) -> FloatArray | None:
+def _shrinkage_of(
+    posterior: Any, draws: PosteriorDraws, data: TaskData, family: Family, norm_q: float | None
+) -> FloatArray | None:
     """(p, m) Shrinkage factors; None for a posterior without row scales of single features."""
     group = posterior_group(posterior)
     grouped = "row_scale" in group.data_vars and "feature" not in group["row_scale"].dims
     scale = None if grouped else variable(group, "row_scale", ("feature",))
-    if scale is None:
+    if scale is None or not (family.has_noise or family.smooth):
         return None
     learned = variable(group, "norm_q", ())
     q = norm_q if learned is None else learned[:, None]
@@ -302,7 +289,8 @@ def _shrinkage_of(posterior: Any, draws: Draws, data: TaskData, loss: str, norm_
         variance = np.square(scale)
     else:
         variance = generalized_normal_variance(scale, q)
-    noise = draws.noise
-    if noise is None or loss == "logistic":
-        noise = np.full((len(scale), data.n_tasks), LOGISTIC_NOISE)
+    noise = draws.noise if family.has_noise else None
+    if noise is None:
+        working = [family.working_noise(data.y[slice(*span)], data.weight[slice(*span)]) for span in data.spans]
+        noise = np.tile(working, (len(scale), 1))
     return shrinkage_factor(variance, noise, data.task_weights * np.square(column_scales(data)))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import bayesmtfs as bm
 from bayesmtfs.selection import discoveries
-from bayesmtfs.selection.false_discovery import largest_set, running_rate, sign_errors, size_errors
+from bayesmtfs.selection.discoveries import largest_set, running_rate, sign_errors, size_errors
 from bayesmtfs.types import SelectionWarning
 
 

@@ -1,0 +1,713 @@
+"""A fair benchmark of feature selectors: parameters and number of features are chosen inside the training rows.
+
+On every split of the rows, each selector (with each of its parameter settings) ranks the features of the training rows
+only, and a classifier is trained on its first k features. Which setting goes with which k, and which k is best, is
+decided by folds of the training rows; the test rows are touched once. Choosing by the test rows, as is common in papers
+on feature selection, favours whoever has the larger grid. Accuracies stand beside the rate of the majority class, and
+the sets that a selector chose on the splits are compared by Nogueira's stability (`set_stability`).
+
+Anything with ``fit`` and one of ``ranking_`` (1 is best), ``scores_``, ``inclusion_probability_``, ``coef_``,
+``feature_importances_`` or ``get_support`` is a selector; None stands for all features in random order. What takes
+``tasks`` gets them. Classifiers and regressors of this package know two classes per task, so that a task with more
+becomes one task per class, and targets of regressors are -1 and +1.
+"""
+
+import inspect
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+from sklearn.model_selection import ParameterGrid
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
+
+from bayesmtfs.data.classes import read_classes
+from bayesmtfs.data.inputs import Design, as_labels, read_design, stack_rows, weighted_deviation
+from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
+from bayesmtfs.estimators.predictors import MultiTaskClassifier
+from bayesmtfs.estimators.ranking import RankingSelector
+from bayesmtfs.estimators.ranking_size import default_classifier
+from bayesmtfs.progress import Progress
+from bayesmtfs.selection.stability import SetStability, set_stability
+from bayesmtfs.selection.tables import Backend, as_frame
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
+
+MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
+_AVERAGED = ("k", "n_selected", "balanced_accuracy", "majority_rate", "seconds")
+Size = int | Literal["chosen"]
+Split = tuple[IntArray, IntArray]  # numbers of training and test rows
+
+# ---------------------------------------------------------------------- the result
+
+
+class SplitRecord(NamedTuple):
+    """One selector on one split with one number of features."""
+
+    selector: str
+    split: int
+    k: int  # features asked for
+    chosen: bool  # whether k was chosen inside the training rows, together with the parameters
+    n_selected: int  # fewer than k where the selector puts fewer forward
+    accuracy: float
+    balanced_accuracy: float
+    majority_rate: float  # accuracy of always guessing the most frequent training class
+    seconds: float  # of one fit of the selector
+    parameters: str  # chosen inside the training rows
+
+
+class PairedDifference(NamedTuple):
+    """Mean over splits of a paired difference."""
+
+    mean: float
+    standard_error: float  # nan for one split
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SelectorBenchmark:
+    """Accuracy, stability and time of feature selectors on the same splits.
+
+    Attributes
+    ----------
+    records : one per selector, split and number of features
+    sets : (selector, k or "chosen") to (n_splits, p) bool, the features of each split
+    scoring : what the nested choice looked at
+    """
+
+    records: tuple[SplitRecord, ...]
+    sets: dict[tuple[str, int | str], BoolArray]
+    scoring: str
+
+    @property
+    def selectors(self) -> list[str]:
+        """Names, in the order given."""
+        return list(dict.fromkeys(record.selector for record in self.records))
+
+    @property
+    def n_splits(self) -> int:
+        """Number of splits."""
+        return len({record.split for record in self.records})
+
+    def values(self, selector: str, k: Size, measure: str = "accuracy") -> FloatArray:
+        """(n_splits,) One measure of one selector, in the order of the splits.
+
+        Parameters
+        ----------
+        selector : its name
+        k : number of features, or "chosen" for the number chosen inside the training rows
+        measure : a column of the records, such as "balanced_accuracy"
+        """
+        if measure not in SplitRecord._fields:
+            raise ValueError(f"measure is {measure!r}; choose one of {', '.join(SplitRecord._fields)}")
+        found = [r for r in self.records if r.selector == selector and (r.chosen if k == "chosen" else r.k == k)]
+        found = [r for r in found if r.chosen == (k == "chosen")]
+        if not found:
+            known = sorted({r.k for r in self.records if not r.chosen})
+            raise ValueError(
+                f"there is no selector {selector!r} with k={k!r}; selectors are {', '.join(self.selectors)}, k is one "
+                f"of {known} or 'chosen'"
+            )
+        return np.array([getattr(r, measure) for r in sorted(found, key=lambda r: r.split)], dtype=np.float64)
+
+    def difference(self, selector: str, other: str, k: Size = "chosen", measure: str = "accuracy") -> PairedDifference:
+        """Mean paired difference of two selectors, with its standard error over splits.
+
+        Splits share rows, so that the error is an optimistic one.
+
+        Parameters
+        ----------
+        selector, other : names
+        k, measure : as in `values`
+        """
+        gaps = self.values(selector, k, measure) - self.values(other, k, measure)
+        return PairedDifference(float(gaps.mean()), _standard_error(gaps))
+
+    def stability(self, selector: str, k: Size = "chosen") -> SetStability:
+        """Nogueira's stability of the sets that a selector chose on the splits, with its 95% interval.
+
+        Parameters
+        ----------
+        selector : its name
+        k : number of features, or "chosen"
+        """
+        if (selector, k) not in self.sets:
+            raise ValueError(f"there is no selector {selector!r} with k={k!r}; selectors are {self.selectors}")
+        return set_stability(self.sets[selector, k])
+
+    def to_frame(self, backend: Backend = "pandas", per_split: bool = False) -> Any:
+        """Table of the results.
+
+        Parameters
+        ----------
+        backend : library of the frame; it must be installed
+        per_split : one row per record, instead of means over splits
+
+        Returns
+        -------
+        pandas.DataFrame or polars.DataFrame
+            Rows with ``chosen`` hold the number of features that was chosen inside the training rows (k is its mean).
+        """
+        rows = [r._asdict() for r in self.records] if per_split else self._summary_rows()
+        return as_frame({name: [row[name] for row in rows] for name in rows[0]}, backend)
+
+    def _summary_rows(self) -> list[dict[str, Any]]:
+        return [self._summary_row(selector, k) for selector, k in self.sets]
+
+    def _summary_row(self, selector: str, k: Any) -> dict[str, Any]:
+        accuracy = self.values(selector, k)
+        means = {name: float(self.values(selector, k, name).mean()) for name in _AVERAGED}
+        stability = self.stability(selector, k)
+        return {
+            "selector": selector,
+            "chosen": k == "chosen",
+            "k": means["k"],
+            "n_selected": means["n_selected"],
+            "accuracy": float(accuracy.mean()),
+            "standard_error": _standard_error(accuracy),
+            "balanced_accuracy": means["balanced_accuracy"],
+            "majority_rate": means["majority_rate"],
+            "stability": stability.value,
+            "stability_low": stability.low,
+            "stability_high": stability.high,
+            "seconds": means["seconds"],
+        }
+
+    def summary(self) -> str:
+        """One line per selector at the number of features chosen inside the training rows."""
+        lines = [f"{self.n_splits} splits; parameters and number of features by {self.scoring} in the training rows"]
+        width = max(len(name) for name in self.selectors)
+        for name in self.selectors:
+            row = self._summary_row(name, "chosen")
+            lines.append(
+                f"{name.ljust(width)}  accuracy {row['accuracy']:.3f} (majority {row['majority_rate']:.3f})  balanced "
+                f"{row['balanced_accuracy']:.3f}  features {row['n_selected']:.0f}  stability {row['stability']:.2f}  "
+                f"{row['seconds']:.3g} s"
+            )
+        return "\n".join(lines)
+
+    def plot(self, measure: str = "accuracy", ax: Any = None) -> Any:
+        """Draw a measure over the number of features, one line per selector with a band of one standard error.
+
+        Parameters
+        ----------
+        measure : as in `values`
+        ax : axes to draw on; a new figure if None
+        """
+        # matplotlib takes longer to import than most selectors take to fit
+        import matplotlib.pyplot as plt
+
+        if ax is None:
+            ax = plt.figure(figsize=(6.0, 4.0), layout="constrained").add_subplot()
+        sizes = sorted({record.k for record in self.records if not record.chosen})
+        for name in self.selectors:
+            values = np.array([self.values(name, k, measure) for k in sizes])
+            mean = values.mean(axis=1)
+            (line,) = ax.plot(sizes, mean, marker="o", label=name)
+            if values.shape[1] > 1:
+                error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
+                ax.fill_between(sizes, mean - error, mean + error, color=line.get_color(), alpha=0.15)
+        if measure == "accuracy":
+            majority = np.mean([record.majority_rate for record in self.records])
+            ax.axhline(majority, color="grey", linestyle=":", label="majority class")
+        ax.set(xscale="log", xlabel="number of features", ylabel=measure.replace("_", " "))
+        ax.legend()
+        return ax
+
+    def __repr__(self) -> str:
+        return f"SelectorBenchmark({len(self.selectors)} selectors, {self.n_splits} splits)\n{self.summary()}"
+
+
+def _standard_error(values: FloatArray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+
+
+# ---------------------------------------------------------------------- the benchmark
+
+
+class LabelledRows(NamedTuple):
+    """LabelledRows with class labels: y and tasks (n,), or y (n, m) with NaN where unobserved and no tasks."""
+
+    X: Design
+    y: FloatArray  # numbers of classes
+    tasks: NDArray[Any] | None
+
+    def take(self, rows: IntArray | BoolArray) -> "LabelledRows":
+        """Some of the rows."""
+        return LabelledRows(self.X[rows], self.y[rows], None if self.tasks is None else self.tasks[rows])
+
+    def by_task(self) -> list[tuple[BoolArray, FloatArray]]:
+        """Per task, its rows and (n,) labels, meaningful in these rows only."""
+        if self.y.ndim == 2:
+            return [(~np.isnan(y), y) for y in self.y.T]
+        if self.tasks is None:
+            return [(np.ones(len(self.y), dtype=bool), self.y)]
+        return [(self.tasks == task, self.y) for task in np.unique(self.tasks)]
+
+
+class _Candidate(NamedTuple):
+    """A selector with one of its parameter settings."""
+
+    selector: Any  # None: features at random
+    parameters: str
+
+
+class _Setup(NamedTuple):
+    """What is the same for all selectors and splits."""
+
+    sizes: list[int]
+    classifier: Any
+    pooled: bool
+    scoring: str
+    n_folds: int
+
+
+class _Outcome(NamedTuple):
+    records: list[SplitRecord]
+    sets: list[IntArray]  # of the records, in their order
+
+
+def benchmark_selectors(
+    selectors: Mapping[str, Any] | Sequence[Any],
+    X: Any,
+    y: Any,
+    tasks: Any = None,
+    *,
+    k: Sequence[int] = (10, 20, 50, 100),
+    classifier: Any = None,
+    pooled: bool = False,
+    scoring: str = "accuracy",
+    n_splits: int = 10,
+    test_size: float = 0.25,
+    per_class: int | None = None,
+    splits: Iterable[Any] | None = None,
+    n_inner_folds: int = 3,
+    n_jobs: int | None = None,
+    random_state: Any = 0,
+    progress: bool | None = None,
+) -> SelectorBenchmark:
+    """Compare feature selectors by a classifier on the features they choose.
+
+    Ctrl-C gives the results of the splits that all selectors are through with, with a `SelectionWarning`.
+
+    Parameters
+    ----------
+    selectors : mapping of names, or a list
+        To each name a selector, a pair of a selector and a grid (a mapping of parameter names to lists), or None for
+        features in random order. Selectors are those of this package (penalised, EM, posterior, online,
+        discriminative, baselines) and anything with ``fit`` and ``ranking_`` (1 is best), ``scores_``, ``coef_``,
+        ``feature_importances_`` or ``get_support``. They are not changed.
+    X : (n, p) array, sparse matrix or data frame
+    y : (n,) class labels, each task with its own; or (n, m), one task per column, NaN where unobserved
+    tasks : (n,) task labels
+    k : numbers of features
+    classifier : scikit-learn classifier
+        None: a linear support vector machine with C = 0.1, one against the rest.
+    pooled : bool
+        Train one classifier on the rows of all tasks, instead of one per task.
+    scoring : "accuracy" or "balanced_accuracy"
+        What the nested choice maximises; both are reported.
+    n_splits, test_size : random splits within the classes of each task, with this share of test rows
+    per_class : training rows per class and task; all others are test rows
+    splits : (train, test) pairs of row numbers, instead of random splits
+    n_inner_folds : folds of the training rows
+    n_jobs : pairs of selector and split worked on at the same time, as in joblib
+    random_state : int, RandomState or None
+        Of splits, folds and ties; all selectors get the same splits.
+    progress : bool or None
+        Progress bar: always, never, or (None) for long work on a terminal.
+
+    Returns
+    -------
+    SelectorBenchmark
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.feature_selection import SelectKBest
+    >>> from bayesmtfs.selection import benchmark_selectors
+    >>> rng = np.random.default_rng(0)
+    >>> X, y = rng.standard_normal((60, 20)), np.arange(60) % 3
+    >>> X[:, 4] += 3 * y
+    >>> found = benchmark_selectors({"F test": SelectKBest(), "random": None}, X, y, k=[1, 5], n_splits=3)
+    >>> found.values("F test", 1).mean() > found.values("random", 1).mean()
+    np.True_
+    """
+    rows = _read_rows(X, y, tasks)
+    plan = _plan(rows, k, classifier, pooled, scoring, n_inner_folds)
+    entrants = _entrants(selectors)
+    rng = check_random_state(random_state)
+    drawn = (
+        draw_splits(rows, n_splits, test_size, per_class, rng) if splits is None else given_splits(splits, len(rows.y))
+    )
+    seeds = rng.randint(2**31 - 1, size=len(drawn))
+    # split by split, so that what there is after Ctrl-C is the same splits for all
+    jobs = [(name, number) for number in range(len(drawn)) for name in entrants]
+    outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(
+        delayed(_benchmark)(name, number, entrants[name], rows, drawn[number], plan, int(seeds[number]))
+        for name, number in jobs
+    )
+    found: list[_Outcome] = []
+    with Progress("benchmarking selectors", progress) as work:
+        for outcome in outcomes:
+            work.check()
+            found.append(outcome)
+            work.update(len(found) / len(jobs), jobs[len(found) - 1][0])
+    n_whole = len(found) // len(entrants)
+    if work.interrupted and n_whole == 0:
+        raise KeyboardInterrupt
+    if work.interrupted:
+        warn(f"interrupted after {n_whole} of {len(drawn)} splits; the results are of these", SelectionWarning)
+        found = found[: n_whole * len(entrants)]
+    return _collect(found, rows.X.shape[1], plan.scoring)
+
+
+# ---------------------------------------------------------------------- what is wanted
+
+
+def _read_rows(X: Any, y: Any, tasks: Any) -> LabelledRows:
+    design = read_design(X).X
+    codes, _ = read_classes(y, design.shape[0])
+    if codes.ndim == 2 and codes.shape[1] == 1:
+        codes = codes[:, 0]
+    if tasks is None:
+        return LabelledRows(design, codes, None)
+    if codes.ndim == 2:
+        raise ValueError("y has several columns and tasks was passed; pass one or the other")
+    labels = as_labels(tasks)
+    if len(labels) != len(codes):
+        raise ValueError(f"tasks has {len(labels)} entries but X has {len(codes)} rows; pass one task label per row")
+    return LabelledRows(design, codes, np.unique(labels, return_inverse=True)[1])
+
+
+def _plan(rows: LabelledRows, k: Sequence[int], classifier: Any, pooled: bool, scoring: str, n_folds: int) -> _Setup:
+    check_choice("scoring", scoring, tuple(MEASURES))
+    sizes = sorted({min(int(size), rows.X.shape[1]) for size in k})
+    if not sizes or sizes[0] < 1:
+        raise ValueError(f"k is {list(k)}; pass numbers of features of at least 1, such as [10, 20, 50]")
+    if pooled and rows.y.ndim == 2:
+        raise ValueError("pooled=True needs one label per row but y has several columns; leave pooled out")
+    if n_folds < 2:
+        raise ValueError(f"n_inner_folds is {n_folds}; pass a whole number of at least 2")
+    return _Setup(sizes, default_classifier() if classifier is None else classifier, pooled, scoring, n_folds)
+
+
+def _entrants(selectors: Mapping[str, Any] | Sequence[Any]) -> dict[str, list[_Candidate]]:
+    """Name to candidates."""
+    named = selectors if isinstance(selectors, Mapping) else {type(s).__name__: s for s in selectors}
+    if not named or len(named) != len(selectors):
+        raise ValueError("selectors is empty or has two of one class; pass a mapping from names to selectors")
+    return {name: _candidates(name, entry) for name, entry in named.items()}
+
+
+def _candidates(name: str, entry: Any) -> list[_Candidate]:
+    selector, grid = entry if isinstance(entry, tuple) else (entry, {})
+    if selector is None:
+        return [_Candidate(None, "")]
+    if not hasattr(selector, "fit"):
+        raise TypeError(f"selectors[{name!r}] is {selector!r}; pass an object with fit, or a pair of it and a grid")
+    settings = list(ParameterGrid(grid))
+    return [_Candidate(clone(selector).set_params(**chosen), _in_words(chosen)) for chosen in settings]
+
+
+def _in_words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+# ---------------------------------------------------------------------- splits
+
+
+def strata(rows: LabelledRows) -> IntArray:
+    """(n,) Number of each row's task and class; of the wide form, of its labels taken together."""
+    if rows.y.ndim == 2:
+        return np.unique(np.nan_to_num(rows.y, nan=-1.0), axis=0, return_inverse=True)[1].ravel()
+    tasks = (
+        np.zeros(len(rows.y), dtype=np.int64) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
+    )
+    return np.unique(np.column_stack([tasks, rows.y]), axis=0, return_inverse=True)[1].ravel()
+
+
+def draw_splits(
+    rows: LabelledRows, n_splits: int, test_size: float, per_class: int | None, rng: np.random.RandomState
+) -> list[Split]:
+    """Draw random splits: so many training rows per class of each task, or a share of test rows in each of them."""
+    if per_class is not None and rows.y.ndim == 2:
+        raise ValueError("per_class needs one label per row but y has several columns; pass splits or test_size")
+    if not 0 < test_size < 1:
+        raise ValueError(f"test_size is {test_size}; pass a share of the rows between 0 and 1")
+    if n_splits < 1:
+        raise ValueError(f"n_splits is {n_splits}; pass a whole number of at least 1")
+    return [_draw(strata(rows), test_size, per_class, rng) for _ in range(n_splits)]
+
+
+def _draw(stratum: IntArray, test_size: float, per_class: int | None, rng: np.random.RandomState) -> Split:
+    place = _place_in_stratum(stratum, rng)
+    size = np.bincount(stratum)[stratum]
+    if per_class is None:
+        test = place >= size - np.maximum(np.round(test_size * size), (size > 1).astype(int))
+    else:
+        if size.min() <= per_class:
+            raise ValueError(
+                f"per_class is {per_class} but a class of a task has {size.min()} rows; pass at most {size.min() - 1}"
+            )
+        test = place >= per_class
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def given_splits(splits: Iterable[Any], n_rows: int) -> list[Split]:
+    """Check the user's pairs of training and test rows."""
+    found = [(np.asarray(train), np.asarray(test)) for train, test in splits]
+    if not found:
+        raise ValueError("splits is empty; pass at least one (train, test) pair of row numbers")
+    for train, test in found:
+        if np.intersect1d(train, test).size:
+            raise ValueError("splits has a row in both the training and the test part; pass disjoint parts")
+        if max(train.max(), test.max()) >= n_rows:
+            raise ValueError(f"splits has row number {max(train.max(), test.max())} but X has {n_rows} rows")
+    return found
+
+
+def inner_folds(rows: LabelledRows, n_folds: int, rng: np.random.RandomState) -> list[Split]:
+    """Folds of training rows; classes with fewer rows than folds are in as many folds as they can."""
+    fold = _place_in_stratum(strata(rows), rng) % n_folds
+    used = [number for number in range(n_folds) if (fold == number).any()]
+    return [(np.flatnonzero(fold != number), np.flatnonzero(fold == number)) for number in used]
+
+
+def _place_in_stratum(stratum: IntArray, rng: np.random.RandomState) -> IntArray:
+    """(n,) Place of each row in a random order of its stratum."""
+    order = rng.permutation(len(stratum))
+    order = order[np.argsort(stratum[order], kind="stable")]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(stratum))[:-1]])
+    place = np.empty(len(stratum), dtype=np.int64)
+    place[order] = np.arange(len(stratum)) - starts[stratum[order]]
+    return place
+
+
+# ---------------------------------------------------------------------- one selector on one split
+
+
+def _benchmark(
+    name: str,
+    number: int,
+    candidates: list[_Candidate],
+    rows: LabelledRows,
+    split: Split,
+    plan: _Setup,
+    seed: int,
+) -> _Outcome:
+    """Choose inside the training rows, then look at the test rows once."""
+    train, test = rows.take(split[0]), rows.take(split[1])
+    rng = np.random.RandomState(seed)
+    # One thread per job: the same sums, and so the same choice, for every number of jobs
+    with threadpool_limits(1):
+        inner = _inner_scores(candidates, train, plan, rng)
+        best = np.argmax(inner, axis=0)  # (sizes,) setting
+        place = int(np.argmax(inner.max(axis=0)))
+        orders: dict[int, tuple[IntArray, float]] = {}
+        records, sets = [], []
+        for j, chosen in [*((j, False) for j in range(len(plan.sizes))), (place, True)]:
+            setting = int(best[j])
+            if setting not in orders:
+                orders[setting] = _timed_order(candidates[setting], train, rng)
+            order, seconds = orders[setting]
+            columns = order[: plan.sizes[j]]
+            scores = _test_scores(train, test, columns, plan)
+            sets.append(columns)
+            records.append(
+                SplitRecord(
+                    name, number, plan.sizes[j], chosen, len(columns), *scores, seconds, candidates[setting].parameters
+                )
+            )
+    return _Outcome(records, sets)
+
+
+def _inner_scores(
+    candidates: list[_Candidate], train: LabelledRows, plan: _Setup, rng: np.random.RandomState
+) -> FloatArray:
+    """(settings, sizes) Mean score over the folds of the training rows; equal where there is nothing to choose."""
+    scores = np.zeros((len(candidates), len(plan.sizes)))
+    if scores.size == 1:
+        return scores
+    folds = inner_folds(train, plan.n_folds, rng)
+    for own, held in folds:
+        inside, outside = train.take(own), train.take(held)
+        for i, candidate in enumerate(candidates):
+            order = _timed_order(candidate, inside, rng)[0]
+            for j, size in enumerate(plan.sizes):
+                predictions = _predictions(inside, outside, order[:size], plan)
+                scores[i, j] += _mean_score(predictions, plan.scoring) / len(folds)
+    return np.round(scores, 12)
+
+
+def _timed_order(candidate: _Candidate, rows: LabelledRows, rng: np.random.RandomState) -> tuple[IntArray, float]:
+    begin = time.perf_counter()
+    fitted = None if candidate.selector is None else fit_selector(candidate.selector, rows)
+    seconds = time.perf_counter() - begin
+    return feature_order(fitted, rows.X, rng), seconds
+
+
+def _test_scores(
+    train: LabelledRows, test: LabelledRows, columns: IntArray, plan: _Setup
+) -> tuple[float, float, float]:
+    """Accuracy, balanced accuracy, and the accuracy of guessing the majority class."""
+    predictions = _predictions(train, test, columns, plan)
+    guesses = _predictions(train, test, columns[:0], plan)
+    return (
+        _mean_score(predictions, "accuracy"),
+        _mean_score(predictions, "balanced_accuracy"),
+        _mean_score(guesses, "accuracy"),
+    )
+
+
+def _mean_score(predictions: list[tuple[FloatArray, FloatArray]], measure: str) -> float:
+    """Mean over tasks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a class that is predicted but not among the test rows
+        return float(np.mean([MEASURES[measure](truth, predicted) for truth, predicted in predictions]))
+
+
+def _predictions(
+    train: LabelledRows, test: LabelledRows, columns: IntArray, plan: _Setup
+) -> list[tuple[FloatArray, FloatArray]]:
+    """Per task, the truth and the prediction of its test rows."""
+    if plan.pooled:
+        train, test = train._replace(tasks=None), test._replace(tasks=None)
+    tasks = np.unique(train.tasks) if train.tasks is not None else [None]
+    if train.tasks is not None and test.tasks is not None:
+        pairs = [(train.tasks == task, train.y, test.tasks == task, test.y) for task in tasks]
+    else:
+        pairs = [(*own, *held) for own, held in zip(train.by_task(), test.by_task(), strict=True)]
+    return [
+        (truth[held], _predict(plan.classifier, train.X[own][:, columns], y[own], test.X[held][:, columns]))
+        for own, y, held, truth in pairs
+        if held.any()
+    ]
+
+
+def _predict(classifier: Any, X: Any, y: FloatArray, held: Any) -> FloatArray:
+    """Labels of held-out rows; the majority class where there is nothing to learn from."""
+    classes, counts = np.unique(y, return_counts=True)
+    if X.shape[1] == 0 or len(classes) < 2:
+        return np.full(held.shape[0], classes[np.argmax(counts)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one of many fits
+        return np.asarray(clone(classifier).fit(X, y).predict(held))
+
+
+# ---------------------------------------------------------------------- the table
+
+
+def _collect(found: list[_Outcome], p: int, scoring: str) -> SelectorBenchmark:
+    sets: dict[tuple[str, int | str], list[Any]] = {}
+    for outcome in found:
+        for record, columns in zip(outcome.records, outcome.sets, strict=True):
+            mask = np.zeros(p, dtype=bool)
+            mask[columns] = True
+            sets.setdefault((record.selector, "chosen" if record.chosen else record.k), []).append(mask)
+    records = tuple(record for outcome in found for record in outcome.records)
+    return SelectorBenchmark(records, {key: np.stack(masks) for key, masks in sets.items()}, scoring)
+
+
+# ---------------------------------------------------------------------- selectors
+
+
+def fit_selector(selector: Any, rows: LabelledRows) -> Any:
+    """Fit a clone to these rows; the selector is not changed."""
+    own = clone(selector)
+    if "progress" in own.get_params():
+        own.set_params(progress=False)
+    with warnings.catch_warnings(), Progress("selector", False) as work:
+        warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
+        fitted = _fitted(own, rows)
+        work.check()  # a fit that caught Ctrl-C was not finished
+    if work.interrupted:
+        raise KeyboardInterrupt
+    return fitted
+
+
+def _fitted(own: Any, rows: LabelledRows) -> Any:
+    if isinstance(own, MultiTaskEstimator) and not isinstance(own, RankingSelector):
+        return own.fit(*binary_tasks(rows, classifier=isinstance(own, MultiTaskClassifier)))
+    if rows.tasks is not None and "tasks" in inspect.signature(own.fit).parameters:
+        return own.fit(rows.X, rows.y, tasks=rows.tasks)
+    if rows.y.ndim == 2 and not isinstance(own, RankingSelector):
+        raise ValueError(
+            f"{type(own).__name__} is no selector of this package and y has {rows.y.shape[1]} columns; pass (n,) "
+            "labels, with tasks where there are several"
+        )
+    return own.fit(rows.X, rows.y)
+
+
+def binary_tasks(rows: LabelledRows, classifier: bool) -> tuple[Design, FloatArray, NDArray[Any] | None]:
+    """X, y and tasks with two classes per task: 0 and 1 for a classifier, -1 and +1 for a regressor.
+
+    They are (n, p), (n, m) and None over one design where all rows belong to all tasks; else the long form.
+    """
+    parts, low = rows.by_task(), 0.0 if classifier else -1.0
+    columns = [(seen, _as_binary(y, label, low)) for seen, y in parts for label in _positive_labels(y[seen])]
+    if rows.tasks is None:
+        table = np.column_stack([np.where(seen, y, np.nan) for seen, y in columns])
+        return rows.X, table[:, 0] if table.shape[1] == 1 else table, None
+    X = stack_rows([rows.X[seen] for seen, _ in columns])
+    labels = np.repeat(np.arange(len(columns)), [int(seen.sum()) for seen, _ in columns])
+    return X, np.concatenate([y[seen] for seen, y in columns]), labels
+
+
+def _positive_labels(y: FloatArray) -> FloatArray:
+    """Classes that become a task each: all of several, the second of two."""
+    classes = np.unique(y)
+    return classes if len(classes) > 2 else classes[1:]
+
+
+def _as_binary(y: FloatArray, label: float, low: float) -> FloatArray:
+    return np.where(y == label, 1.0, low)
+
+
+def feature_order(fitted: Any, X: Design, rng: np.random.RandomState) -> IntArray:
+    """Numbers of the features that a fit (None: at random) to X puts forward, best first; equals in random order."""
+    scores = np.zeros(X.shape[1]) if fitted is None else _scores(fitted, X)
+    if scores.shape != (X.shape[1],):
+        raise ValueError(
+            f"{type(fitted).__name__} has scores of shape {scores.shape} but X has {X.shape[1]} features; pass a "
+            "selector with one score per feature"
+        )
+    order = np.lexsort((rng.permutation(len(scores)), -scores))
+    return order[np.isfinite(scores[order])]
+
+
+def _scores(fitted: Any, X: Design) -> FloatArray:
+    """(p,) Larger is better, -inf for features that are not put forward at all."""
+    if hasattr(fitted, "ranking_"):
+        return -np.asarray(fitted.ranking_, dtype=np.float64)
+    for name in ("scores_", "inclusion_probability_"):
+        if hasattr(fitted, name):
+            return np.nan_to_num(np.asarray(getattr(fitted, name), dtype=np.float64), nan=-np.inf)
+    if hasattr(fitted, "coef_"):
+        return _put_forward(_row_lengths(fitted.coef_) * weighted_deviation(_as_rows(X), np.ones(X.shape[0])))
+    if hasattr(fitted, "feature_importances_"):
+        return _put_forward(np.asarray(fitted.feature_importances_, dtype=np.float64))
+    if hasattr(fitted, "get_support"):
+        return np.where(fitted.get_support(), 1.0, -np.inf)
+    raise TypeError(
+        f"{type(fitted).__name__} does not say which features it selects; pass a selector with ranking_, scores_, "
+        "coef_, feature_importances_ or get_support"
+    )
+
+
+def _row_lengths(coef: Any) -> FloatArray:
+    return np.linalg.norm(np.atleast_2d(np.asarray(coef, dtype=np.float64)), axis=0)
+
+
+def _as_rows(X: Design) -> Design:
+    return X.tocsr() if sp.issparse(X) else X
+
+
+def _put_forward(sizes: FloatArray) -> FloatArray:
+    return np.where(sizes > 0, sizes, -np.inf)
