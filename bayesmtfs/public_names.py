@@ -25,24 +25,24 @@ ESTIMATORS = {
 }
 
 BASELINES = {
-    "FisherScoreSelector": "bayesmtfs.papers.baselines.fisher_score",
-    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.foml",
-    "HingeSelector": "bayesmtfs.papers.baselines.svm21",
-    "IndependentClassifier": "bayesmtfs.papers.baselines.independent",
-    "IndependentRegressor": "bayesmtfs.papers.baselines.independent",
-    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.omtrl",
+    "FisherScoreSelector": "bayesmtfs.papers.baselines.rankings",
+    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.relations",
+    "HingeSelector": "bayesmtfs.papers.baselines.rankings",
+    "IndependentClassifier": "bayesmtfs.papers.baselines.ridge",
+    "IndependentRegressor": "bayesmtfs.papers.baselines.ridge",
+    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.relations",
     "PassiveAggressiveClassifier": "bayesmtfs.papers.baselines.passive_aggressive",
     "PassiveAggressiveRegressor": "bayesmtfs.papers.baselines.passive_aggressive",
-    "PooledClassifier": "bayesmtfs.papers.baselines.pooled",
-    "PooledRegressor": "bayesmtfs.papers.baselines.pooled",
-    "RandomSelector": "bayesmtfs.papers.baselines.random_ranking",
-    "RobustRegressionSelector": "bayesmtfs.papers.baselines.rfs",
+    "PooledClassifier": "bayesmtfs.papers.baselines.ridge",
+    "PooledRegressor": "bayesmtfs.papers.baselines.ridge",
+    "RandomSelector": "bayesmtfs.papers.baselines.rankings",
+    "RobustRegressionSelector": "bayesmtfs.papers.baselines.sparse_rankings",
     "SharedHypothesesClassifier": "bayesmtfs.papers.baselines.shamo",
     "SharedLossClassifier": "bayesmtfs.papers.baselines.shared_loss",
     "SharedMeanClassifier": "bayesmtfs.papers.baselines.ridge",
     "SharedMeanRegressor": "bayesmtfs.papers.baselines.ridge",
-    "SharedStructureSelector": "bayesmtfs.papers.baselines.fssi",
-    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.sbmlr",
+    "SharedStructureSelector": "bayesmtfs.papers.baselines.sparse_rankings",
+    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.sparse_rankings",
 }
 
 HOMES = ESTIMATORS | {

@@ -8,9 +8,18 @@ penalty, so that a task with one label only borrows its intercept too.
 
 Solved by Newton's method. The Hessian is an arrowhead: the blocks of the tasks are eliminated first, so that a step
 costs O(m p^3) rather than O(m^3 p^3).
+
+Independent task learning (ITL): one ridge fit per task.
+
+    minimise  L_t(w, b) + s/2 ||w||^2      for each task t, with L_t its mean loss, squared or logistic
+
+Single task learning (STL): one ridge fit for all tasks, their labels ignored.
+
+    minimise  1/N sum_i l(y_i, x_i' w + b) + s/2 ||w||^2      over the N rows of all tasks (weights replace counts)
+
+On School such a fit explains more than many a multi-task method, so that it belongs into every comparison.
 """
 
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -25,7 +34,8 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family
-from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution
+from bayesmtfs.online.smoothed_ridge import Settings, fit_smooth
+from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution, warn
 
 
 class Lines(NamedTuple):
@@ -63,11 +73,7 @@ class RidgeEstimator(MultiTaskEstimator):
         family = families.find_family(self.loss)
         lines = self._lines(scaled, family)
         if not lines.converged:
-            warnings.warn(
-                "the fit did not converge; raise penalty_strength or set standardize=True",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            warn("the fit did not converge; raise penalty_strength or set standardize=True", ConvergenceWarning)
         W = lines.W if data.present is None else np.where(data.present, lines.W, 0.0)
         eta = scaled.linear_predictor(W, lines.intercept)
         loss = float(scaled.loss_weights("mean") @ family.value(scaled.y, eta))
@@ -105,7 +111,7 @@ class SharedMeanEstimator(RidgeEstimator):
 
 
 @dataclass(repr=False, eq=False)
-class SharedMeanRegressor(MultiTaskRegressor, SharedMeanEstimator):
+class SharedMeanRegressor(RidgeRegressor, SharedMeanEstimator):
     """Ridge regression around a mean that all tasks share.
 
     Parameters
@@ -133,11 +139,9 @@ class SharedMeanRegressor(MultiTaskRegressor, SharedMeanEstimator):
     Evgeniou, Pontil (2004), Regularized multi-task learning.
     """
 
-    loss = "squared"
-
 
 @dataclass(repr=False, eq=False)
-class SharedMeanClassifier(MultiTaskClassifier, SharedMeanEstimator):
+class SharedMeanClassifier(RidgeClassifier, SharedMeanEstimator):
     """Logistic ridge regression around a mean that all tasks share.
 
     Parameters
@@ -153,9 +157,6 @@ class SharedMeanClassifier(MultiTaskClassifier, SharedMeanEstimator):
     (3, 5)
     """
 
-    loss = "logistic"
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("classes_",)
-
 
 def shared_mean_lines(
     data: TaskData,
@@ -166,15 +167,9 @@ def shared_mean_lines(
     tol: float = 1e-8,
     max_iter: int = 100,
 ) -> Lines:
-    """Lines around a shared mean.
+    """Lines around a shared mean, by Newton steps until their decrement is a share tol of the objective.
 
-    Parameters
-    ----------
-    data, likelihood : what to fit; the loss must be smooth
-    strength, mean_strength : ridges of deviations and mean
-    fit_intercept : whether the constant is one more feature, whose mean is not penalised
-    tol : Newton decrement, as a share of the objective, at which the fit has converged
-    max_iter : most Newton steps
+    The loss must be smooth; the constant is one more feature, whose mean is not penalised.
     """
     p, m = data.n_features, data.n_tasks
     designs = [_with_constant(X, fit_intercept) for X in data.task_designs]
@@ -231,3 +226,123 @@ def _as_lines(W: FloatArray, p: int, fit_intercept: bool, n_iter: int) -> Lines:
 def _with_constant(X: Any, fit_intercept: bool) -> FloatArray:
     X = X.toarray() if sp.issparse(X) else X
     return np.hstack([X, np.ones((len(X), 1))]) if fit_intercept else np.asarray(X, dtype=np.float64)
+
+
+# ---------------------------------------------------------------------- one fit per task
+
+
+class IndependentEstimator(RidgeEstimator):
+    """The body of both."""
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        return independent_lines(data, family, Settings(self.penalty_strength, self.fit_intercept))
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class IndependentRegressor(RidgeRegressor, IndependentEstimator):
+    """One ridge regression per task.
+
+    Parameters
+    ----------
+    penalty_strength : float
+        s, the ridge beside the mean loss.
+    fit_intercept : bool
+        One intercept per task, not penalised.
+    standardize : bool
+        Scale features within each task before the fit.
+    task_column, unknown_task : see `MixedNormRegressor`
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.papers.baselines import IndependentRegressor
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
+    >>> IndependentRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class IndependentClassifier(RidgeClassifier, IndependentEstimator):
+    """One logistic ridge regression per task (ITL).
+
+    Parameters
+    ----------
+    penalty_strength, fit_intercept, standardize, task_column, unknown_task : see `IndependentRegressor`
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.papers.baselines import IndependentClassifier
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> IndependentClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+def independent_lines(data: TaskData, family: Family, settings: Settings) -> Lines:
+    """One fit per task."""
+    weight = data.loss_weights("mean")
+    fits = [
+        fit_smooth(X, data.y[start:stop], weight[start:stop], family, settings, None)
+        for X, (start, stop) in zip(data.task_designs, data.spans, strict=True)
+    ]
+    W = np.stack([fit.w for fit in fits], axis=1)
+    return Lines(W, np.array([fit.intercept for fit in fits]), all(fit.converged for fit in fits), 1)
+
+
+# ---------------------------------------------------------------------- one fit for all tasks
+
+
+class PooledEstimator(RidgeEstimator):
+    """The body of both."""
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        settings = Settings(self.penalty_strength, self.fit_intercept)
+        if self._form == "classes":  # several classes of one task are not tasks to be pooled
+            return independent_lines(data, family, settings)
+        fit = fit_smooth(data.X, data.y, data.weight / data.weight.sum(), family, settings, None)
+        m = data.n_tasks
+        return Lines(np.tile(fit.w[:, None], (1, m)), np.full(m, fit.intercept), fit.converged, 1)
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class PooledRegressor(RidgeRegressor, PooledEstimator):
+    """One ridge regression for all tasks.
+
+    Parameters
+    ----------
+    penalty_strength : float
+        s, the ridge beside the mean loss over all rows.
+    fit_intercept : bool
+        One intercept for all, not penalised.
+    standardize : bool
+        Scale features within each task before the fit.
+    task_column, unknown_task : see `MixedNormRegressor`
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.papers.baselines import PooledRegressor
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
+    >>> PooledRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class PooledClassifier(RidgeClassifier, PooledEstimator):
+    """One logistic ridge regression for all tasks (STL).
+
+    Parameters
+    ----------
+    penalty_strength, fit_intercept, standardize, task_column, unknown_task : see `PooledRegressor`
+
+    Examples
+    --------
+    >>> from bayesmtfs import simulate_tasks
+    >>> from bayesmtfs.papers.baselines import PooledClassifier
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> PooledClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """

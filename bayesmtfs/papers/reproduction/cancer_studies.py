@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bayesmtfs.estimators.jeffreys import JeffreysClassifier
 from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV
-from bayesmtfs.papers.baselines.independent import IndependentClassifier
+from bayesmtfs.papers.baselines.ridge import IndependentClassifier
 from bayesmtfs.papers.datasets import Dataset
 from bayesmtfs.papers.reproduction.feature_learning import fit_feature_learning
 from bayesmtfs.papers.reproduction.outcome import Figure

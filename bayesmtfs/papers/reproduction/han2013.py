@@ -19,11 +19,12 @@ from sklearn.svm import LinearSVC
 
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
 from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.fisher_score import FisherScoreSelector
-from bayesmtfs.papers.baselines.fssi import SharedStructureSelector
-from bayesmtfs.papers.baselines.rfs import RobustRegressionSelector
-from bayesmtfs.papers.baselines.sbmlr import SparseMultinomialSelector
-from bayesmtfs.papers.baselines.svm21 import HingeSelector
+from bayesmtfs.papers.baselines.rankings import FisherScoreSelector, HingeSelector
+from bayesmtfs.papers.baselines.sparse_rankings import (
+    RobustRegressionSelector,
+    SharedStructureSelector,
+    SparseMultinomialSelector,
+)
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
 from bayesmtfs.papers.reproduction.splits import Advance, Job, Split, collect, read
 from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors

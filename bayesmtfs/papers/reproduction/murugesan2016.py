@@ -18,11 +18,9 @@ from sklearn.metrics import roc_auc_score
 from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
 from bayesmtfs.estimators.smoothed import SmoothedClassifier
 from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.foml import FixedRelationsClassifier
-from bayesmtfs.papers.baselines.independent import IndependentClassifier
-from bayesmtfs.papers.baselines.omtrl import LearnedRelationsClassifier
 from bayesmtfs.papers.baselines.passive_aggressive import PassiveAggressiveClassifier
-from bayesmtfs.papers.baselines.pooled import PooledClassifier
+from bayesmtfs.papers.baselines.relations import FixedRelationsClassifier, LearnedRelationsClassifier
+from bayesmtfs.papers.baselines.ridge import IndependentClassifier, PooledClassifier
 from bayesmtfs.papers.baselines.shamo import SharedHypothesesClassifier
 from bayesmtfs.papers.baselines.shared_loss import SharedLossClassifier
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table

@@ -18,8 +18,7 @@ from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised import MixedNormRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
 from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.pooled import PooledRegressor
-from bayesmtfs.papers.baselines.ridge import SharedMeanRegressor
+from bayesmtfs.papers.baselines.ridge import PooledRegressor, SharedMeanRegressor
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
 from bayesmtfs.papers.reproduction.splits import Advance, Job, collect, read
 from bayesmtfs.papers.reproduction.task_rows import TaskRows, fit, fit_best, split_each_task

@@ -9,9 +9,8 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import baselines, simulate_tasks
-from bayesmtfs.papers.baselines.foml import fixed_relations
-from bayesmtfs.papers.baselines.omtrl import learned_relations
 from bayesmtfs.papers.baselines.passive_aggressive import VARIANTS, step_length
+from bayesmtfs.papers.baselines.relations import fixed_relations, learned_relations
 from bayesmtfs.papers.baselines.shared_loss import full_steps, implicit_steps
 
 CLASSIFIERS = [
