@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.papers.dataset_files import (
+    REGISTRY,
     AvailableFile,
     DatasetNotFound,
     Folder,
+    Kind,
     available,
     read_arrays,
     read_sparse,
 )
-from bayesmtfs.papers.dataset_registry import REGISTRY, Kind
 from bayesmtfs.types import BoolArray
 
 __all__ = [

@@ -11,6 +11,8 @@ import scipy.sparse as sp
 
 from bayesmtfs.papers import dataset_files
 from bayesmtfs.papers.dataset_files import (
+    DataFile,
+    DatasetFacts,
     DatasetNotFound,
     available,
     cache_folder,
@@ -19,7 +21,6 @@ from bayesmtfs.papers.dataset_files import (
     read_sparse,
     read_verified,
 )
-from bayesmtfs.papers.dataset_registry import DataFile, DatasetFacts
 
 PUBLISHED_AT = "https://example.org/the-original"
 

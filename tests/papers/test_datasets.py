@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import datasets
-from bayesmtfs.papers.dataset_registry import REGISTRY, DataFile
+from bayesmtfs.papers.dataset_files import REGISTRY, DataFile
 
 
 @pytest.fixture(scope="session")

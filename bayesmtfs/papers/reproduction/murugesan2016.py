@@ -24,8 +24,7 @@ from bayesmtfs.papers.baselines.ridge import IndependentClassifier, PooledClassi
 from bayesmtfs.papers.baselines.shamo import SharedHypothesesClassifier
 from bayesmtfs.papers.baselines.shared_loss import SharedLossClassifier
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, collect, read
-from bayesmtfs.papers.reproduction.task_rows import TaskRows, fit_best, split_each_task
+from bayesmtfs.papers.reproduction.splits import Advance, Job, TaskRows, collect, fit_best, read, split_each_task
 
 CITATION = "Murugesan, Liu, Carbonell, Yang (2016), Adaptive smoothed online multi-task learning"
 N_LANDMINE, N_SPAM = 160, 100

@@ -20,8 +20,7 @@ from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
 from bayesmtfs.papers import datasets
 from bayesmtfs.papers.baselines.ridge import PooledRegressor, SharedMeanRegressor
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, collect, read
-from bayesmtfs.papers.reproduction.task_rows import TaskRows, fit, fit_best, split_each_task
+from bayesmtfs.papers.reproduction.splits import Advance, Job, TaskRows, collect, fit, fit_best, read, split_each_task
 
 CITATION = "Yang, King, Lyu (2010), Online learning for multi-task feature selection"
 N_TRAIN = 11

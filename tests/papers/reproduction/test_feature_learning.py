@@ -4,7 +4,7 @@ import cvxpy
 import numpy as np
 import pytest
 
-from bayesmtfs.papers.reproduction.feature_learning import fit_feature_learning, learn_features
+from bayesmtfs.papers.reproduction.cancer_studies import fit_feature_learning, learn_features
 
 
 @pytest.fixture

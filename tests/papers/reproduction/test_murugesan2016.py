@@ -7,7 +7,7 @@ from sklearn.metrics import roc_auc_score
 from bayesmtfs import simulate_tasks
 from bayesmtfs.papers.reproduction import murugesan2016
 from bayesmtfs.papers.reproduction.murugesan2016 import BATCH, LANDMINE_UNIT, SPAM, Experiment
-from bayesmtfs.papers.reproduction.task_rows import TaskRows, split_each_task
+from bayesmtfs.papers.reproduction.splits import TaskRows, split_each_task
 
 
 @pytest.fixture(scope="module")

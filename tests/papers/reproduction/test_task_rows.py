@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.papers.baselines import PooledRegressor
-from bayesmtfs.papers.reproduction.task_rows import TaskRows, fit_best, split_each_task
+from bayesmtfs.papers.reproduction.splits import TaskRows, fit_best, split_each_task
 
 TASKS = np.repeat([3, 5, 8], [40, 25, 60])
 LABELS = np.arange(125) % 5 == 0

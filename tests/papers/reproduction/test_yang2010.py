@@ -5,8 +5,7 @@ import pytest
 from sklearn.metrics import r2_score
 
 from bayesmtfs.papers.reproduction import yang2010
-from bayesmtfs.papers.reproduction.splits import DataNotThere
-from bayesmtfs.papers.reproduction.task_rows import TaskRows
+from bayesmtfs.papers.reproduction.splits import DataNotThere, TaskRows
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs.papers.reproduction import Table, cancer_studies, zhang2010
 from bayesmtfs.papers.reproduction.cancer_studies import Effort, Studies
-from bayesmtfs.papers.reproduction.zhang2010_simulations import (
+from bayesmtfs.papers.reproduction.zhang2010 import (
     compressed_sensing,
     largest_rows_are_true,
     measure_signals,
