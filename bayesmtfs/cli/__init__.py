@@ -1,4 +1,4 @@
-"""The command line, ``bayesmtfs``: one file per command."""
+"""The command line, ``bayesmtfs``: commands, what they share, and the demonstration."""
 
 from bayesmtfs.cli.main import app, main
 

@@ -27,7 +27,7 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback o
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 INTERRUPTED = 130
-MISSING_GLYPH = "Glyph .* missing from font"  # of matplotlib, one warning per character and picture
+MISSING_GLYPH = "Glyph .* missing from font"  # of matplotlib, one warning per character and plot
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, KeyError)
 
 
@@ -98,7 +98,7 @@ def _plain_words(message: str) -> str:
     if not re.match(MISSING_GLYPH, message):
         return message
     return (
-        "the font of the pictures lacks some characters of your names; tables and the report's text have them. Install "
+        "the font of the plots lacks some characters of your names; tables and the report's text have them. Install "
         "a font that has them and name it as font.family in matplotlib's settings"
     )
 

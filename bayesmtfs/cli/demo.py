@@ -23,7 +23,7 @@ N_TEST = 400
 DRAWS, TUNE = 2000, 500  # per chain, after so many that are not kept
 
 
-class Row(NamedTuple):
+class DemoScore(NamedTuple):
     """How one method did."""
 
     method: str
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     seconds: float
 
 
-class Rows(NamedTuple):
+class DemoRows(NamedTuple):
     """Observations in the long form."""
 
     X: FloatArray
@@ -46,7 +46,7 @@ class Demo(NamedTuple):
     """All that the demonstration shows."""
 
     truth: SimulatedTasks
-    rows: list[Row]
+    rows: list[DemoScore]
     fits: dict[str, Any]
 
 
@@ -63,20 +63,20 @@ def run(seed: int = 0, say: Callable[[str], None] = lambda text: None) -> Demo:
     )
     tasks = truth.data.task  # the simulated rows are sorted by task
     is_train = np.arange(len(tasks)) - truth.data.offsets[tasks] < N_TRAIN
-    train = Rows(truth.X[is_train], truth.y[is_train], tasks[is_train])
-    test = Rows(truth.X[~is_train], truth.y[~is_train], tasks[~is_train])
+    train = DemoRows(truth.X[is_train], truth.y[is_train], tasks[is_train])
+    test = DemoRows(truth.X[~is_train], truth.y[~is_train], tasks[~is_train])
     rows, fits = [], {}
     for name, text, model in _walk(seed):
         say(text)
         started = time.perf_counter()
         fits[name] = model.fit(train.X, train.y, tasks=train.tasks)
         taken = time.perf_counter() - started
-        rows.append(_judge(name, truth, test, model.coef_, model.intercept_, model.get_support(), taken))
+        rows.append(_score(name, truth, test, model.coef_, model.intercept_, model.get_support(), taken))
     say("Each task alone, for comparison: the lasso of scikit-learn, cross-validated")
     started = time.perf_counter()
     coef, intercept = _apart(LassoCV(max_iter=20_000), train)
     taken = time.perf_counter() - started
-    rows.append(_judge("lasso per task", truth, test, coef, intercept, (coef != 0).any(axis=0), taken))
+    rows.append(_score("lasso per task", truth, test, coef, intercept, (coef != 0).any(axis=0), taken))
     return Demo(truth, rows, fits)
 
 
@@ -102,7 +102,7 @@ def _walk(seed: int) -> list[tuple[str, str, Any]]:
 
 
 def write(demo: Demo, folder: Path) -> list[Path]:
-    """Write pictures and the report into a folder that exists; give back their paths."""
+    """Write plots and the report into a folder that exists; give back their paths."""
     penalised, em, posterior = demo.fits.values()
     drawings: dict[str, Callable[[Any], Any]] = {
         "path.png": lambda ax: plots.regularisation_path(penalised, ax=ax),
@@ -119,17 +119,23 @@ def write(demo: Demo, folder: Path) -> list[Path]:
     return [folder / name for name in (*drawings, "report.html")]
 
 
-def _apart(method: Any, train: Rows) -> tuple[FloatArray, FloatArray]:
+def _apart(method: Any, train: DemoRows) -> tuple[FloatArray, FloatArray]:
     """Coefficients and intercepts of one scikit-learn model per task."""
     models = [clone(method).fit(train.X[train.tasks == t], train.y[train.tasks == t]) for t in np.unique(train.tasks)]
     return np.array([model.coef_ for model in models]), np.array([model.intercept_ for model in models])
 
 
-def _judge(
-    method: str, truth: SimulatedTasks, test: Rows, coef: FloatArray, intercept: FloatArray, kept: Any, seconds: float
-) -> Row:
+def _score(
+    method: str,
+    truth: SimulatedTasks,
+    test: DemoRows,
+    coef: FloatArray,
+    intercept: FloatArray,
+    kept: Any,
+    seconds: float,
+) -> DemoScore:
     predicted = (test.X * coef[test.tasks]).sum(axis=1) + intercept[test.tasks]
-    return Row(
+    return DemoScore(
         method=method,
         found=int((kept & truth.support).sum()),
         wrongly_kept=int((kept & ~truth.support).sum()),

@@ -1,9 +1,178 @@
-"""The command line: ``bayesmtfs --help`` lists the commands."""
+"""The command line: ``bayesmtfs --help`` lists the commands.
+
+The small commands are here; what needs more is in a file of its own. Everything heavy is imported inside of a command, so
+that ``--help`` answers at once and PyMC is loaded only where there is a posterior.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from bayesmtfs.cli import comparing, data_sets, demonstration, fitting, predicting, reporting, reproducing
-from bayesmtfs.cli.console import run
+import bayesmtfs
+from bayesmtfs.cli.compare import compare
+from bayesmtfs.cli.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free, run
+from bayesmtfs.cli.fit import fit, saved_fit
+
+if TYPE_CHECKING:
+    from bayesmtfs.cli.demo import DemoScore
+
+
+def report(
+    results: Annotated[list[Path], typer.Argument(help="Folders that `fit` wrote, or saved models or results.")],
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Multi-task feature selection",
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Write one self-contained page about one or several fits."""
+    from bayesmtfs import reporting
+
+    speaker = Speaker(quiet, as_json)
+    check_free(out, force)
+    fits = [bayesmtfs.load(saved_fit(path)) for path in results]
+    with speaker.working("Drawing ..."):
+        reporting.report(fits if len(fits) > 1 else fits[0], out, title)
+    speaker.say(f"The report is in {out}")
+    speaker.answer({"out": str(out), "n_fits": len(fits)})
+
+
+def predict(
+    result: Annotated[Path, typer.Argument(help="Folder that `fit` wrote, or a saved model.")],
+    data: Annotated[Path, typer.Argument(help="Table with the columns of the fit; a target may be there or not.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    unknown_task: Annotated[
+        str | None, typer.Option(help="Tasks that were not in the fit: error, or mean for the average task.")
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Predict new rows with a fitted model and write them as CSV, in the order of the table."""
+    import pandas as pd
+
+    from bayesmtfs.cli.tables import read_table
+    from bayesmtfs.results import persistence
+
+    speaker = Speaker(quiet, as_json)
+    check_free(out, force)
+    model = bayesmtfs.load(saved_fit(result))
+    if not hasattr(model, "predict"):
+        raise ValueError(f"{result} holds a {type(model).__name__}, which cannot predict; pass a saved estimator")
+    if unknown_task is not None:
+        model.set_params(unknown_task=unknown_task)
+    frame = read_table(data)
+    wanted = list(getattr(model, "feature_names_in_", frame.columns))
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise ValueError(f"{data} lacks the columns {missing[:10]} that the model was fitted on; add them")
+    with speaker.working("Predicting ..."):
+        predicted = model.predict(frame[wanted])
+    columns = {"prediction": predicted} if predicted.ndim == 1 else {
+        f"prediction_{name}": predicted[:, i] for i, name in enumerate(model.tasks_.tolist())
+    }  # fmt: skip
+    task_column = getattr(model, "task_column", None)
+    table = pd.DataFrame(columns if task_column is None else {str(task_column): frame[task_column], **columns})
+    with persistence.replacing(out) as stream:
+        stream.write(table.to_csv(index=False).encode("utf-8"))
+    speaker.say(f"{len(table)} predictions are in {out}")
+    speaker.answer({"out": str(out), "n_rows": len(table)})
+
+
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="zhang2010, obozinski2006, yang2010, han2013, murugesan2016, or all.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Few repeats: about a minute for a paper.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for tables and plots.")] = Path("bayesmtfs-reproduction"),
+    seed: Seed = 0,
+    force: Force = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Run the experiments of a paper, and show our figures beside the printed ones."""
+    from bayesmtfs.papers import reproduction
+
+    speaker = Speaker(quiet, as_json)
+    papers = list(reproduction.PAPERS) if paper == "all" else [paper]
+    for name in papers:
+        check_free(out / f"{name}.json", force)
+    answers = {}
+    for name in papers:
+        with speaker.working(f"Reproducing {name} ..."):
+            outcome = reproduction.reproduce(name, quick, seed, speaker.progress)
+        out.mkdir(parents=True, exist_ok=True)
+        outcome.write(out)
+        speaker.say(*outcome.to_rich(), *(f"- {remark}" for remark in (*outcome.remarks, *outcome.skipped)))
+        speaker.say(f"Written: {out / name}.json, .md, .png")
+        answers[name] = json.loads(outcome.to_json())
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+    speaker.answer(answers)
+
+
+def datasets(quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+    """List the data sets of the papers, and whether their files are found."""
+    from bayesmtfs.papers.dataset_files import available
+
+    speaker = Speaker(quiet, as_json)
+    found = available()
+    table = Table("data set", "file", "bytes", "status", "where")
+    for item in found:
+        table.add_row(*("" if part is None else str(part) for part in item))
+    speaker.say(table)
+    speaker.say(
+        "Set BAYESMTFS_DATA to a folder that holds the files, or BAYESMTFS_DATA_URL to the address of a mirror; every "
+        "file's SHA-256 is checked."
+    )
+    speaker.answer({"files": [item._asdict() for item in found]})
+
+
+def demo(
+    seed: Seed = 0,
+    out: Annotated[Path, typer.Option(help="Folder for plots and report.")] = Path("bayesmtfs-demo"),
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Simulate ten related tasks, fit them by three routes and apart, and compare with the truth."""
+    speaker = Speaker(quiet)
+    with speaker.working("Loading ..."):
+        # Loaded here, so that --help answers at once
+        from bayesmtfs.cli import demo as demonstration
+    with speaker.working("Fitting ..."):
+        found = demonstration.run(seed, speaker.say)
+    with speaker.working("Drawing ..."):
+        out.mkdir(parents=True, exist_ok=True)
+        written = demonstration.write(found, out)
+    n_relevant = int(found.truth.support.sum())
+    speaker.say("", demo_table(found.rows, n_relevant), found.fits["posterior"].result_.summary(n_relevant))
+    speaker.say("\nWritten:", *(f"  {path}" for path in written))
+
+
+def demo_table(rows: "list[DemoScore]", n_relevant: int) -> Table:
+    """How each method did, as a table."""
+    table = Table(
+        title=f"Ten tasks, 80 rows each, 30 features, {n_relevant} of them relevant",
+        caption="Error of W: squared, 1 = that of W = 0. Test error: squared, 1 = that of the true coefficients.",
+    )
+    table.add_column("method")
+    for heading in ("found", "wrongly kept", "error of W", "test error", "seconds"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row.method,
+            f"{row.found} of {n_relevant}",
+            str(row.wrongly_kept),
+            f"{row.coefficient_error:.3f}",
+            f"{row.test_error:.2f}",
+            f"{row.seconds:.1f}",
+        )
+    return table
+
 
 app = typer.Typer(
     name="bayesmtfs",
@@ -12,13 +181,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("fit")(run(fitting.fit))
-app.command("compare")(run(comparing.compare))
-app.command("report")(run(reporting.report))
-app.command("predict")(run(predicting.predict))
-app.command("reproduce")(run(reproducing.reproduce))
-app.command("datasets")(run(data_sets.datasets))
-app.command("demo")(run(demonstration.demo))
+for command in (fit, compare, report, predict, reproduce, datasets, demo):
+    app.command(command.__name__)(run(command))
 
 
 def main() -> None:

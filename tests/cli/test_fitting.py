@@ -10,7 +10,7 @@ import bayesmtfs as bm
 from bayesmtfs.cli.console import new_folder
 
 
-def test_fit_writes_model_coefficients_pictures_and_report(fitted, frame):
+def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
     assert {path.name for path in fitted.iterdir()} == {
         "model.bayesmtfs", "coefficients.csv", "coefficients.png", "report.html", "summary.json",
     }  # fmt: skip
@@ -171,4 +171,4 @@ def test_characters_that_the_font_lacks_are_told_once(bayesmtfs, frame, tmp_path
     options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit", "--json"]
     warned = json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["warnings"]
     assert not any("Glyph" in text for text in warned)
-    assert sum("font of the pictures" in text for text in warned) <= 1
+    assert sum("font of the plots" in text for text in warned) <= 1

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+import bayesmtfs
 from bayesmtfs.cli.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free
-from bayesmtfs.cli.fitting import Categories, Data, Drop, Target, Targets, Task
+from bayesmtfs.cli.fit import SHORT, Categories, Data, Drop, Target, Targets, Task, make_estimator
 
 if TYPE_CHECKING:
     from bayesmtfs.selection.comparison import Comparison
@@ -42,9 +43,7 @@ def compare(
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Fit several methods, judge them on rows they have not seen, and print one table."""
-    import bayesmtfs
-    from bayesmtfs.cli.methods import SHORT, make_estimator
+    """Fit several methods, measure them on rows they have not seen, and print one table."""
     from bayesmtfs.cli.tables import looks_like_labels, observations
     from bayesmtfs.results import persistence
 
