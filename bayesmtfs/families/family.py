@@ -177,6 +177,20 @@ class Family:
         """Draw new targets at eta."""
         raise self._missing("draw")
 
+    def expected_loss(self, mean: FloatArray, eta: FloatArray) -> FloatArray:
+        """Loss at eta, averaged over targets of a mean; up to a constant, where the loss is linear in the target."""
+        return self._expected(self.value, mean, eta)
+
+    def expected_slope(self, mean: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """First and second derivative of `expected_loss` in eta."""
+        return self._expected(self.gradient, mean, eta), self._expected(self.curvature, mean, eta)
+
+    def _expected(self, part: Any, mean: FloatArray, eta: FloatArray) -> FloatArray:
+        if self.targets != "labels":
+            return np.asarray(part(mean, eta))
+        one = np.ones(1)
+        return mean * part(one, eta) + (1.0 - mean) * part(-one, eta)
+
     def deviance(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
         """Minus twice the weighted log-likelihood, a noise at its best value, up to constants."""
         self.require("An information criterion", "log_density")

@@ -108,6 +108,15 @@ class Logistic(Family):
         """Draw labels -1 and +1."""
         return np.where(rng.random(np.shape(eta)) < expit(eta), 1.0, -1.0)
 
+    def expected_loss(self, mean: FloatArray, eta: FloatArray) -> FloatArray:
+        """Cross-entropy of labels that are +1 with probability ``mean``."""
+        return np.logaddexp(0.0, eta) - mean * eta
+
+    def expected_slope(self, mean: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return ``P(+1) - mean`` and ``P(+1) P(-1)``."""
+        share: FloatArray = expit(eta)
+        return share - mean, share * (1.0 - share)
+
     def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
         """Return 2, one over the root of the largest curvature."""
         return 2.0

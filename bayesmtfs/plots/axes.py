@@ -1,4 +1,4 @@
-"""What all pictures share: reading a fit, making axes, naming positions, the top rows, grey for what is not selected."""
+"""What all plots share: reading a fit, making axes, naming positions, the top rows, grey for what is not selected."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def height_for(n_rows: int) -> float:
 
 
 def width_beside(names: Any, width: float = 5.5) -> float:
-    """Inches for a picture of this width with names at its left."""
+    """Inches for a plot of this width with names at its left."""
     return width + 0.07 * max((len(shortened(name)) for name in names), default=0)
 
 

@@ -21,6 +21,7 @@ from bayesmtfs.plots.axes import (
 )
 from bayesmtfs.results.fit_result import FitResult, shortened
 from bayesmtfs.selection.draws import read_draws
+from bayesmtfs.selection.tables import check_probability
 from bayesmtfs.types import FloatArray
 
 WORTH_A_NAME = 0.1  # of the largest difference between two fits
@@ -28,7 +29,7 @@ NAME_BOX = np.array([0.35, 0.04])  # width and height that a name takes, relativ
 
 
 def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> Axes:
-    """Coefficients as a picture: features down, tasks across, colour for sign and size.
+    """Coefficients as a heat map: features down, tasks across, colour for sign and size.
 
     Parameters
     ----------
@@ -71,8 +72,7 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
     the axes
     """
     result = result_of(result)
-    if not 0 < prob < 1:
-        raise ValueError(f"prob is {prob}; pass a probability between 0 and 1, such as 0.89")
+    check_probability("prob", prob)
     centre, interval = _norms_with_interval(result, prob)
     shown = largest(centre, most)
     names = result.feature_names[shown]
@@ -84,8 +84,7 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
     ax.scatter(centre[shown], places, c=colours, zorder=3)
     name_positions(ax.yaxis, names, "feature")
     grey_names(ax.yaxis, result.selected[shown])
-    ax.set_ylim(len(shown) - 0.5, -0.5)
-    ax.set_xlim(left=0)
+    ax.set(xlim=(0, None), ylim=(len(shown) - 0.5, -0.5))
     ax.set_xlabel("norm over the tasks" + ("" if interval is None else f", {prob:.0%} interval"))
     entitle(ax, f"{result.method}: top {len(shown)} of {result.n_features} features")
     return ax
@@ -95,10 +94,8 @@ def _norms_with_interval(result: FitResult, prob: float) -> tuple[FloatArray, Fl
     """(p,) norms and (2, p) interval; for a posterior the median of the norm's draws, 0 where none were drawn."""
     if result.posterior is None:
         return np.linalg.norm(result.coef, axis=0), None
-    draws = read_draws(result)
-    norms = np.linalg.norm(draws.coef, axis=2)
     tail = (1 - prob) / 2
-    low, centre, high = draws.over_all_features(np.quantile(norms, [tail, 0.5, 1 - tail], axis=0).T, 0.0).T
+    low, centre, high = read_draws(result).norm_quantiles([tail, 0.5, 1 - tail])
     return centre, np.stack([low, high])
 
 
@@ -151,10 +148,8 @@ def _limits(values: FloatArray) -> tuple[float, float]:
 def _name_the_most_different(ax: Axes, first: FitResult, second: FitResult, label: int) -> None:
     """Name features at their most different coefficient, towards the middle, and none over another name."""
     difference = np.abs(first.coef - second.coef)
-    corner, size = (
-        np.array([ax.get_xlim()[0], ax.get_ylim()[0]]),
-        np.array([np.ptp(ax.get_xlim()), np.ptp(ax.get_ylim())]),
-    )
+    limits = np.array([ax.get_xlim(), ax.get_ylim()])
+    corner, size = limits[:, 0], np.ptp(limits, axis=1)
     named: list[FloatArray] = []
     for feature in largest(difference.max(axis=0), label) if label > 0 else ():
         if difference[:, feature].max() < WORTH_A_NAME * difference.max():

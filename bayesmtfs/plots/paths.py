@@ -52,8 +52,7 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
     ax.xaxis.set_minor_locator(NullLocator())
     ax.invert_xaxis()
     ax.set_ylim(bottom=0, top=1.1 * norms.max() or 1.0)  # room for the choice above the lines
-    ax.set_xlabel("penalty strength")
-    ax.set_ylabel("norm over the tasks")
+    ax.set(xlabel="penalty strength", ylabel="norm over the tasks")
     entitle(ax, f"l1,{path.norm_q:g} path: {path.n_selected.max()} of {path.coefs.shape[2]} features enter")
     ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), title="largest features", title_fontsize=7)
     return ax
@@ -96,8 +95,7 @@ def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
     if convergence.gap is not None and convergence.gap > 0:
         ax.axhline(convergence.gap, color="C1", ls="--", label=f"certified gap {convergence.gap:.1e}")
         ax.legend(fontsize=8)
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("objective above its smallest value")
+    ax.set(xlabel="iteration", ylabel="objective above its smallest value")
     entitle(ax, f"{result.method}: {'converged' if convergence.converged else 'NOT converged'}")
     return ax
 

@@ -1,13 +1,111 @@
-"""The exponent q and the predictions of a fit, with their uncertainty."""
+"""How sure a fit is: its selection, the exponent q, the relations between tasks, its predictions."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
-from bayesmtfs.plots.axes import entitle, new_axes, result_of
+from bayesmtfs.plots.axes import (
+    LABELLED,
+    NOT_SELECTED,
+    SELECTED,
+    entitle,
+    height_for,
+    largest,
+    name_positions,
+    new_axes,
+    result_of,
+    width_beside,
+)
+from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.selection.draws import draws_of
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, IntArray
+
+
+def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axes:
+    """Bars of how often, or how probably, a feature is selected.
+
+    Parameters
+    ----------
+    fit : what `bayesmtfs.selection.stability` gives (selection frequencies), or a fitted `BayesianRegressor` or
+        `BayesianClassifier` (inclusion probabilities)
+    most : how many features to show, most frequent first
+    ax : axes to draw on; a new figure if None
+
+    Returns
+    -------
+    the axes
+    """
+    if hasattr(fit, "selection_frequency"):
+        values, names, threshold = fit.selection_frequency, fit.feature_names, fit.threshold
+        title = "selection frequency on halves of the data"
+    elif hasattr(fit, "inclusion_probability_"):
+        values, names, threshold = fit.inclusion_probability_, fit.result_.feature_names, 0.5
+        title = f"probability of an effect above {fit.effect_size:g} standard deviations"
+    else:
+        raise TypeError(
+            f"{type(fit).__name__} has no selection frequencies; pass what selection.stability gives, or a fitted "
+            "Bayesian estimator"
+        )
+    shown = largest(np.asarray(values), most)
+    ax = new_axes(ax, width_beside(names[shown]), height_for(len(shown)))
+    ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, SELECTED, NOT_SELECTED))
+    ax.axvline(threshold, color="0.3", ls="--", lw=1, label=f"selected from {threshold:g}")
+    name_positions(ax.yaxis, names[shown], "feature")
+    ax.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5), xlabel=title)
+    entitle(ax, f"top {len(shown)} of {len(values)} features")
+    ax.legend(fontsize=8, loc="lower right")
+    return ax
+
+
+def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) -> Axes:
+    """Relations between tasks as a matrix, similar tasks beside each other.
+
+    Parameters
+    ----------
+    result : a fit with task relations (matrix variate or smoothed), or the fitted estimator
+    cluster : order the tasks by average-linkage clustering instead of by name
+    ax : axes to draw on; a new figure if None
+
+    Returns
+    -------
+    the axes
+    """
+    relations = _relations(result)
+    result = result_of(result)
+    order = _clustered(relations) if cluster and len(relations) > 2 else np.arange(len(relations))
+    side = 2.5 + 0.2 * min(len(order), LABELLED)
+    ax = new_axes(ax, side + 0.8, side)
+    off_diagonal = relations[~np.eye(len(relations), dtype=bool)]
+    limit = float(np.abs(off_diagonal).max()) if len(off_diagonal) and off_diagonal.any() else 1.0
+    shown = relations[np.ix_(order, order)]
+    image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    for axis, turn in ((ax.xaxis, 90), (ax.yaxis, 0)):
+        name_positions(axis, result.task_names[order], "task", rotation=turn)
+    entitle(ax, f"{result.method}: relations of {len(order)} tasks")
+    ax.figure.colorbar(image, ax=ax, label="relation (the diagonal is beyond the scale)", shrink=0.8)
+    return ax
+
+
+def _relations(fit: Any) -> FloatArray:
+    result: FitResult = result_of(fit)
+    draws = draws_of(result, "task_relations")
+    found = draws.mean(axis=0) if draws is not None else result.task_relations
+    if found is None:
+        found = getattr(fit, "task_relations_", None)
+    if found is None:
+        raise ValueError(f"{result.method} has no task relations; fit a MatrixVariate or Smoothed estimator")
+    return np.asarray(found, dtype=np.float64)
+
+
+def _clustered(relations: FloatArray) -> IntArray:
+    """Order of the tasks in which similar ones are neighbours."""
+    likeness = (relations + relations.T) / 2
+    distance = np.clip(likeness.max() - likeness, 0.0, None)
+    np.fill_diagonal(distance, 0.0)
+    return np.asarray(leaves_list(linkage(squareform(distance, checks=False), "average")), dtype=np.int64)
 
 
 def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
@@ -42,8 +140,7 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     ax.axvline(1 / point, color="C1", label=f"{what}: {point:.3g}")
     ticks = np.array([1, 1.2, 1.5, 2, 3, 4, 8, 50])
     ax.set_xticks(1 / ticks, labels=[f"{q:g}" for q in ticks])
-    ax.set_xlim(0, 1.02)
-    ax.set_yticks([])
+    ax.set(xlim=(0, 1.02), yticks=[])
     ax.set_xlabel("q (on the scale of 1/q): few tasks dominate to the right, all alike to the left")
     entitle(ax, f"{result.method}: how the tasks share a feature")
     ax.legend(fontsize=8)
@@ -77,8 +174,7 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
         for place, draw in enumerate(replicated[chosen]):
             ax.plot(*_ecdf(draw), color="0.7", lw=0.6, label=None if place else "drawn from the fitted model")
         ax.plot(*_ecdf(observed), color="C0", lw=2, label="observed")
-        ax.set_xlabel("y")
-        ax.set_ylabel("share of rows below")
+        ax.set(xlabel="y", ylabel="share of rows below")
         ax.legend()
     entitle(ax, f"{result.method}: posterior predictive check")
     return ax
@@ -88,8 +184,7 @@ def _draw_rates(ax: Axes, observed: FloatArray, replicated: FloatArray) -> None:
     """Share of positive labels, drawn and observed."""
     ax.hist((replicated > 0).mean(axis=1), bins=30, color="0.8", label="drawn")
     ax.axvline((observed > 0).mean(), color="C0", lw=2, label="observed")
-    ax.set_xlabel("share of the second class")
-    ax.set_ylabel("draws")
+    ax.set(xlabel="share of the second class", ylabel="draws")
     ax.legend()
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.plots.axes import result_of
-from bayesmtfs.reporting.markup import Cell, number, paragraph, table, text
-from bayesmtfs.reporting.sections import section
+from bayesmtfs.reporting.sections import Cell, number, paragraph, section, table, text
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import FitResult
 
@@ -19,7 +18,7 @@ MOST_AGREED = 500  # features in the table of agreement
 def report(fits: Any, path: str | os.PathLike[str], title: str = "Multi-task feature selection") -> None:
     """Write a page about one fit or several: what was fitted, what was selected, how sure it is, how to repeat it.
 
-    The page holds its pictures, styles and script, needs no network, and works in light and dark, on a screen of any
+    The page holds its plots, styles and script, needs no network, and works in light and dark, on a screen of any
     width. Tables can be sorted and filtered.
 
     Parameters
@@ -109,7 +108,7 @@ def _overview(named: dict[str, Any]) -> str:
     headings = ["fit", "features selected", "also in the first fit", "converged", "uncertainty"]
     return (
         "<section><h2>Side by side</h2>"
-        + paragraph("The same question asked of several methods: where they agree, the answer does not hang on one.")
+        + paragraph("The same question asked of several methods: where they agree, the answer does not depend on one.")
         + table("overview", headings, rows, "Fits side by side")
         + _agreement(results)
         + "</section>"

@@ -1,6 +1,12 @@
-"""The sections of a report about one fit."""
+"""The sections of a report about one fit, the code that repeats it, and the small pieces of HTML they are made of."""
 
-from collections.abc import Callable
+import base64
+import html
+import importlib
+import inspect
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,15 +15,17 @@ from matplotlib.figure import Figure
 
 from bayesmtfs import plots
 from bayesmtfs.plots.axes import height_for, result_of
-from bayesmtfs.reporting.code import code_to_repeat
-from bayesmtfs.reporting.markup import Cell, definitions, number, paragraph, picture, table, text, verdict
+from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.selection.draws import draws_of, read_draws
+from bayesmtfs.selection.effects import local_false_sign_rate
 
 INTERVAL = 0.89
 MOST_ROWS = 2000  # of the table of features
-SHOWN_FEATURES = 30  # in pictures
+SHOWN_FEATURES = 30  # in plots
 SHORTEST_TRACE = 3  # iterations up to which a trace shows nothing
+
+FILTERED = 8  # rows from which on a table gets a filter
 
 METHODS = {
     "MixedNorm": "penalised: loss + strength x sum over features of the l_q norm of its coefficients over the tasks",
@@ -32,7 +40,7 @@ METHODS = {
 
 
 class Drawing(NamedTuple):
-    """A picture that may or may not suit a fit."""
+    """A plot that may or may not suit a fit."""
 
     draw: Callable[[Any, Axes], Axes]
     suits: Callable[[FitResult], bool]
@@ -86,8 +94,8 @@ def section(fit: Any, name: str, anchor: str) -> str:
             "<h3>Which features, in which tasks</h3>",
             paragraph(_selection_sentence(result)),
             feature_table(result, f"{anchor}-features"),
-            "<h3>Pictures</h3>",
-            *_pictures(fit, result),
+            "<h3>Plots</h3>",
+            *_plots(fit, result),
             "<h3>Settings, versions, and how to repeat this</h3>",
             _reproduction(result),
             "</section>",
@@ -171,13 +179,11 @@ def _uncertainty(result: FitResult) -> tuple[Any, Any, Any]:
     """Interval of the norm (p,), (p,) and smallest local false sign rate over the tasks (p,)."""
     draws = read_draws(result)
     tail = (1 - INTERVAL) / 2
-    interval = np.quantile(np.linalg.norm(draws.coef, axis=2), [tail, 1 - tail], axis=0)
-    low, high = draws.over_all_features(interval.T, 0.0).T
-    wrong_sign = np.minimum((draws.coef <= 0).mean(axis=0), (draws.coef >= 0).mean(axis=0))
-    return low, high, draws.over_all_features(wrong_sign.min(axis=1), 1.0)
+    low, high = draws.norm_quantiles([tail, 1 - tail])
+    return low, high, draws.over_all_features(local_false_sign_rate(draws.coef).min(axis=1), 1.0)
 
 
-def _pictures(fit: Any, result: FitResult) -> list[str]:
+def _plots(fit: Any, result: FitResult) -> list[str]:
     drawn = []
     for drawing in DRAWINGS:
         if drawing.suits(result):
@@ -185,7 +191,7 @@ def _pictures(fit: Any, result: FitResult) -> list[str]:
                 figsize=(8, min(7.0, height_for(min(result.n_features, SHOWN_FEATURES)) + 1)), layout="constrained"
             )
             drawing.draw(fit, figure.add_subplot())
-            drawn.append(picture(figure, drawing.description))
+            drawn.append(image(figure, drawing.description))
     return drawn
 
 
@@ -195,4 +201,125 @@ def _reproduction(result: FitResult) -> str:
         paragraph("Settings that are not named are at their defaults.")
         + f"<pre><code>{text(code_to_repeat(result))}</code></pre>"
         + f"<details><summary>Versions</summary>{definitions({**seed, **result.versions})}</details>"
+    )
+
+
+# ---------------------------------------------------------------------- code
+
+
+def code_to_repeat(result: FitResult) -> str:
+    """Lines that make and fit the estimator of a result again.
+
+    Settings that no code can write down, such as arrays, are named in a comment.
+    """
+    settings = _changed_settings(result)
+    written = {name: code for name, value in settings.items() if (code := literal(value)) is not None}
+    arguments = "".join(f"\n    {name}={code}," for name, code in written.items())
+    place = f"bm.baselines.{result.method}" if result.method in BASELINES else f"bm.{result.method}"
+    lines = ["import bayesmtfs as bm", "", f"model = {place}({arguments}{chr(10) if arguments else ''})"]
+    if len(written) < len(settings):
+        others = ", ".join(name for name in settings if name not in written)
+        lines.insert(2, f"# and the same {others} as in the fit")
+    lines.append("model.fit(X, y)" if "task_column" in written else "model.fit(X, y, tasks=tasks)")
+    return "\n".join(lines)
+
+
+def literal(value: Any) -> str | None:
+    """A value as Python code, None where it has no short one.
+
+    Examples
+    --------
+    >>> literal([1, float("inf")]), literal("learn"), literal(object())
+    ("[1, float('inf')]", "'learn'", None)
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        parts = [literal(part) for part in value]
+        return None if None in parts else f"[{', '.join(map(str, parts))}]"
+    return None
+
+
+def _changed_settings(result: FitResult) -> Mapping[str, Any]:
+    """Settings that the estimator's constructor takes and that differ from its defaults."""
+    home = (ESTIMATORS | BASELINES).get(result.method)
+    if home is None:
+        return {name: value for name, value in result.settings.items() if name != "n_rows"}
+    known = inspect.signature(getattr(importlib.import_module(home), result.method)).parameters
+    return {
+        name: value
+        for name, value in result.settings.items()
+        if name in known and name != "progress" and literal(value) != literal(known[name].default)
+    }
+
+
+# ---------------------------------------------------------------------- HTML: every text is escaped here and nowhere else
+
+
+class Cell(NamedTuple):
+    """What a table shows, and what it sorts by."""
+
+    text: str
+    value: float | str
+
+
+def number(value: float, digits: int = 3) -> Cell:
+    """A number as a cell."""
+    return Cell(f"{value:.{digits}g}", float(value))
+
+
+def text(value: object) -> str:
+    """Escaped text."""
+    return html.escape(str(value))
+
+
+def paragraph(content: object, kind: str = "") -> str:
+    """A paragraph of plain text."""
+    return f'<p class="{kind}">{text(content)}</p>' if kind else f"<p>{text(content)}</p>"
+
+
+def verdict(content: object, good: bool) -> str:
+    """A sentence that says whether something is in order; words, not only a colour, carry it."""
+    return f'<p class="verdict{"" if good else " bad"}">{"In order" if good else "Attention"}: {text(content)}</p>'
+
+
+def definitions(pairs: Mapping[str, Any]) -> str:
+    """Names with their values."""
+    return "<dl>" + "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in pairs.items()) + "</dl>"
+
+
+def table(name: str, headings: Sequence[str], rows: Sequence[Sequence[Cell | str]], caption: str) -> str:
+    """A sortable table, with a filter where it is long; ``name`` is unique on the page."""
+    head = "".join(f'<th scope="col"><button type="button">{text(heading)}</button></th>' for heading in headings)
+    body = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
+    search = (
+        f'<p><label for="{name}-filter">Filter rows by text</label> <input id="{name}-filter" type="search"> '
+        f'<span id="{name}-count" class="soft" aria-live="polite"></span></p>'
+    )
+    return (
+        f"{search if len(rows) > FILTERED else ''}"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
+        f'<table id="{name}" class="sortable" data-filter="{name}-filter" data-count="{name}-count">'
+        f"<caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(cell: Cell | str) -> str:
+    if isinstance(cell, Cell):
+        return f'<td data-value="{text(cell.value)}">{text(cell.text)}</td>'
+    return f"<td>{text(cell)}</td>"
+
+
+def image(figure: Figure, description: str) -> str:
+    """A plot inside the page, with a text for those who do not see it."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=110)
+    source = base64.b64encode(stream.getvalue()).decode("ascii")
+    alternative = text(description)
+    return (
+        f'<figure><img src="data:image/png;base64,{source}" alt="{alternative}">'
+        f"<figcaption>{alternative}</figcaption></figure>"
     )

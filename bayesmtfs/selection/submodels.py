@@ -12,8 +12,9 @@ counts it minimises the expected loss of the submodel under the targets of the r
 
     w_S, b_S = argmin sum_i v_i E[ loss(y_i, b + x_iS' w) ],   y_i of the mean mu(eta_i),
 
-by Newton steps for all draws at once: a regression on the fitted means. Every task has a noise of its own in the
-submodel, also where the tasks of the reference share one.
+by Newton steps for all draws at once: a regression on the fitted means (exact for labels, and for counts of a
+generalised linear model, whose loss is linear in the target but for what does not depend on eta). Every task has a
+noise of its own in the submodel, also where the tasks of the reference share one.
 
 The search sums the reference up by its mean fit (one cluster of draws, in the words of Piironen et al.): the posterior
 mean of the linear predictor, with the noise widened by its spread, ``s_t^2 = E sigma_t^2 + mean_i Var(eta_i)``, or the
@@ -27,7 +28,7 @@ divergence summed over tasks the most,
 so that all tasks have a say in every feature: a weak effect in many tasks counts as much as a strong one in few.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -260,34 +261,18 @@ class _MeanRegression(NamedTuple):
 
     def loss(self, eta: FloatArray) -> FloatArray:
         """(S,) Expected loss."""
-        return np.asarray(self.weight @ expected(self.family, self.family.value, self.mean, eta))
+        return np.asarray(self.weight @ self.family.expected_loss(self.mean, eta))
 
-    def slope(self, eta: FloatArray) -> FloatArray:
-        """(n, S) Derivative of the loss in eta."""
-        return self.weight[:, None] * expected(self.family, self.family.gradient, self.mean, eta)
-
-    def curvature(self, eta: FloatArray) -> FloatArray:
-        """(n, S) Second derivative, above 0."""
-        curvature = expected(self.family, self.family.curvature, self.mean, eta)
-        return self.weight[:, None] * np.maximum(curvature, LEAST_CURVATURE)
-
-
-def expected(
-    family: Family, part: Callable[[FloatArray, FloatArray], FloatArray], mean: FloatArray, eta: FloatArray
-) -> FloatArray:
-    """Loss, gradient or curvature at eta, averaged over targets of a mean.
-
-    Counts: the loss of a generalised linear model is linear in the target, up to what does not depend on eta.
-    """
-    if family.targets != "labels":
-        return part(mean, eta)
-    one = np.ones(1)
-    return mean * part(one, eta) + (1.0 - mean) * part(-one, eta)
+    def slope(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(n, S) First derivative of the loss in eta, and second, above 0."""
+        gradient, curvature = self.family.expected_slope(self.mean, eta)
+        weight = self.weight[:, None]
+        return weight * gradient, weight * np.maximum(curvature, LEAST_CURVATURE)
 
 
 def _start(problem: _MeanRegression, U: FloatArray, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Weighted least squares of the linear predictor, exact for the reference itself; zeros where these are better."""
-    curvature = problem.curvature(eta)
+    curvature = problem.slope(eta)[1]
     guess = _solve(U, curvature, U.T @ (curvature * eta))
     at_guess, at_zero = problem.loss(U @ guess), problem.loss(np.zeros_like(eta))
     better = at_guess < at_zero
@@ -312,8 +297,9 @@ def _lowered(
 def _newton_step(problem: _MeanRegression, U: FloatArray, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
     """(r, S) Newton steps, and (S,) by how much each is expected to lower the loss."""
     eta = U @ coordinates
-    descent = -(U.T @ problem.slope(eta))
-    step = _solve(U, problem.curvature(eta), descent)
+    gradient, curvature = problem.slope(eta)
+    descent = -(U.T @ gradient)
+    step = _solve(U, curvature, descent)
     return step, 0.5 * np.sum(descent * step, axis=0)
 
 
@@ -430,9 +416,9 @@ class _MeanMeans:
     def divergences_with(self, blocks: list[IntArray]) -> FloatArray:
         """(blocks,) Divergence of the submodel with each block added, after one Newton step."""
         gains = np.zeros(len(blocks))
-        curvature = expected(self.family, self.family.curvature, self.target, self.eta)
+        gradient, curvature = self.family.expected_slope(self.target, self.eta)
         curvature = np.maximum(curvature, LEAST_CURVATURE_OF_SEARCH)
-        working = -expected(self.family, self.family.gradient, self.target, self.eta) / curvature
+        working = -gradient / curvature
         for X, (start, stop) in zip(self.data.task_designs, self.data.spans, strict=True):
             weight = self.data.weight[start:stop] * curvature[start:stop]
             span = FeatureSpan(X, weight, self.mean.with_intercept)
@@ -449,8 +435,8 @@ def _eta_of_mean(family: Family, mean: FloatArray, start: FloatArray) -> FloatAr
     """(n,) Linear predictors of these means, by Newton steps of at most 1."""
     eta = start
     for _ in range(MOST_STEPS):
-        curvature = np.maximum(expected(family, family.curvature, mean, eta), LEAST_CURVATURE)
-        step = -expected(family, family.gradient, mean, eta) / curvature
+        gradient, curvature = family.expected_slope(mean, eta)
+        step = -gradient / np.maximum(curvature, LEAST_CURVATURE)
         eta = eta + np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < 1e-12:
             break

@@ -1,4 +1,4 @@
-"""Fits made by hand, so that it is known what a picture must show."""
+"""Fits made by hand, so that it is known what a plot must show."""
 
 import matplotlib.pyplot as plt
 import numpy as np

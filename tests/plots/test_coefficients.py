@@ -1,4 +1,4 @@
-"""Pictures of coefficients: what is drawn, not how it looks."""
+"""Plots of coefficients: what is drawn, not how it looks."""
 
 import matplotlib.pyplot as plt
 import numpy as np

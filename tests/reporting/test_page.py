@@ -16,7 +16,7 @@ VOID = {"meta", "link", "img", "input", "br"}
 
 
 class Outline(HTMLParser):
-    """Headings, ids, links, pictures, and whether every tag is closed."""
+    """Headings, ids, links, images, and whether every tag is closed."""
 
     def __init__(self):
         super().__init__()
