@@ -1,8 +1,9 @@
 """The part of a problem that EM works on: active features only, dense, in units that make every floor a plain number.
 
-Features are divided by their pooled deviation ``unit_i`` within tasks (one unit per group) and targets of the squared
-loss by theirs, so that coefficients are measured in ``sd(y) / sd(x_i)``. The Jeffreys prior does not notice: it is
-scale free. All thresholds and floors then mean the same for every data set, and a fit to scaled data is the scaled fit.
+Features are divided by their pooled deviation within tasks (one unit per group) and targets of the squared loss by
+theirs (`data.scaling.within_task_units`), so that coefficients are measured in ``sd(y) / sd(x_i)``. The Jeffreys prior
+does not notice: it is scale free. All thresholds and floors then mean the same for every data set, and a fit to scaled
+data is the scaled fit.
 """
 
 from collections.abc import Sequence
@@ -16,13 +17,13 @@ import scipy.sparse as sp
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.scaling import WithinTaskUnits
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em.row_ridge import Curvature, curvature
+from bayesmtfs.em.ridge import Curvature, curvature
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 INTERCEPT_STEPS = 20
-LEAST_BEND = 1e-9  # of a task's weight: curvature below which an intercept does not move
+LEAST_CURVATURE = 1e-9  # of a task's weight, below which an intercept does not move
 LARGEST_DENSE = 2**28  # numbers in the dense copy of the active columns (2 GiB)
 
 
@@ -57,9 +58,14 @@ class ActiveTasks:
         return self.sums(self.weight)
 
     @cached_property
-    def squared_curvature(self) -> Curvature:
-        """Curvature of the squared loss, which is the same at every eta."""
-        return curvature(self.designs, [self.weight[a:b] for a, b in self.spans], self.fit_intercept)
+    def fixed_curvature(self) -> Curvature | None:
+        """Curvature of the squared loss, which is the same at every eta; None: the loss has another at every eta."""
+        return self.curvature_at(np.zeros(len(self.y))) if self.family.quadratic else None
+
+    def curvature_at(self, eta: FloatArray) -> Curvature:
+        """Curvature of the losses at a linear predictor."""
+        curved = self.weight * self.family.curvature(self.y, eta)
+        return curvature(self.designs, [curved[a:b] for a, b in self.spans], self.fit_intercept)
 
     def sums(self, values: FloatArray) -> FloatArray:
         """(m,) Sums of (N,) values over each task."""
@@ -76,8 +82,9 @@ class ActiveTasks:
         return np.column_stack(columns)
 
     def losses(self, eta: FloatArray) -> FloatArray:
-        """(m,) Weighted loss of each task."""
-        return self.sums(self.weight * self.family.value(self.y, eta))
+        """(m,) Weighted loss of each task; not finite where a step has gone too far."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self.sums(self.weight * self.family.value(self.y, eta))
 
     def loss(self, eta: FloatArray) -> float:
         """Weighted loss of all tasks."""
@@ -88,15 +95,15 @@ class ActiveTasks:
         if not self.fit_intercept:
             return np.zeros(self.n_tasks)
         best = np.array([self.family.best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans])
-        return best if self.family.name == "squared" else self._newton_intercept(best)
+        return best if self.family.quadratic else self._newton_intercept(best)
 
     def _newton_intercept(self, intercept: FloatArray) -> FloatArray:
-        """Go on to the best intercept at W = 0 where the likelihood has an offset; elsewhere it is there already."""
+        """Go on to the best intercept at W = 0 where the family has an offset; elsewhere it is there already."""
         for _ in range(INTERCEPT_STEPS):
             eta = intercept[self.task]
             slopes = self.sums(self.weight * self.family.gradient(self.y, eta))
-            bends = self.sums(self.weight * self.family.curvature(self.y, eta))
-            step = -np.divide(slopes, bends, out=np.zeros_like(slopes), where=bends > LEAST_BEND * self.counts)
+            curved = self.sums(self.weight * self.family.curvature(self.y, eta))
+            step = -np.divide(slopes, curved, out=np.zeros_like(slopes), where=curved > LEAST_CURVATURE * self.counts)
             lower = self.losses((intercept + step)[self.task]) < self.losses(eta)
             if not lower.any():
                 break
@@ -114,16 +121,7 @@ class ActiveTasks:
 def activate(
     data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, active: BoolArray
 ) -> ActiveTasks:
-    """Dense scaled copy of the active columns of the data.
-
-    Parameters
-    ----------
-    data : observations with numeric targets
-    family : the loss
-    fit_intercept : whether every task has an intercept
-    units : see `data.scaling.within_task_units`
-    active : (p,) features to keep; whole groups
-    """
+    """Dense scaled copy of the active columns (p,) of the data, whole groups of them."""
     kept = np.flatnonzero(active)
     size = data.n_observations * len(kept)
     if data.is_sparse and size > LARGEST_DENSE:

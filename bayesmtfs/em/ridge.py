@@ -1,123 +1,204 @@
-"""EM of `em_jeffreys` where every step is a ridge regression: squared loss, q = 2, rows of single features.
+r"""The linear algebra of the M-step for W at any q: a ridge-like system per task, in the cheaper of primal and dual.
 
-Objective: that of `em_jeffreys` at q = 2, up to the constants of its rows,
+Given the expected precisions ``rho_i^-q`` of the rows, every task has a convex problem of its own (Zhang, Yeung and Xu
+2010, eq. 9),
 
-    sum_t [ L_t(w_t, b_t) / sigma_t^2 + n_t ln sigma_t ] + m sum_i ln ||w^i||_2.
+    minimise over w, b:   sum_i loss(y_i, x_i' w + b) + sum_j |w_j / rho_j|^q.
 
-With the weighted design A_t and target z_t, centred where there is an intercept, an iteration is (Zhang, Yeung and Xu
-2010, eq. 9)
+A step solves ``(A'A + D) step = -gradient`` with A the weighted, centred design (``A'A`` is the curvature of the loss)
+and D a diagonal curvature of the penalty at ``v = w / rho``:
+
+- q = 2:  ``D = 2 / rho^2``, exact (ridge regression);
+- q < 2:  ``D = q |v|^(q-2) / rho^2``, the quadratic that lies above the penalty and touches it at v;
+- q > 2:  ``D = q (q-1) |v|^(q-2) / rho^2``, Newton's, with a lower bound where v is near 0 and the penalty is flat.
+
+With ``E = D^(-1/2)`` the step is ``-E (I + E A'A E)^-1 E gradient``: nothing overflows, since E is proportional to rho
+and only powers of v, which is of order 1, are taken. The system is p x p, or n x n by Woodbury's identity where a task
+has fewer rows than features. The paper uses conjugate gradients.
+
+For least squares at q = 2 and rows of single features E-step and M-step are one formula, with z the centred target,
 
     w_t = E (I + E A_t' A_t E / sigma_t^2)^-1 E A_t' z_t / sigma_t^2,      E = diag(||w^i||_2) / sqrt(m),
 
-with ``A_t' A_t`` formed once, or the same by an n x n system where a task has fewer rows than features. The numbers are
-those of `em_jeffreys`; what falls away is everything that another loss, another q, groups or absent features would need.
+and `LeastSquares` has it, ``A_t' A_t`` formed once: the same numbers without what another q or loss would need.
 """
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
+from numba import njit
 from scipy.linalg.lapack import dposv
 
-from bayesmtfs.em.active_tasks import ActiveTasks
-from bayesmtfs.em.row_ridge import Curvature
-from bayesmtfs.progress import Progress
-from bayesmtfs.types import BoolArray, FloatArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+LEAST_CURVATURE = 1e-2  # of |v|^q at q > 2, where v is of order 1
+SWEEPS = 3  # over the rows that are rescaled
+SHRINKING = 0.25  # factor per sweep of a row on its way to zero
+LEAST_FACTOR = 0.1  # per call
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What EM is told.
+class Curvature(NamedTuple):
+    """Curvature of each task's loss in its coefficients, centred where there is an intercept."""
 
-    Attributes
+    roots: tuple[FloatArray, ...]  # A, (n_t, p) per task
+    means: FloatArray  # (p, m) weighted means of the features; zeros without an intercept
+    totals: FloatArray  # (m,) sums of the row curvatures
+    primal: IntArray  # tasks with at least as many rows as features
+    dual: IntArray  # the other tasks
+    grams: FloatArray  # A'A, (len(primal), p, p)
+
+    def restricted(self, kept: BoolArray) -> Self:
+        """Return the same for a subset of the features."""
+        columns = np.flatnonzero(kept)
+        cut = {id(A): A[:, columns] for A in self.roots}
+        roots = tuple(cut[id(A)] for A in self.roots)
+        primal, dual = _cheaper(roots, len(columns))
+        if np.array_equal(primal, self.primal):
+            grams = self.grams[:, columns[:, np.newaxis], columns]
+        else:
+            grams = _grams(roots, primal, len(columns))
+        return self._replace(roots=roots, means=self.means[columns], primal=primal, dual=dual, grams=grams)
+
+
+def curvature(designs: Sequence[FloatArray], row_curvatures: Sequence[FloatArray], fit_intercept: bool) -> Curvature:
+    """Curvature of weighted losses.
+
+    Parameters
     ----------
-    norm_q : q of the rows, finite; the first value where q is updated
-    shape, rate : of the Gamma prior of ``rho^-q``, both 0 for Jeffreys
-    noise_floor : least sigma_t, in units of sd(y)
-    learn_noise : whether sigma is learned (squared loss only)
-    shared_noise : one sigma for all tasks
-    tol : largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged
-    max_iter : most iterations
+    designs : (n_t, p) array per task
+    row_curvatures : (n_t,) second derivatives of the loss per task, weights included
+    fit_intercept : whether the intercept moves along: then features count as deviations from their weighted mean
     """
+    p, m = designs[0].shape[1], len(designs)
+    means, totals = np.zeros((p, m)), np.empty(m)
+    roots: list[FloatArray] = []
+    for t, (X, omega) in enumerate(zip(designs, row_curvatures, strict=True)):
+        totals[t] = omega.sum()
+        if t > 0 and X is designs[t - 1] and np.array_equal(omega, row_curvatures[t - 1]):
+            means[:, t] = means[:, t - 1]
+            roots.append(roots[-1])
+            continue
+        if fit_intercept and totals[t] > 0:
+            means[:, t] = omega @ X / totals[t]
+        roots.append(np.sqrt(omega)[:, np.newaxis] * (X - means[:, t]))
+    primal, dual = _cheaper(roots, p)
+    return Curvature(tuple(roots), means, totals, primal, dual, _grams(roots, primal, p))
 
-    norm_q: float = 2.0
-    shape: float = 0.0
-    rate: float = 0.0
-    noise_floor: float = 0.1
-    learn_noise: bool = True
-    shared_noise: bool = False
-    tol: float = 1e-6
-    max_iter: int = 500
+
+def _cheaper(roots: Sequence[FloatArray], p: int) -> tuple[IntArray, IntArray]:
+    tall = np.array([len(A) >= p for A in roots])
+    return np.flatnonzero(tall), np.flatnonzero(~tall)
 
 
-class Sums(NamedTuple):
-    """The squared loss of every task in its active features."""
+def _grams(roots: Sequence[FloatArray], primal: IntArray, p: int) -> FloatArray:
+    grams = np.empty((len(primal), p, p))
+    for place, t in enumerate(primal):
+        again = place > 0 and roots[t] is roots[primal[place - 1]]
+        grams[place] = grams[place - 1] if again else roots[t].T @ roots[t]
+    return grams
+
+
+def penalty_terms(V: FloatArray, norm_q: float) -> tuple[FloatArray, FloatArray]:
+    """``1 / sqrt(D)`` and ``gradient / sqrt(D)`` of the penalty ``|v|^q``, entry by entry, at ``v = w / rho``."""
+    sizes = np.abs(V)
+    if norm_q <= 2.0:
+        return sizes ** (1.0 - norm_q / 2.0) / np.sqrt(norm_q), np.sqrt(norm_q) * np.sign(V) * sizes ** (norm_q / 2.0)
+    shrink = 1.0 / np.sqrt(np.maximum(norm_q * (norm_q - 1.0) * sizes ** (norm_q - 2.0), LEAST_CURVATURE))
+    return shrink, norm_q * np.sign(V) * sizes ** (norm_q - 1.0) * shrink
+
+
+def row_ridge_step(
+    curv: Curvature,
+    precision: FloatArray,
+    gradient: FloatArray,
+    W: FloatArray,
+    scales: FloatArray,
+    norm_q: float,
+) -> FloatArray:
+    """(p, m) Step of W towards the minimum of every task's problem.
+
+    Parameters
+    ----------
+    curv : curvature of the losses, before the noise
+    precision : (m,) factor of each task's loss, ``1 / sigma_t^2``
+    gradient : (p, m) gradient of the loss in W, precision included, with the best move of the intercept taken out
+    W : (p, m) where the step begins
+    scales : (p, m) rho, 0 for entries that are fixed at 0
+    norm_q : q
+    """
+    V = np.divide(W, scales, out=np.zeros_like(W), where=scales > 0)
+    shrink, penalty_gradient = penalty_terms(V, norm_q)
+    E = scales * shrink
+    h = E * gradient + penalty_gradient
+    step = np.empty_like(W)
+    if len(curv.primal):
+        Et = np.sqrt(precision[curv.primal])[:, np.newaxis] * E.T[curv.primal]
+        systems = Et[:, :, np.newaxis] * curv.grams * Et[:, np.newaxis, :]
+        systems[:, np.arange(len(W)), np.arange(len(W))] += 1.0
+        step[:, curv.primal] = np.linalg.solve(systems, h.T[curv.primal][:, :, np.newaxis])[:, :, 0].T
+    for t in curv.dual:
+        B = np.sqrt(precision[t]) * curv.roots[t] * E[:, t]
+        system = B @ B.T
+        system[np.diag_indices_from(system)] += 1.0
+        step[:, t] = h[:, t] - B.T @ np.linalg.solve(system, B @ h[:, t])
+    return -E * step
+
+
+# ---------------------------------------------------------------------- least squares at q = 2
+
+
+class LeastSquares(NamedTuple):
+    """The squared loss of every task in its active features, and what EM does with it at q = 2."""
 
     curv: Curvature
     targets: tuple[FloatArray, ...]  # z, (n_t,) per task
     cross: FloatArray  # (p, m) A'z
     squares: FloatArray  # (m,) z'z
-    counts: FloatArray  # (m,)
+
+    @classmethod
+    def of(cls, curv: Curvature, targets: Sequence[FloatArray]) -> Self:
+        """Collect what the iterations need."""
+        cross = np.column_stack([A.T @ z for A, z in zip(curv.roots, targets, strict=True)])
+        return cls(curv, tuple(targets), cross, np.array([z @ z for z in targets]))
 
     def restricted(self, kept: BoolArray) -> Self:
         """Return the same for a subset of the features."""
         return self._replace(curv=self.curv.restricted(kept), cross=self.cross[kept])
 
+    def improved(self, W: FloatArray, noise: FloatArray) -> FloatArray:
+        """E-step and M-step: (p, m) coefficients after an iteration."""
+        curv, precision = self.curv, noise**-2.0
+        p, m = W.shape
+        E = np.sqrt(np.einsum("pm,pm->p", W, W) / m)
+        after = np.empty_like(W)
+        if len(curv.primal):
+            known = E * (self.cross * precision).T[curv.primal]
+            systems = (np.outer(E, E) * precision[curv.primal, np.newaxis, np.newaxis]) * curv.grams
+            systems.reshape(len(curv.primal), -1)[:, :: p + 1] += 1.0
+            after[:, curv.primal] = (E * _solve(systems, known)).T
+        for t in curv.dual:
+            root = np.sqrt(precision[t])
+            B = curv.roots[t] * (root * E)
+            system = B @ B.T
+            system.ravel()[:: len(B) + 1] += 1.0
+            after[:, t] = E * (_solve(system[np.newaxis], root * self.targets[t][np.newaxis])[0] @ B)
+        return after
 
-class RowValues(NamedTuple):
-    """What rows add to the objective."""
-
-    active: float  # a row of norm 1
-    zero: float  # a row that became zero
-    others: float  # all rows that were zero before
-
-
-class End(NamedTuple):
-    """Where EM ended."""
-
-    W: FloatArray  # (p, m)
-    noise: FloatArray  # (m,)
-    converged: bool
-    interrupted: bool
-
-
-def is_simple(tasks: ActiveTasks, settings: Settings) -> bool:
-    """Whether every step is a ridge regression on rows that are single features, which all tasks have."""
-    plain = settings.norm_q == 2.0 and settings.shape == settings.rate == 0.0
-    rows = plain and tasks.family.name == "squared" and len(tasks.row_labels) > 0
-    return rows and tasks.blocks.positions is None
-
-
-def sums_of(tasks: ActiveTasks) -> Sums:
-    """Collect what the iterations need."""
-    curv = tasks.squared_curvature
-    targets = []
-    for start, stop in tasks.spans:
-        weight, y = tasks.weight[start:stop], tasks.y[start:stop]
-        centre = weight @ y / weight.sum() if tasks.fit_intercept else 0.0
-        targets.append(np.sqrt(weight) * (y - centre))
-    cross = np.column_stack([A.T @ z for A, z in zip(curv.roots, targets, strict=True)])
-    return Sums(curv, tuple(targets), cross, np.array([z @ z for z in targets]), tasks.counts)
-
-
-def update_coefficients(sums: Sums, W: FloatArray, noise: FloatArray) -> FloatArray:
-    """E-step and M-step: (p, m) coefficients after an iteration."""
-    curv, precision = sums.curv, noise**-2.0
-    p, m = W.shape
-    E = np.sqrt(np.einsum("pm,pm->p", W, W) / m)
-    after = np.empty_like(W)
-    if len(curv.primal):
-        known = E * (sums.cross * precision).T[curv.primal]
-        systems = (np.outer(E, E) * precision[curv.primal, np.newaxis, np.newaxis]) * curv.grams
-        systems.reshape(len(curv.primal), -1)[:, :: p + 1] += 1.0
-        after[:, curv.primal] = (E * _solve(systems, known)).T
-    for t in curv.dual:
-        root = np.sqrt(precision[t])
-        B = curv.roots[t] * (root * E)
-        system = B @ B.T
-        system.ravel()[:: len(B) + 1] += 1.0
-        after[:, t] = E * (_solve(system[np.newaxis], root * sums.targets[t][np.newaxis])[0] @ B)
-    return after
+    def residual_squares(self, W: FloatArray) -> FloatArray:
+        """(m,) Squared residuals of each task, with its best intercept."""
+        curv = self.curv
+        squares = np.empty(W.shape[1])
+        if len(curv.primal):
+            own = W.T[curv.primal]
+            curved = np.matmul(curv.grams, own[:, :, np.newaxis])[:, :, 0]
+            linear = np.einsum("tp,tp->t", own, 2.0 * self.cross.T[curv.primal] - curved)
+            squares[curv.primal] = np.maximum(self.squares[curv.primal] - linear, 0.0)
+        for t in curv.dual:
+            residual = self.targets[t] - curv.roots[t] @ W[:, t]
+            squares[t] = residual @ residual
+        return squares
 
 
 def _solve(systems: FloatArray, known: FloatArray) -> FloatArray:
@@ -128,68 +209,64 @@ def _solve(systems: FloatArray, known: FloatArray) -> FloatArray:
     return solution[np.newaxis] if info == 0 else np.linalg.solve(systems[0], known[0])[np.newaxis]
 
 
-def residual_squares(sums: Sums, W: FloatArray) -> FloatArray:
-    """(m,) Squared residuals of each task, with its best intercept."""
-    curv = sums.curv
-    squares = np.empty(W.shape[1])
-    if len(curv.primal):
-        own = W.T[curv.primal]
-        curved = np.matmul(curv.grams, own[:, :, np.newaxis])[:, :, 0]
-        linear = np.einsum("tp,tp->t", own, 2.0 * sums.cross.T[curv.primal] - curved)
-        squares[curv.primal] = np.maximum(sums.squares[curv.primal] - linear, 0.0)
-    for t in curv.dual:
-        residual = sums.targets[t] - curv.roots[t] @ W[:, t]
-        squares[t] = residual @ residual
-    return squares
+# ---------------------------------------------------------------------- whole rows
 
 
-def noise_of(squares: FloatArray, counts: FloatArray, settings: Settings) -> FloatArray:
-    """(m,) Sigma that goes with the squared residuals and the number of observations of every task."""
-    variances = np.full(len(counts), squares.sum() / counts.sum()) if settings.shared_noise else squares / counts
-    return np.maximum(np.sqrt(variances), settings.noise_floor)
-
-
-def run(
-    tasks: ActiveTasks,
+def best_factors(
+    curv: Curvature,
+    precision: FloatArray,
+    gradient: FloatArray,
     W: FloatArray,
-    noise: FloatArray,
-    settings: Settings,
-    pruned: float,
-    values: RowValues,
-    trace: list[float],
-    bar: Progress,
-) -> End:
-    """Run EM from a start.
+    rows: IntArray,
+    entries: IntArray,
+    falling: BoolArray,
+) -> FloatArray:
+    r"""(R,) Factor by which each row is stretched or shrunk to the best length, which EM reaches slowly at large q.
+
+    Along ``w^i -> c_i w^i`` the objective of EM is, with the quadratic model of the loss at W,
+
+        1/2 c'Hc - k'c + sum_i a_i ln c_i,   H_ij = sum_t (A_t w_t)_i' (A_t w_t)_j / sigma_t^2,   a_i = m,
+
+    with ``(A_t w_t)_i`` the part of task t's fit that row i makes. One row at a time the best factor is the larger root
+    of ``h c^2 - k c + a = 0``; where there is none, or the row is on the slope towards zero, and EM makes it smaller, it
+    is made smaller at once. The E-step bounds the same logarithm by ``(m/q) c^q``, so that EM alone changes a row by a
+    factor of about ``ln(q)/q``.
 
     Parameters
     ----------
-    tasks : active part of the problem
-    W, noise : (p, m) and (m,) start; no row is zero
-    settings : noise and when to stop
-    pruned : largest entry below which a row becomes zero
-    values : what rows count in the objective
-    trace : objective so far; that of every iteration is appended
-    bar : told of every iteration
+    curv, precision, gradient, W : as in `row_ridge_step`
+    rows : (p,) row of each feature
+    entries : (R,) number of entries of each row
+    falling : (R,) rows that EM is making smaller
     """
-    full, active, m = np.zeros_like(W), np.arange(len(W)), tasks.n_tasks
-    sums, zeros = sums_of(tasks), values.others
-    converged = interrupted = False
-    try:
-        while not converged and len(trace) <= settings.max_iter and len(active):
-            after, before = update_coefficients(sums, W, noise), noise
-            change = float(np.max(np.abs(after - W)))
-            kept: BoolArray = np.max(np.abs(after), axis=1) >= pruned
-            W = after
-            if not kept.all():
-                sums, W, active = sums.restricted(kept), after[kept], active[kept]
-                zeros += values.zero * float(np.sum(~kept))
-            squares = residual_squares(sums, W)
-            noise = noise_of(squares, sums.counts, settings) if settings.learn_noise else noise
-            rows = 0.5 * m * float(np.sum(np.log(np.einsum("pm,pm->p", W, W)))) + values.active * len(active)
-            trace.append(float(0.5 * squares @ noise**-2.0 + sums.counts @ np.log(noise)) + rows + zeros)
-            converged = max(change, float(np.max(np.abs(np.log(noise / before))))) <= settings.tol
-            bar.update(len(trace) / settings.max_iter, f"{len(active)} features")
-    except KeyboardInterrupt:
-        interrupted = True
-    full[active] = W
-    return End(full, noise, converged, interrupted)
+    n_rows = len(entries)
+    H = np.zeros((n_rows, n_rows))
+    for t, A in enumerate(curv.roots):
+        parts = A * W[:, t]
+        if n_rows < len(W):
+            merged = np.zeros((n_rows, len(A)))
+            np.add.at(merged, rows, parts.T)
+            parts = merged.T
+        H += precision[t] * (parts.T @ parts)
+    slopes = np.bincount(rows, weights=np.sum(gradient * W, axis=1), minlength=n_rows)
+    factors = np.ones(n_rows)
+    _sweep(H, slopes, entries.astype(np.float64), falling, factors)
+    return factors
+
+
+@njit(cache=True)
+def _sweep(H: FloatArray, slopes: FloatArray, entries: FloatArray, falling: BoolArray, factors: FloatArray) -> None:
+    """Minimise over one factor at a time; ``slopes`` is the derivative of the loss in c at c = 1."""
+    for _ in range(SWEEPS):
+        for i in range(len(factors)):
+            h = H[i, i]
+            slope = slopes[i]
+            for j in range(len(factors)):
+                slope += H[i, j] * (factors[j] - 1.0)
+            k = h * factors[i] - slope
+            square = k * k - 4.0 * h * entries[i]
+            root = math.sqrt(max(square, 0.0))
+            if k > 0.0 and square > 0.0 and factors[i] > (k - root) / (2.0 * h):
+                factors[i] = (k + root) / (2.0 * h)
+            elif falling[i]:
+                factors[i] = max(SHRINKING * factors[i], LEAST_FACTOR)
