@@ -118,6 +118,11 @@ class ActiveTasks:
         return replace(self, designs=designs, row_labels=self.row_labels[kept], present=present)
 
 
+def rows_of(data: TaskData) -> Blocks:
+    """Rows of the prior over all features of the data."""
+    return Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
+
+
 def activate(
     data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, active: BoolArray
 ) -> ActiveTasks:
@@ -132,7 +137,6 @@ def activate(
     factor = 1.0 / units.feature[kept]
     sources = data.task_designs[:1] if data.is_complete else data.task_designs
     designs = tuple(_dense_columns(X, kept) * factor for X in sources)
-    labels = Blocks(data.n_features, data.n_tasks, groups=data.groups).row_of_feature
     return ActiveTasks(
         designs=designs * (data.n_tasks // len(designs)),
         y=np.asarray(data.y, dtype=np.float64) / units.target,
@@ -141,7 +145,7 @@ def activate(
         task=data.task,
         family=family,
         fit_intercept=fit_intercept,
-        row_labels=labels[kept],
+        row_labels=rows_of(data).row_of_feature[kept],
         present=None if data.present is None else data.present[kept],
     )
 

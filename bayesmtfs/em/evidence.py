@@ -1,7 +1,7 @@
 """Type II maximum likelihood: row variances, noise and task relations with the coefficients integrated out.
 
-Row i of W is ``N(0, gamma_i R)`` over the tasks and y is normal (or logistic, through a normal bound) given W. The
-objective, minimised over gamma, the noise and R, is
+Row i of W is ``N(0, gamma_i R)`` over the tasks and y is normal given W, or conditionally normal (`Augmentation`) and
+bounded by a normal density. The objective, minimised over gamma, the noise and R, is
 
     - ln p(y | gamma, noise, R) + row_cost * (number of rows with gamma_i > 0) + nu/2 (ln|R| + tr R^-1 - m).
 
@@ -15,28 +15,621 @@ there are more features than rows, since rows of no use explain the noise; a cos
 against a row) prevents that and makes the rows found the relevant ones. The search begins at a high noise, where few
 rows are worth their cost, and goes on to lower noise as long as the noise that the rows leave is below it.
 
-Steps: the fixed point (MacKay) where it lowers the objective, else the convex bound (Wipf and Nagarajan 2008), else EM;
-`evidence_likelihoods` says more. Rows are taken out and brought in by what they are worth (`evidence_rows`).
+**Steps.** All parameters move at once, from one posterior. With ``e_i = tr(R Z_i)`` and ``s_i = g_i' R g_i`` of
+`row_posterior`,
+
+    damped fixed point (boldness 1):  gamma_i <- gamma_i (s_i / e_i)^min(1, 2 sqrt(gamma_i e_i / m))
+    convex bound (boldness 1/2):      gamma_i <- gamma_i (s_i / e_i)^(1/2)           (Wipf and Nagarajan 2008)
+    EM (boldness 0):                  gamma_i <- gamma_i + gamma_i^2 (s_i - e_i) / m (Wipf and Rao 2007)
+
+and R lowers the majoriser ``tr(R sum_i gamma_i Z_i) + tr(R^-1 sum_i mu_i mu_i' / gamma_i)`` of the convex bound, or its
+EM counterpart. The last two never raise the objective; the first is tried first. (The share ``gamma_i e_i / m`` of a
+row that the data determine lies between 0 and 1. With the power 1 the first rule is the fixed point of MacKay (1992),
+which is fast but loses relevant rows where there are more features than data; EM keeps them and is slow. The damped
+rule keeps them too, in a tenth of the iterations.)
+
+**Rows** leave when the evidence that would be lost without them is below their cost, and come back when what they would
+bring is above it. With ``e_j`` the eigenvalues of ``R^(1/2) Z_i R^(1/2)`` and ``s_j`` the entries of ``R^(1/2) g_i`` in
+its eigenvectors (without relations simply ``z_it`` and ``g_it``), taking row i out costs, and bringing it in at
+variance gamma gains,
+
+    loss:  1/2 sum_j [ln(1 - gamma_i e_j) + gamma_i s_j^2 / (1 - gamma_i e_j)]
+    gain:  1/2 sum_j [-ln(1 + gamma e_j) + gamma s_j^2 / (1 + gamma e_j)]
+
+of log evidence: Tipping and Faul (2003, *AISTATS*) for rows over m tasks.
 """
 
 import math
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import row_posterior, task_relations
-from bayesmtfs.em.evidence_likelihoods import EvidenceLikelihood, LogisticEvidence, NormalEvidence
-from bayesmtfs.em.evidence_search import Search, search_noise
-from bayesmtfs.em.evidence_steps import Point, Settings, State
+from bayesmtfs.em.row_posterior import RowPosterior, WhitenedTasks, dense_designs, whiten
+from bayesmtfs.em.task_relations import Relations
+from bayesmtfs.families import Augmentation, Family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray, Solution
+from bayesmtfs.types import FloatArray, IntArray, Solution
 
 COARSE = 100.0  # how much larger the tolerance is while the noise is searched
 LARGEST_SYSTEM = 6000
 NOISE_FLOOR = 1e-3  # smallest noise, as a share of the deviation of y
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
+STARTING_VARIANCE = 4.0  # of the linear predictor of a bounded likelihood
+VANISHING = 1e-6  # of the mean share that the data determine, below which a shrinking row is gone
+VARIANCE_GRID = np.geomspace(1e-3, 1e4, 57)  # in units of one over the mean curvature
+NEGLIGIBLE = 1e-6  # share of a candidate that the data determine
+FIRST_NOISE = 0.2  # share of the deviation of y at which the search for the noise begins
+NOISE_STEP = 0.2
+ROWS_PER_FEATURE = 2.0  # in every task, from which a level of the noise is trusted
+ROUGHLY = 100.0  # how much larger the tolerance is at such a level
+FIRST_ROWS = 500  # to begin with, at least
+FIRST_ROWS_PER_OBSERVATION = 8  # of the largest task
+CAUTIOUS_STEPS = 5  # after a bold step that failed
+ROUNDING = 1e-12
+
+
+# ---------------------------------------------------------------------- likelihoods
+
+
+class NormalEvidence:
+    """Squared loss, with noise variances (m,) as the parameters that are learned.
+
+    Minus the log evidence is ``1/2 [ln|C| + y'C^-1 y]`` plus ``1/2 sum_t [(N_t - b) ln(2 pi s_t) + b ln N_t]``, with
+    N_t the sum of the weights and b = 1 where an intercept with a flat prior was integrated out, else 0.
+
+    Parameters
+    ----------
+    data : the observations
+    fit_intercept : whether every task has an intercept
+    shared_noise : one noise variance for all tasks
+    noise_floor : smallest noise deviation, as a share of each task's deviation of y
+    least_noise : (m,) the same in the units of y, instead
+    """
+
+    has_leverage = False
+
+    def __init__(
+        self,
+        data: TaskData,
+        fit_intercept: bool,
+        shared_noise: bool,
+        noise_floor: float,
+        least_noise: FloatArray | None = None,
+    ) -> None:
+        whitened = whiten(data, dense_designs(data), data.y, data.weight, fit_intercept)
+        self.all_tasks = whitened if shared_noise else whitened.separate()
+        self.shared_noise = shared_noise
+        self.weights = data.task_weights  # (m,) N_t
+        self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
+        self.lost = float(fit_intercept)
+        self.n_effective = float(self.weights.sum())
+        self.largest_task = int(self.counts.max())
+        self.target_variances = _target_variances(self.all_tasks.target_squares, self.weights, data.y, shared_noise)
+        self.floor = noise_floor**2 * self.target_variances if least_noise is None else least_noise**2
+        self._last: tuple[IntArray, WhitenedTasks] = (np.arange(self.all_tasks.n_features), self.all_tasks)
+
+    def tasks(self, features: IntArray, parameters: FloatArray) -> WhitenedTasks:
+        """Whitened tasks over some features; the noise is not in them."""
+        known, tasks = self._last
+        if len(features) == len(known) and np.array_equal(features, known):
+            return tasks
+        if np.isin(features, known, assume_unique=True).all():
+            taken = tasks.take(np.searchsorted(known, features))
+        else:
+            taken = self.all_tasks.take(features)
+        self._last = (features, taken)
+        return taken
+
+    def precision(self, parameters: FloatArray) -> FloatArray:
+        """(D,) One over the noise variances."""
+        return np.asarray(1.0 / parameters[: self.all_tasks.n_designs])
+
+    def constant(self, parameters: FloatArray) -> float:
+        """Return the terms in the noise alone."""
+        free = self.weights - self.lost
+        return 0.5 * float(np.sum(free * (LOG_TWO_PI + np.log(parameters))) + self.lost * np.sum(np.log(self.weights)))
+
+    def at_share(self, share: float) -> FloatArray:
+        """(m,) Noise variances at a share of the deviation of y."""
+        return np.maximum(share**2 * self.target_variances, self.floor)
+
+    def start(self) -> FloatArray:
+        """(m,) Noise variances that leave nothing to the features."""
+        return self.at_share(1.0)
+
+    def from_noise(self, noise: FloatArray | None) -> FloatArray:
+        """(m,) Variances of a known noise."""
+        return self.start() if noise is None else np.maximum(noise**2, self.floor)
+
+    def noise(self, parameters: FloatArray) -> FloatArray:
+        """(m,) Standard deviations of the noise."""
+        return np.sqrt(parameters)
+
+    def share(self, parameters: FloatArray) -> float:
+        """Noise as a share of the deviation of y, on average over tasks."""
+        return float(np.exp(0.5 * np.mean(np.log(parameters / self.target_variances))))
+
+    def improved(
+        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+    ) -> FloatArray:
+        """Better noise variances, no smaller than the floor."""
+        squares = tasks.residual_squares(posterior.mean)
+        free, degrees, counts = self.weights - self.lost, posterior.degrees, self.counts
+        if self.shared_noise:
+            squares, free, degrees, counts = (np.full(len(s), s.sum()) for s in (squares, free, degrees, counts))
+        undetermined = np.maximum(counts - degrees, 1e-12 * counts)
+        known = free > 1e-12 * counts
+        if boldness == 1.0:
+            found = squares / np.maximum(free - degrees, 0.01 * np.where(known, free, 1.0))
+        elif boldness == 0.0:
+            found = (squares + parameters * degrees) / np.where(known, free, 1.0)
+        else:  # the root of v s^2 + k s - squares = 0, where v is the trace of C^-1
+            v, k = undetermined / parameters, free - counts
+            found = (np.sqrt(k**2 + 4.0 * v * squares) - k) / (2.0 * v)
+        return np.maximum(np.where(known, found, parameters), self.floor)
+
+    def starting_variances(self) -> FloatArray:
+        """(p,) Row variances under which the features explain the variance of y together."""
+        return self.all_tasks.even_variances(self.weights, float(np.mean(self.target_variances)))
+
+    def association(self) -> FloatArray:
+        """(p,) Share of y that each feature explains by itself, summed over tasks."""
+        return self.all_tasks.association()
+
+
+class BoundEvidence:
+    """A conditionally normal family through its normal bound, with the points xi (N,) of it as parameters.
+
+    The bound is normal in eta, with precision ``omega = expected_precision(xi)`` and target ``linear(y) / omega``; the
+    best xi is ``sqrt(E[eta^2])``.
+    """
+
+    has_leverage = True
+
+    def __init__(self, data: TaskData, augmentation: Augmentation, fit_intercept: bool) -> None:
+        self.data = data
+        self.normal = augmentation
+        self.linear = augmentation.linear(np.asarray(data.y, dtype=np.float64))
+        self.designs = dense_designs(data)
+        self.fit_intercept = fit_intercept
+        self.n_effective = float(data.weight.sum())
+        self.largest_task = int(np.diff(data.offsets).max())
+
+    def start(self) -> FloatArray:
+        """(N,) Points of the bound at the start."""
+        return np.full(self.data.n_observations, np.sqrt(STARTING_VARIANCE))
+
+    def from_noise(self, noise: FloatArray | None) -> FloatArray:
+        """(N,) Points of the bound at the start: there is no noise to know."""
+        return self.start()
+
+    def noise(self, parameters: FloatArray) -> None:
+        """No noise."""
+
+    def tasks(self, features: IntArray, parameters: FloatArray) -> WhitenedTasks:
+        """Whitened tasks over some features at the current bound."""
+        omega = self.normal.expected_precision(parameters)
+        designs = tuple(X[:, features] for X in self.designs)
+        return whiten(self.data, designs, self.linear / omega, self.data.weight * omega, self.fit_intercept).separate()
+
+    def precision(self, parameters: FloatArray) -> FloatArray:
+        """(m,) Ones: the precisions are in the whitened tasks already."""
+        return np.ones(self.data.n_tasks)
+
+    def constant(self, parameters: FloatArray) -> float:
+        """Return the terms in the points of the bound alone."""
+        data, omega = self.data, self.normal.expected_precision(parameters)
+        value = float(data.weight @ (self.normal.bound_constant(parameters) - self.linear**2 / (2.0 * omega)))
+        if self.fit_intercept:
+            totals = np.add.reduceat(data.weight * omega, data.offsets[:-1])
+            value += 0.5 * float(np.sum(np.log(totals) - LOG_TWO_PI))
+        return value
+
+    def improved(
+        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+    ) -> FloatArray:
+        """Points at the root mean square of the linear predictor."""
+        omega = self.normal.expected_precision(parameters)
+        factor = self.data.weight * omega
+        residual = np.concatenate([r[:, 0] for r in tasks.residuals(posterior.mean)])
+        # residuals are centred: the intercept is in the prediction that they leave
+        mean = self.linear / omega - residual / np.sqrt(factor)
+        variance = np.asarray(posterior.leverage) / factor
+        if self.fit_intercept:
+            variance = variance + 1.0 / np.add.reduceat(factor, self.data.offsets[:-1])[self.data.task]
+        return np.asarray(np.sqrt(mean**2 + variance))
+
+    def starting_variances(self) -> FloatArray:
+        """(p,) Row variances that give the linear predictor a variance of `STARTING_VARIANCE`."""
+        return self._plain_tasks().even_variances(self.data.task_weights, STARTING_VARIANCE)
+
+    def association(self) -> FloatArray:
+        """(p,) Share of the targets that each feature explains by itself, summed over tasks."""
+        return self._plain_tasks().association()
+
+    def _plain_tasks(self) -> WhitenedTasks:
+        return whiten(self.data, self.designs, self.data.y, self.data.weight, self.fit_intercept)
+
+
+EvidenceLikelihood = NormalEvidence | BoundEvidence
+
+
+def _target_variances(squares: FloatArray, weights: FloatArray, y: FloatArray, shared: bool) -> FloatArray:
+    """(m,) Variance of y in each task, or over all; where there is none, that of the others, or the size of y, or 1."""
+    pooled = float(squares.sum() / weights.sum())
+    if pooled <= 1e-24 * float(np.mean(y**2)):  # constant targets, up to rounding
+        pooled = float(np.mean(y**2)) or 1.0
+    own = squares / weights
+    return np.full(len(own), pooled) if shared else np.where(own > 1e-12 * pooled, own, pooled)
+
+
+# ---------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True, eq=False)
+class EvidenceSettings:
+    """What does not change during a search."""
+
+    likelihood: EvidenceLikelihood
+    row_of_feature: IntArray  # (p,)
+    n_tasks: int
+    row_cost: float
+    shrinkage: float = 0.0
+    learn_noise: bool = True
+
+
+class EvidenceState(NamedTuple):
+    """What the objective depends on."""
+
+    active: IntArray  # features whose row variance is not 0
+    row_variances: FloatArray  # of the active features
+    parameters: FloatArray  # of the likelihood
+    relations: Relations | None
+
+
+class EvidencePoint(NamedTuple):
+    """A state, its posterior and its objective."""
+
+    state: EvidenceState
+    posterior: RowPosterior
+    objective: float
+
+
+def evaluate(settings: EvidenceSettings, state: EvidenceState) -> EvidencePoint:
+    """Posterior and objective of a state."""
+    likelihood = settings.likelihood
+    tasks = likelihood.tasks(state.active, state.parameters)
+    relations = state.relations if len(state.active) else None
+    posterior = row_posterior.compute(
+        tasks, state.row_variances, likelihood.precision(state.parameters), relations, likelihood.has_leverage
+    )
+    n_rows = len(np.unique(settings.row_of_feature[state.active]))
+    objective = 0.5 * (posterior.log_det + posterior.quadratic) + likelihood.constant(state.parameters)
+    objective += settings.row_cost * n_rows
+    if state.relations is not None:
+        objective += state.relations.penalty(settings.shrinkage)
+    return EvidencePoint(state, posterior, objective)
+
+
+def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> EvidenceState:
+    """Improve row variances, relations and the likelihood's parameters, all from one posterior."""
+    state, posterior = point.state, point.posterior
+    curvature, squared_score = _row_sums(settings, point)
+    gamma = state.row_variances
+    size = settings.n_tasks * over_rows(settings, state, np.ones(len(gamma)))
+    if boldness == 0.0:
+        new = gamma * (1.0 + gamma * (squared_score - curvature) / size)
+    else:
+        share = gamma * curvature / size
+        power = np.minimum(1.0, 2.0 * np.sqrt(share)) if boldness == 1.0 else boldness
+        new = gamma * (squared_score / curvature) ** power
+    relations = state.relations
+    if relations is not None and len(gamma):
+        relations = _improved_relations(settings, point, relations, new, boldness)
+    parameters = state.parameters
+    if settings.learn_noise:
+        tasks = settings.likelihood.tasks(state.active, parameters)
+        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness)
+    share = gamma * curvature
+    kept = ~((share < VANISHING * np.mean(share)) & (squared_score < curvature)) if len(gamma) else slice(None)
+    return EvidenceState(state.active[kept], new[kept], parameters, relations)
+
+
+def _row_sums(settings: EvidenceSettings, point: EvidencePoint) -> tuple[FloatArray, FloatArray]:
+    """``tr(R Z_i)`` and ``g_i' R g_i``, summed over the features of a row where rows are groups."""
+    posterior, relations = point.posterior, point.state.relations
+    if relations is None or posterior.curvature.ndim == 2:
+        curvature, squared = posterior.curvature.sum(axis=1), np.sum(posterior.score**2, axis=1)
+    else:
+        curvature = np.einsum("ptu,tu->p", posterior.curvature, relations.matrix)
+        squared = np.sum((posterior.score @ relations.matrix) * posterior.score, axis=1)
+    return over_rows(settings, point.state, curvature), over_rows(settings, point.state, squared)
+
+
+def over_rows(settings: EvidenceSettings, state: EvidenceState, values: FloatArray) -> FloatArray:
+    """Sum over the features of each row, given back to each of them."""
+    rows = settings.row_of_feature[state.active]
+    return np.asarray(np.bincount(rows, weights=values, minlength=1)[rows]) if len(rows) else values
+
+
+def _improved_relations(
+    settings: EvidenceSettings, point: EvidencePoint, relations: Relations, gamma: FloatArray, boldness: float
+) -> Relations:
+    """Lower the majoriser of the objective in R: the EM one, or the convex bound."""
+    posterior, nu = point.posterior, settings.shrinkage
+    m, R = settings.n_tasks, relations.matrix
+    products = (posterior.mean / gamma[:, None]).T @ posterior.mean + nu * np.eye(m)
+    if boldness == 0.0:
+        old = point.state.row_variances
+        curvature = np.einsum("p,ptu->tu", old**2 / gamma, posterior.curvature)
+        inverse = products + np.sum(old / gamma) * R - R @ curvature @ R
+        majoriser = task_relations.quadratic_objective(len(gamma) + nu, None, inverse)
+    else:
+        linear = np.einsum("p,ptu->tu", gamma, posterior.curvature)
+        majoriser = task_relations.quadratic_objective(nu, linear, products)
+    guess = task_relations.from_rows(products) if not relations.factors.any() else None
+    return task_relations.improve(relations, majoriser, guess)
+
+
+# ---------------------------------------------------------------------- what a row is worth
+
+
+class RowStatistics(NamedTuple):
+    """Curvatures and squared scores of rows, along the directions in which they do not mix."""
+
+    curvatures: FloatArray  # (p, m) e
+    squared_scores: FloatArray  # (p, m) s^2
+
+
+def statistics(posterior: RowPosterior, relations: Relations | None) -> RowStatistics:
+    """Curvatures and scores of every row of a posterior."""
+    if relations is None:
+        return RowStatistics(posterior.curvature, posterior.score**2)
+    root = relations.root
+    values, vectors = np.linalg.eigh(root @ posterior.curvature @ root)
+    scores = np.einsum("ptj,pt->pj", vectors, posterior.score @ root)
+    return RowStatistics(np.maximum(values, 0.0), scores**2)
+
+
+def losses(rows: RowStatistics, row_variances: FloatArray) -> FloatArray:
+    """(p,) Log evidence that would be lost without each row."""
+    left = np.maximum(1.0 - row_variances[:, None] * rows.curvatures, 1e-15)
+    terms = np.log(left) + row_variances[:, None] * rows.squared_scores / left
+    return np.asarray(0.5 * terms.sum(axis=1))
+
+
+def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
+    """(p,) Log evidence that each row would bring, and (p,) its variance then; 0 for rows that would bring none."""
+    best, best_variance = np.zeros(len(rows.curvatures)), np.zeros(len(rows.curvatures))
+    mean = rows.curvatures.mean(axis=1)
+    promising = np.flatnonzero((rows.squared_scores.sum(axis=1) > rows.curvatures.sum(axis=1)) & (mean > 0))
+    e, s = rows.curvatures[promising], rows.squared_scores[promising]
+    for unit in VARIANCE_GRID:
+        variance = unit / mean[promising]
+        more = 1.0 + variance[:, None] * e
+        gain = 0.5 * np.sum(variance[:, None] * s / more - np.log(more), axis=1)
+        better = gain > best[promising]
+        best[promising[better]] = gain[better]
+        best_variance[promising[better]] = variance[better]
+    return best, best_variance
+
+
+def candidate_statistics(
+    tasks: WhitenedTasks,
+    active: IntArray,
+    row_variances: FloatArray,
+    precision: FloatArray,
+    relations: Relations | None,
+) -> RowStatistics:
+    """Curvatures and scores of all features, active or not.
+
+    Features that are not active take part with a variance too small to matter, some at a time.
+
+    Parameters
+    ----------
+    tasks : the whitened tasks over all p features
+    active : (a,) active features
+    row_variances : (a,) their variances
+    precision : (D,) precision of every design
+    relations : R or None
+    """
+    p, m = tasks.n_features, tasks.n_tasks
+    found = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))
+    task_precision = np.repeat(precision, m // len(precision))
+    strength = (tasks.column_squares @ task_precision) / m
+    idle = np.setdiff1d(np.flatnonzero(strength > 0), active, assume_unique=True)
+    size = max(len(active), 64) if tasks.n_rows > 2 * len(active) else p
+    for first in range(0, len(idle), size):
+        block = idle[first : first + size]
+        features = np.concatenate([active, block])
+        variances = np.concatenate([row_variances, NEGLIGIBLE / strength[block]])
+        posterior = row_posterior.compute(tasks.take(features), variances, precision, relations)
+        rows = statistics(posterior, relations)
+        found.curvatures[features], found.squared_scores[features] = rows
+    return found
+
+
+# ---------------------------------------------------------------------- the descent
+
+
+class EvidenceSearch:
+    """A descent: where it is, how it came there, and how many posteriors it may still compute.
+
+    Attributes
+    ----------
+    point : the best point so far
+    trace : objectives on the way to it
+    n_iter : posteriors computed
+    """
+
+    point: EvidencePoint
+
+    def __init__(self, settings: EvidenceSettings, max_iter: int, bar: Progress) -> None:
+        self.settings = settings
+        self.max_iter = max_iter
+        self.bar = bar
+        self.trace: list[float] = []
+        self.n_iter = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether there is no iteration left."""
+        return self.n_iter >= self.max_iter
+
+    def begin(self, state: EvidenceState) -> None:
+        """Start anew from a state."""
+        self.point = self._evaluate(state)
+        self.trace = [self.point.objective]
+
+    def begin_with_all(self, parameters: FloatArray) -> None:
+        """Start anew from all features that vary, each with an even share of the spread.
+
+        Of very many features only those begin that explain most by themselves; `polish` looks at the others.
+        """
+        likelihood, rows = self.settings.likelihood, self.settings.row_of_feature
+        variances = likelihood.starting_variances()
+        n_most = max(FIRST_ROWS, FIRST_ROWS_PER_OBSERVATION * likelihood.largest_task)
+        if len(rows) > n_most:
+            association = np.bincount(rows, weights=likelihood.association())
+            best = np.argsort(-association, kind="stable")[:n_most]
+            variances = np.where(np.isin(rows, best), variances, 0.0)
+        active = np.flatnonzero(variances > 0)
+        self.begin(EvidenceState(active, variances[active], parameters, None))
+
+    def move(self, state: EvidenceState) -> None:
+        """Go to a state of another kind, whatever its objective there."""
+        self.point = self._evaluate(state)
+        self.trace.append(self.point.objective)
+
+    @contextmanager
+    def fixed_noise(self) -> Iterator[None]:
+        """Leave the likelihood's parameters alone for a while."""
+        settings = self.settings
+        self.settings = replace(settings, learn_noise=False)
+        yield
+        self.settings = settings
+
+    def descend(self, tol: float) -> None:
+        """Step until the objective has twice fallen by less than ``tol`` per observation."""
+        enough = tol * self.settings.likelihood.n_effective
+        cautious = calm = 0
+        while calm < 2 and not self.exhausted:
+            before = self.point.objective
+            if cautious == 0 and not self._try_step(1.0):
+                cautious = CAUTIOUS_STEPS
+            if cautious > 0:
+                if not (self._try_step(0.5) or self._try_step(0.0)):
+                    return
+                cautious -= 1
+            calm = calm + 1 if before - self.point.objective < enough else 0
+
+    def drop_rows(self) -> bool:
+        """Take out rows that are not worth their cost; False where there are none."""
+        state = self.point.state
+        if not len(state.active):
+            return False
+        loss = losses(statistics(self.point.posterior, state.relations), state.row_variances)
+        loss = over_rows(self.settings, state, loss)
+        order = np.argsort(loss, kind="stable")
+        rows = self.settings.row_of_feature[state.active]
+        n_cheap = int(np.sum(loss < self.settings.row_cost))
+        while n_cheap > 0 and not self.exhausted:
+            kept = ~np.isin(rows, rows[order[:n_cheap]])
+            if self._try(state._replace(active=state.active[kept], row_variances=state.row_variances[kept])):
+                return True
+            n_cheap //= 2  # rows can stand in for each other: not all may go at once
+        return False
+
+    def add_rows(self) -> bool:
+        """Bring in rows that are worth more than their cost; False where there are none."""
+        settings, state = self.settings, self.point.state
+        likelihood, p = settings.likelihood, len(settings.row_of_feature)
+        if len(state.active) == p or self.exhausted:
+            return False
+        candidates = candidate_statistics(
+            likelihood.tasks(np.arange(p), state.parameters),
+            state.active,
+            state.row_variances,
+            likelihood.precision(state.parameters),
+            state.relations if len(state.active) else None,
+        )
+        gain, variance = gains(candidates)
+        gain[state.active] = 0.0
+        gain = np.bincount(settings.row_of_feature, weights=gain)
+        worth = np.flatnonzero(gain > settings.row_cost + ROUNDING * abs(self.point.objective))
+        worth = worth[np.argsort(-gain[worth], kind="stable")]
+        n_new = len(worth)
+        while n_new > 0 and not self.exhausted:
+            new = np.flatnonzero(np.isin(settings.row_of_feature, worth[:n_new]) & (variance > 0))
+            features = np.concatenate([state.active, new])
+            variances = np.concatenate([state.row_variances, variance[new]])
+            order = np.argsort(features)
+            if self._try(state._replace(active=features[order], row_variances=variances[order])):
+                return True
+            n_new //= 4
+        return False
+
+    def prune(self, tol: float) -> None:
+        """Descend and drop rows in turn."""
+        self.descend(tol)
+        while self.drop_rows():
+            self.descend(tol)
+
+    def polish(self, tol: float) -> None:
+        """Descend, drop and add rows until nothing changes."""
+        self.prune(tol)
+        while self.add_rows():
+            self.prune(tol)
+
+    def _try_step(self, boldness: float) -> bool:
+        return self._try(step(self.settings, self.point, boldness))
+
+    def _try(self, state: EvidenceState) -> bool:
+        """Move to a state unless the objective is higher there."""
+        candidate = self._evaluate(state)
+        if candidate.objective > self.point.objective + ROUNDING * abs(self.point.objective):
+            return False
+        self.point = candidate
+        self.trace.append(candidate.objective)
+        return True
+
+    def _evaluate(self, state: EvidenceState) -> EvidencePoint:
+        self.n_iter += 1
+        self.bar.update(self.n_iter / self.max_iter, f"{len(state.active)} features")
+        return evaluate(self.settings, state)
+
+
+def search_noise(search: EvidenceSearch, likelihood: NormalEvidence, tol: float) -> None:
+    """Find rows at falling levels of the noise, each time from all features, until a level brings nothing better.
+
+    Where every task has many more rows than features, rows are only roughly found at a level before the noise moves,
+    and no lower level is tried once more noise is left than there was at the last one: all features together cannot
+    explain the rest.
+    """
+    determined = float(likelihood.counts.min()) >= ROWS_PER_FEATURE * likelihood.all_tasks.n_features
+    best: tuple[EvidencePoint, list[float]] | None = None
+    share = FIRST_NOISE
+    while best is None or not search.exhausted:
+        search.begin_with_all(likelihood.at_share(share))
+        with search.fixed_noise():
+            search.prune(ROUGHLY * tol if determined else tol)
+        search.prune(tol)
+        if best is not None and search.point.objective >= best[0].objective - tol * likelihood.n_effective:
+            search.point, search.trace = best
+            return
+        if determined and likelihood.share(search.point.state.parameters) >= share:
+            return
+        best = (search.point, search.trace)
+        share *= NOISE_STEP
+
+
+# ---------------------------------------------------------------------- the whole
 
 
 class EvidenceSolution(NamedTuple):
@@ -72,7 +665,7 @@ class EvidenceSolution(NamedTuple):
 
 def solve(
     data: TaskData,
-    loss: Literal["squared", "logistic"] = "squared",
+    family: Family,
     *,
     fit_intercept: bool = True,
     shared_noise: bool = False,
@@ -90,8 +683,8 @@ def solve(
 
     Parameters
     ----------
-    data : the observations; y is -1 and +1 for the logistic loss
-    loss : "squared" or "logistic"
+    data : the observations; labels are -1 and +1
+    family : squared loss, or another one that is conditionally normal
     fit_intercept : one intercept per task, with a flat prior
     shared_noise : one noise variance for all tasks; with one complete design a single system then serves all tasks
     relations : "learn" for a task correlation R, None for R = I
@@ -104,30 +697,25 @@ def solve(
     progress : see `progress.Progress`
     start : an earlier solution to begin from
     """
-    family = _likelihood(data, loss, fit_intercept, shared_noise, noise_floor)
-    if least_noise is not None and isinstance(family, NormalEvidence):
-        family.floor = least_noise**2
-    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
-    settings = Settings(
-        family=family,
-        row_of_feature=blocks.row_of_feature,
-        n_tasks=data.n_tasks,
-        row_cost=math.log(max(blocks.n_rows, 1)) if row_cost is None else row_cost,
-    )
-    interrupted = False
-    with Progress("evidence", progress) as bar:
-        search = Search(settings, max_iter, bar)
-        try:
-            _find_rows(search, start, COARSE * tol)
-            search.polish(tol if relations is None else COARSE * tol)
-            if relations == "learn" and data.n_tasks > 1:
-                _relate(search, relation_shrinkage, start)
-                search.polish(tol)
-        except KeyboardInterrupt:
-            if not search.trace:
-                raise
-            interrupted = True
-    return _solution(data, search, relations == "learn", interrupted)
+    family.require("coefficients='integrated'", "augmentation")
+    likelihood: EvidenceLikelihood
+    if family.quadratic:
+        floor = NOISE_FLOOR if noise_floor is None else noise_floor
+        likelihood = NormalEvidence(data, fit_intercept, shared_noise, floor, least_noise)
+    else:
+        likelihood = BoundEvidence(data, family.augmentation, fit_intercept)
+    rows = Blocks(data.n_features, data.n_tasks, groups=data.groups)
+    cost = math.log(max(rows.n_rows, 1)) if row_cost is None else row_cost
+    with Progress("evidence", progress) as work:
+        search = EvidenceSearch(EvidenceSettings(likelihood, rows.row_of_feature, data.n_tasks, cost), max_iter, work)
+        _find_rows(search, start, COARSE * tol)
+        search.polish(tol if relations is None else COARSE * tol)
+        if relations == "learn" and data.n_tasks > 1:
+            _relate(search, relation_shrinkage, start)
+            search.polish(tol)
+    if work.interrupted and not search.trace:
+        raise KeyboardInterrupt  # there is no posterior yet
+    return _solution(data, search, relations == "learn", work.interrupted)
 
 
 def start_from(row_variances: FloatArray, noise: FloatArray | None, relations: FloatArray | None) -> EvidenceSolution:
@@ -138,34 +726,24 @@ def start_from(row_variances: FloatArray, noise: FloatArray | None, relations: F
     )
 
 
-def _likelihood(
-    data: TaskData, loss: str, fit_intercept: bool, shared_noise: bool, noise_floor: float | None
-) -> EvidenceLikelihood:
-    if loss == "squared":
-        return NormalEvidence(data, fit_intercept, shared_noise, NOISE_FLOOR if noise_floor is None else noise_floor)
-    if loss == "logistic":
-        return LogisticEvidence(data, fit_intercept)
-    raise ValueError(f"loss is {loss!r}, for which coefficients are not integrated out; use 'squared' or 'logistic'")
-
-
-def _find_rows(search: Search, start: EvidenceSolution | None, tol: float) -> None:
+def _find_rows(search: EvidenceSearch, start: EvidenceSolution | None, tol: float) -> None:
     """First rows, for unrelated tasks: those of the start, or found from all features."""
-    family = search.settings.family
-    if start is None and isinstance(family, NormalEvidence):
-        search_noise(search, family, tol)
-    elif start is None:
-        search.begin_with_all(family.start())
-        search.prune(tol)
-    else:
+    likelihood = search.settings.likelihood
+    if start is not None:
         active = np.flatnonzero(start.row_variances)
-        search.begin(State(active, start.row_variances[active], family.from_noise(start.noise), None))
+        search.begin(EvidenceState(active, start.row_variances[active], likelihood.from_noise(start.noise), None))
+    elif isinstance(likelihood, NormalEvidence):
+        search_noise(search, likelihood, tol)
+    else:
+        search.begin_with_all(likelihood.start())
+        search.prune(tol)
 
 
-def _relate(search: Search, shrinkage: float | None, start: EvidenceSolution | None) -> None:
+def _relate(search: EvidenceSearch, shrinkage: float | None, start: EvidenceSolution | None) -> None:
     """Begin to learn task relations, at the identity or those of the start."""
     state, m = search.point.state, search.settings.n_tasks
     r = task_relations.n_factors(m)
-    size = row_posterior.system_size(search.settings.family.tasks(state.active, state.parameters), r)
+    size = row_posterior.system_size(search.settings.likelihood.tasks(state.active, state.parameters), r)
     if size > LARGEST_SYSTEM:
         raise ValueError(
             f"task relations with integrated coefficients need a system of {size} unknowns ({len(state.active)} "
@@ -185,10 +763,10 @@ def _relate(search: Search, shrinkage: float | None, start: EvidenceSolution | N
     search.move(state._replace(relations=relations))
 
 
-def _solution(data: TaskData, search: Search, related: bool, interrupted: bool) -> EvidenceSolution:
+def _solution(data: TaskData, search: EvidenceSearch, related: bool, interrupted: bool) -> EvidenceSolution:
     state, posterior = search.point.state, search.point.posterior
     p, m = data.n_features, data.n_tasks
-    tasks = search.settings.family.tasks(state.active, state.parameters)
+    tasks = search.settings.likelihood.tasks(state.active, state.parameters)
     W, variance, row_variances = np.zeros((p, m)), np.zeros((p, m)), np.zeros(p)
     W[state.active] = posterior.mean
     variance[state.active] = _marginal_variances(search.point)
@@ -202,7 +780,7 @@ def _solution(data: TaskData, search: Search, related: bool, interrupted: bool) 
         W=W,
         W_variance=variance,
         intercept=tasks.intercept(W[state.active]),
-        noise=search.settings.family.noise(state.parameters),
+        noise=search.settings.likelihood.noise(state.parameters),
         row_variances=row_variances,
         task_relations=relations,
         relation_shrinkage=search.settings.shrinkage if related else None,
@@ -213,7 +791,7 @@ def _solution(data: TaskData, search: Search, related: bool, interrupted: bool) 
     )
 
 
-def _marginal_variances(point: Point) -> FloatArray:
+def _marginal_variances(point: EvidencePoint) -> FloatArray:
     """(a, m) ``gamma_i R_tt - gamma_i^2 (R Z_i R)_tt``."""
     gamma, curvature = point.state.row_variances[:, None], point.posterior.curvature
     if curvature.ndim == 3 and point.state.relations is not None:

@@ -1,4 +1,4 @@
-r"""Learn the exponent q from rows of W.
+r"""Learn the exponent q: from rows of W as they are, or from estimates of them that have errors.
 
 The row marginal under the Jeffreys prior (Zhang, Yeung and Xu 2010, eq. 7 and 8, scale integrated out),
 
@@ -8,26 +8,46 @@ does not depend on the unit of w. Rows that are zero say nothing about q and are
 pull q to the minimum of Gamma(1 + 1/q), at 2.166, whatever the data. q is measured as 1/q, on which its prior is
 uniform: large q are hardly distinguishable, and q = inf is the point 0.
 
-- `marginal_maximum` is the exact update given W. Inside EM this is ECME; it is monotone and free of units, but the mode
-  of W takes the shape that q imposes, so that q runs off to a bound.
+Given W:
+
+- `marginal_maximum` is the exact update. Inside EM this is ECME; it is monotone and free of units, but the mode of W
+  takes the shape that q imposes, so that q runs off to a bound.
 - `printed_maximum` is the update as printed (the gradient in section 4.2), which holds ``E[rho^-q]`` fixed while q
   moves. It depends on the unit of y and is kept for reproduction only.
-- `row_profile` on a grid of 1/q gives the `posterior` of q given W. Two-stage learning takes instead the likelihood of
-  estimates with errors, in `noisy_rows`: errors make any shape look more normal than it is.
+- `row_profile` on a grid of 1/q gives the `posterior` of q.
+
+Given a fit, `learn`: the mode only says which rows are active; what these rows are like is read off the likelihood of
+their coefficients, normal with precision ``X'X / sigma^2`` (where the loss is not quadratic its normal approximation at
+the mode).
+
+- ``"two_stage"``: least-squares estimates of the active coefficients and their standard errors s, then
+
+      w_hat_ij ~ N(w_ij, s_ij^2),   w_ij ~ GN(0, rho_i, q),   p(rho_i) = 1/rho_i
+
+  with w and rho integrated out by quadrature, row by row (`noisy_log_likelihood`),
+
+      ln p(w_hat^i | q) = ln integral d(ln rho) prod_j integral N(w_hat_ij; w, s_ij^2) GN(w; 0, rho, q) dw.
+
+  Errors make any shape look more normal than it is. As s goes to 0 this becomes `row_profile`, which is taken where a
+  task has too few rows for estimates. Correlations between the errors of different features are left out.
+- ``"integrated"``: draws of q, W, the row scales and the noise by `gibbs`.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from numba import njit
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
+from bayesmtfs.em.active_tasks import ActiveTasks
+from bayesmtfs.gibbs import settings as gibbs
 from bayesmtfs.priors.jeffreys import Jeffreys
 from bayesmtfs.priors.row_penalty import row_norms
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
 COARSE_GRID = 11  # points of 1/q in a posterior, and as many more where it is not negligible
@@ -35,6 +55,19 @@ FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
 QUANTILES = (0.05, 0.5, 0.95)
 UNIDENTIFIED_SHARE = 0.5  # of the range of 1/q that an interval may cover
+LEAST_SPARE = 3  # observations beyond the number of coefficients for which a task's estimates count
+LEAST_SHARE = 0.5  # of the entries with estimates, below which the mode is taken
+WORST_CONDITION = 1e10
+TUNE, DRAWS = 400, 1000
+NODES = 12  # of the Gauss-Legendre quadrature over w
+SMOOTH_NODES = 8  # of the Gauss-Hermite quadrature, where the prior is smooth around the estimate
+SMOOTH_REACH = 4.2  # standard errors that these nodes span
+SCALES = 10  # points of ln rho
+SEARCHES = 6  # golden sections for the best ln rho
+REACH = 4.5  # standard errors on either side of an estimate
+DROP = 9.0  # of the log-likelihood at which the integral over ln rho ends
+SMALLEST_ERROR = 1e-3  # relative to the row's size
+GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
 class ExponentPosterior(NamedTuple):
@@ -57,14 +90,7 @@ def inverse_grid(bounds: tuple[float, float], size: int) -> FloatArray:
 
 
 def row_profile(rows: FloatArray, sizes: IntArray, norm_q: float) -> float:
-    """Log-marginal of the rows at q, up to a constant that does not depend on q.
-
-    Parameters
-    ----------
-    rows : (R, k) rows that are not zero
-    sizes : (R,) entries that count
-    norm_q : q, also inf
-    """
+    """Log-marginal at q (also inf) of rows (R, k) that are not zero, up to a constant that does not depend on q."""
     used = sizes > 1  # a single entry says nothing about a shape
     m = sizes[used]
     peaks = np.max(np.abs(rows[used]), axis=1, keepdims=True)
@@ -81,15 +107,9 @@ def marginal_maximum(
     shape: float = 0.0,
     rate: float = 0.0,
 ) -> float:
-    """Find the q of the largest row marginal within the bounds, and never one that is worse than the current.
+    """Find the q of the largest row marginal within finite bounds, and never one that is worse than the current.
 
-    Parameters
-    ----------
-    rows : (R, k) rows that are not zero
-    sizes : (R,) entries that count
-    bounds : smallest and largest q, finite
-    current : q so far
-    shape, rate : of the Gamma prior of ``rho^-q``
+    ``shape`` and ``rate`` are those of the Gamma prior of ``rho^-q``; no row (R, k) is zero.
     """
 
     def value(inverse: float) -> float:
@@ -134,29 +154,21 @@ def _best_inverse(value: Callable[[float], float], bounds: tuple[float, float], 
     return 1.0 / min(candidates)[1]
 
 
-# ---------------------------------------------------------------------- W with errors: see `noisy_rows`
+# ---------------------------------------------------------------------- posteriors of q
 
 
 def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, float]) -> ExponentPosterior:
-    """Median and interval of q under a uniform prior on 1/q.
-
-    Parameters
-    ----------
-    log_likelihood : of q, up to a constant
-    bounds : smallest and largest q (the latter may be inf)
-    """
+    """Median and interval of q under a uniform prior on 1/q, from its log-likelihood up to a constant."""
     inverses = inverse_grid(bounds, COARSE_GRID)
     values = np.array([log_likelihood(_inverted(x)) for x in inverses])
     likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
     first, last = max(likely[0] - 1, 0), min(likely[-1] + 1, len(inverses) - 1)
     between = np.linspace(inverses[first], inverses[last], COARSE_GRID + 2)[1:-1]
     between = between[np.min(np.abs(between[:, np.newaxis] - inverses), axis=1) > 1e-6]
-    inverses, values = (
-        np.concatenate([inverses, between]),
-        np.concatenate([values, [log_likelihood(_inverted(x)) for x in between]]),
-    )
-    order = np.argsort(inverses)
-    return _summarised(inverses[order], values[order])
+    points = np.concatenate([inverses, between])
+    values = np.concatenate([values, [log_likelihood(_inverted(x)) for x in between]])
+    order = np.argsort(points)
+    return _summarised(points[order], values[order])
 
 
 def _inverted(number: float) -> float:
@@ -175,14 +187,198 @@ def _summarised(inverses: FloatArray, values: FloatArray) -> ExponentPosterior:
 
 
 def from_draws(draws: FloatArray, bounds: tuple[float, float]) -> ExponentPosterior:
-    """Median and interval of q from posterior draws of it.
-
-    Parameters
-    ----------
-    draws : draws of q
-    bounds : smallest and largest q
-    """
+    """Median and interval of q from posterior draws of it."""
     low, middle, high = np.quantile(1.0 / draws, QUANTILES)
     covered = (high - low) / (1.0 / bounds[0] - 1.0 / bounds[1])
     identified = bool(covered <= UNIDENTIFIED_SHARE)
     return ExponentPosterior(1.0 / middle, (1.0 / high, 1.0 / low), identified, np.empty(0), np.empty(0))
+
+
+# ---------------------------------------------------------------------- given a fit
+
+
+class NormalLikelihood(NamedTuple):
+    """Likelihood of the active coefficients as a normal distribution, intercept taken out."""
+
+    sums: gibbs.Sums
+    noise: FloatArray  # (m,)
+    learn_noise: bool
+    counted: BoolArray  # (p, m) entries that the task has
+
+
+def normal_likelihood(tasks: ActiveTasks, W: FloatArray, eta: FloatArray, noise: FloatArray) -> NormalLikelihood:
+    """Normal distribution of the coefficients: exact for the squared loss, else at W (p, m) and its predictor eta."""
+    curv = tasks.curvature_at(eta)
+    theta = tasks.weight * tasks.family.gradient(tasks.y, eta)
+    sums = tasks.sums(theta) if tasks.fit_intercept else np.zeros(tasks.n_tasks)
+    slope = tasks.adjoint(theta) - curv.means * sums
+    grams = np.stack([A.T @ A for A in curv.roots])
+    correlations = np.einsum("tij,jt->ti", grams, W) - slope.T
+    squares = np.ones(tasks.n_tasks)
+    if tasks.family.quadratic:  # y'y from the loss at W, since only sums are known: 2 L = y'y - 2 c'w + w'Gw
+        fitted = 2.0 * np.einsum("ti,it->t", correlations, W) - np.einsum("it,tij,jt->t", W, grams, W)
+        shift = np.divide(sums**2, curv.totals, out=np.zeros_like(sums), where=curv.totals > 0)
+        squares = 2.0 * tasks.losses(eta) - shift + fitted
+    counted = np.ones(W.shape, dtype=bool) if tasks.present is None else tasks.present
+    counts = tasks.counts - float(tasks.fit_intercept)
+    return NormalLikelihood(gibbs.Sums(grams, correlations, squares, counts), noise, tasks.family.quadratic, counted)
+
+
+def estimates(normal: NormalLikelihood) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """(p, m) Least-squares estimates, their standard errors, and where there are any."""
+    grams, correlations, squares, counts = normal.sums
+    m, p = correlations.shape
+    W, errors, known = np.zeros((p, m)), np.ones((p, m)), np.zeros((p, m), dtype=bool)
+    for t in range(m):
+        own = np.flatnonzero(normal.counted[:, t])
+        gram = grams[t][np.ix_(own, own)]
+        spare = counts[t] - len(own)
+        if spare < LEAST_SPARE or not np.linalg.cond(gram) < WORST_CONDITION:
+            continue
+        inverse = np.linalg.inv(gram)
+        W[own, t] = inverse @ correlations[t, own]
+        variance = max((squares[t] - correlations[t, own] @ W[own, t]) / spare, 0.0) if normal.learn_noise else 1.0
+        errors[own, t] = np.sqrt(variance * np.diag(inverse))
+        known[own, t] = True
+    return W, errors, known
+
+
+def learn(
+    tasks: ActiveTasks,
+    W: FloatArray,
+    eta: FloatArray,
+    noise: FloatArray,
+    bounds: tuple[float, float],
+    method: Literal["two_stage", "integrated"],
+    random_seed: int,
+) -> ExponentPosterior:
+    """Posterior of q given the active rows of a fit, none of which is zero."""
+    normal = normal_likelihood(tasks, W, eta, noise)
+    if method == "integrated":
+        return from_draws(_draws(normal, W, bounds, random_seed), bounds)
+    W_hat, errors, known = estimates(normal)
+    if known.sum() >= LEAST_SHARE * normal.counted.sum():
+        return posterior(lambda q: noisy_log_likelihood(W_hat, errors, known, q), bounds)
+    sizes = normal.counted.sum(axis=1)
+    return posterior(lambda q: row_profile(W, sizes, q), bounds)
+
+
+def _draws(normal: NormalLikelihood, W: FloatArray, bounds: tuple[float, float], random_seed: int) -> FloatArray:
+    """Draws of q."""
+    inverse_bounds = (1.0 / bounds[1], 1.0 / bounds[0])
+    learned = normal.learn_noise
+    settings = gibbs.Settings(
+        inverse_bounds=inverse_bounds, learn_noise=learned, tune=TUNE, draws=DRAWS, random_seed=random_seed
+    )
+    # An entry of exactly 0 has no logarithm; the first sweep moves it.
+    start = np.where(W == 0.0, 1e-3 * np.max(np.abs(W), axis=1, keepdims=True), W)
+    return gibbs.sample(normal.sums, gibbs.Start(start, normal.noise), settings).norm_q
+
+
+# ---------------------------------------------------------------------- given estimates with errors
+
+
+def noisy_log_likelihood(estimates: FloatArray, errors: FloatArray, counted: BoolArray, norm_q: float) -> float:
+    """Log-likelihood of q (also inf), up to a constant; rows (R, k) with fewer than two entries say nothing."""
+    rule = quadrature()
+    total = 0.0
+    for i in range(len(estimates)):
+        w_hat = np.ascontiguousarray(estimates[i, counted[i]])
+        size = math.sqrt(float(np.mean(w_hat**2))) if len(w_hat) > 1 else 0.0
+        if size > 0.0:
+            s = np.maximum(errors[i, counted[i]] / size, SMALLEST_ERROR)
+            total += _row(np.abs(w_hat) / size, s, float(norm_q), rule)
+    return total
+
+
+def quadrature() -> FloatArray:
+    """Nodes and weights: Gauss-Legendre in rows 0 and 1, Gauss-Hermite for a standard normal in rows 2 and 3."""
+    rule = np.zeros((4, NODES))
+    rule[0], rule[1] = np.polynomial.legendre.leggauss(NODES)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(SMOOTH_NODES)
+    rule[2, :SMOOTH_NODES], rule[3, :SMOOTH_NODES] = nodes, weights / math.sqrt(2.0 * math.pi)
+    return rule
+
+
+@njit(cache=True)
+def _row(w_hat: FloatArray, s: FloatArray, norm_q: float, rule: FloatArray) -> float:
+    """Log-likelihood of one row of size 1: the integral over ln rho, around its peak."""
+    # rho of unit variance at q: GN has variance rho^2 Gamma(3/q) / Gamma(1/q)
+    unit = 0.5 * (math.log(3.0) + math.lgamma(1.0 + 1.0 / norm_q) - math.lgamma(1.0 + 3.0 / norm_q))
+    low, high = unit - 1.0, unit + 0.4
+    first, second = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_first = _given_scale(w_hat, s, first, norm_q, rule)
+    at_second = _given_scale(w_hat, s, second, norm_q, rule)
+    for _ in range(SEARCHES):
+        if at_first > at_second:
+            high, second, at_second = second, first, at_first
+            first = high - GOLDEN * (high - low)
+            at_first = _given_scale(w_hat, s, first, norm_q, rule)
+        else:
+            low, first, at_first = first, second, at_second
+            second = low + GOLDEN * (high - low)
+            at_second = _given_scale(w_hat, s, second, norm_q, rule)
+    peak, top = (first, at_first) if at_first > at_second else (second, at_second)
+    left = _end(w_hat, s, peak, top, -1.0, norm_q, rule)
+    right = _end(w_hat, s, peak, top, 1.0, norm_q, rule)
+    width = (right - left) / (SCALES - 1)
+    total = 0.0
+    for g in range(SCALES):
+        total += math.exp(_given_scale(w_hat, s, left + g * width, norm_q, rule) - top)
+    return top + math.log(total * width)
+
+
+@njit(cache=True)
+def _end(
+    w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float, norm_q: float, rule: FloatArray
+) -> float:
+    """Find ln rho on one side of the peak where the likelihood has become negligible."""
+    distance = 0.5 / math.sqrt(len(w_hat))
+    while distance < 8.0:
+        if _given_scale(w_hat, s, peak + side * distance, norm_q, rule) < top - DROP:
+            break
+        distance *= 1.5
+    return peak + side * distance
+
+
+@njit(cache=True)
+def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float, rule: FloatArray) -> float:
+    """Log-likelihood of a row at one scale."""
+    rho = math.exp(log_rho)
+    value = -len(w_hat) * (math.log(2.0) + math.lgamma(1.0 + 1.0 / norm_q) + log_rho)
+    for j in range(len(w_hat)):
+        value += _log_convolution(w_hat[j], s[j], rho, norm_q, rule)
+    return value
+
+
+@njit(cache=True)
+def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float, rule: FloatArray) -> float:
+    """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw`` over where neither factor is negligible."""
+    if w_hat > SMOOTH_REACH * s and (norm_q < 6.0 or w_hat + SMOOTH_REACH * s < 0.9 * rho):
+        density = 0.0
+        for node in range(SMOOTH_NODES):
+            density += rule[3, node] * math.exp(-(((w_hat + s * rule[2, node]) / rho) ** norm_q))
+        return math.log(max(density, 1e-300))
+    reach = rho * 40.0 ** (1.0 / norm_q)
+    low, high = max(-reach, w_hat - REACH * s), min(reach, w_hat + REACH * s)
+    if low >= high:  # far outside: the tail of the normal density from the end of the support
+        z = (w_hat - reach) / s
+        return -0.5 * z * z - math.log(z) - 0.5 * math.log(2.0 * math.pi)
+    if low < 0.0 < high:  # the density has a kink at 0
+        density = _integral(w_hat, s, rho, norm_q, low, 0.0, rule)
+        density += _integral(w_hat, s, rho, norm_q, 0.0, high, rule)
+    else:
+        density = _integral(w_hat, s, rho, norm_q, low, high, rule)
+    return math.log(max(density, 1e-300))
+
+
+@njit(cache=True)
+def _integral(w_hat: float, s: float, rho: float, norm_q: float, low: float, high: float, rule: FloatArray) -> float:
+    """Gauss-Legendre quadrature of the product of both densities."""
+    half, middle = 0.5 * (high - low), 0.5 * (high + low)
+    total = 0.0
+    for node in range(NODES):
+        w = middle + half * rule[0, node]
+        z = (w_hat - w) / s
+        total += rule[1, node] * math.exp(-0.5 * z * z - (abs(w) / rho) ** norm_q)
+    return total * half / (s * math.sqrt(2.0 * math.pi))

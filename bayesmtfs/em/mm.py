@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Settings:
+class MMSettings:
     """What majorisation-minimisation is told.
 
     Attributes
@@ -62,7 +62,7 @@ class Settings:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class MMState:
     """What changes from step to step."""
 
     solution: Solution  # of the last convex problem
@@ -70,7 +70,7 @@ class State:
     noise: float
 
 
-def objective(problem: Problem, state: State, settings: Settings) -> float:
+def objective(problem: Problem, state: MMState, settings: MMSettings) -> float:
     """Problem (5), with ``N ln sigma`` where sigma is learned."""
     loss = total(problem.family, problem.data.y, state.eta, problem.weight) / state.noise**2
     prior = GeneralizedNormal(settings.norm_q)
@@ -79,14 +79,16 @@ def objective(problem: Problem, state: State, settings: Settings) -> float:
     return loss + prior.type2_value(rows, settings.offset, problem.blocks.sizes) + entropy
 
 
-def tangent(problem: Problem, state: State, norm_q: float, offset: float) -> Problem:
+def tangent(problem: Problem, state: MMState, norm_q: float, offset: float) -> Problem:
     """Weighted mixed-norm problem that lies above sigma^2 times the objective and touches it at the current W."""
     rows = problem.blocks.gather(state.solution.W)
     weights = GeneralizedNormal(norm_q).majoriser_weights(rows, offset, problem.blocks.sizes)
     return replace(problem, penalty=RowPenalty(state.noise**2, norm_q, weights=weights))
 
 
-def update_coefficients(problem: Problem, state: State, norm_q: float, offset: float, tol: float = INNER_TOL) -> State:
+def update_coefficients(
+    problem: Problem, state: MMState, norm_q: float, offset: float, tol: float = INNER_TOL
+) -> MMState:
     """Minimise the tangent problem; keep the old W should rounding have made the new one worse."""
     convex = tangent(problem, state, norm_q, offset)
     before = convex.objective(state.solution.W, state.eta)
@@ -95,7 +97,7 @@ def update_coefficients(problem: Problem, state: State, norm_q: float, offset: f
         if found.interrupted:
             raise KeyboardInterrupt  # the state before this step is what there is
         eta = problem.data.linear_predictor(found.W, found.intercept)
-        if convex.objective(found.W, eta) <= before * (1.0 + ROUNDING):
+        if convex.objective(found.W, eta) <= before + ROUNDING * abs(before):
             return replace(state, solution=found, eta=eta)
         tol *= TIGHTER if found.converged else 0.0  # what missed this tolerance misses the next one too
     return state
@@ -106,7 +108,7 @@ def is_hopeless(found: Solution) -> bool:
     return not found.converged and found.gap > HOPELESS * found.scale
 
 
-def update_noise(problem: Problem, state: State, settings: Settings) -> State:
+def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
     """``sigma^2 = 2 L / N``, not below its floor."""
     if settings.noise is not None:
         return state
@@ -115,13 +117,13 @@ def update_noise(problem: Problem, state: State, settings: Settings) -> State:
     return replace(state, noise=max(float(np.sqrt(variance)), settings.noise_floor))
 
 
-def first_state(problem: Problem, start: Solution, settings: Settings) -> State:
+def first_state(problem: Problem, start: Solution, settings: MMSettings) -> MMState:
     """State at a start."""
     eta = problem.data.linear_predictor(start.W, start.intercept)
-    return update_noise(problem, State(start, eta, 1.0 if settings.noise is None else settings.noise), settings)
+    return update_noise(problem, MMState(start, eta, 1.0 if settings.noise is None else settings.noise), settings)
 
 
-def graduate(problem: Problem, state: State, settings: Settings) -> State:
+def graduate(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
     """Steps at offsets that fall from the largest row to the final offset."""
     norms = RowPenalty(1.0, settings.norm_q).norms(problem.blocks.gather(state.solution.W))
     offset = float(norms.max(initial=0.0))
@@ -132,7 +134,7 @@ def graduate(problem: Problem, state: State, settings: Settings) -> State:
     return state
 
 
-def solve(problem: Problem, start: Solution, settings: Settings, *, progress: bool | None = None) -> Solution:
+def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: bool | None = None) -> Solution:
     """Minimise problem (5) from a start.
 
     Parameters
@@ -148,21 +150,18 @@ def solve(problem: Problem, start: Solution, settings: Settings, *, progress: bo
     """
     state = first_state(problem, start, settings)
     trace = [objective(problem, state, settings)]
-    converged = interrupted = False
-    with Progress("majorisation-minimisation", progress) as bar:
-        try:
-            if settings.graduated:
-                state = graduate(problem, state, settings)
-                trace = [objective(problem, state, settings)]
-            while not converged and len(trace) <= settings.max_iter and not is_hopeless(state.solution):
-                after = update_coefficients(problem, state, settings.norm_q, settings.offset)
-                after = update_noise(problem, after, settings)
-                trace.append(objective(problem, after, settings))
-                state = after
-                converged = trace[-2] - trace[-1] <= settings.tol * float(problem.weight.sum())
-                bar.update(len(trace) / settings.max_iter)
-        except KeyboardInterrupt:
-            interrupted = True
+    converged = False
+    with Progress("majorisation-minimisation", progress) as work:
+        if settings.graduated:
+            state = graduate(problem, state, settings)
+            trace = [objective(problem, state, settings)]
+        while not converged and len(trace) <= settings.max_iter and not is_hopeless(state.solution):
+            after = update_coefficients(problem, state, settings.norm_q, settings.offset)
+            after = update_noise(problem, after, settings)
+            trace.append(objective(problem, after, settings))
+            state = after
+            converged = trace[-2] - trace[-1] <= settings.tol * float(problem.weight.sum())
+            work.update(len(trace) / settings.max_iter)
     log.debug("MM: %d convex problems, objective %g", len(trace) - 1, trace[-1])
     found = state.solution
     return Solution(
@@ -174,6 +173,6 @@ def solve(problem: Problem, start: Solution, settings: Settings, *, progress: bo
         converged=converged,
         n_iter=len(trace) - 1,
         objective_trace=np.array(trace),
-        interrupted=interrupted,
+        interrupted=work.interrupted,
         noise=np.full(problem.data.n_tasks, state.noise),
     )

@@ -24,7 +24,7 @@ and `LeastSquares` has it, ``A_t' A_t`` formed once: the same numbers without wh
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -37,6 +37,8 @@ LEAST_CURVATURE = 1e-2  # of |v|^q at q > 2, where v is of order 1
 SWEEPS = 3  # over the rows that are rescaled
 SHRINKING = 0.25  # factor per sweep of a row on its way to zero
 LEAST_FACTOR = 0.1  # per call
+CONJUGATE_TOL = 1e-8
+MOST_CONJUGATE_STEPS = 500
 
 
 class Curvature(NamedTuple):
@@ -207,6 +209,23 @@ def _solve(systems: FloatArray, known: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.solve(systems, known[:, :, np.newaxis])[:, :, 0])
     _, solution, info = dposv(systems[0].T, known[0], overwrite_a=1)  # symmetric: its transpose is in LAPACK's order
     return solution[np.newaxis] if info == 0 else np.linalg.solve(systems[0], known[0])[np.newaxis]
+
+
+def conjugate_gradients(apply: Callable[[FloatArray], FloatArray], right: FloatArray) -> FloatArray:
+    """Solve ``apply(U) = right`` for a symmetric positive operator on matrices."""
+    U = np.zeros_like(right)
+    residual, direction = right.copy(), right.copy()
+    size = first = float(np.sum(residual**2))
+    for _ in range(min(MOST_CONJUGATE_STEPS, 2 * right.size)):
+        if size <= CONJUGATE_TOL**2 * first:
+            break
+        image = apply(direction)
+        share = size / float(np.sum(direction * image))
+        U += share * direction
+        residual -= share * image
+        previous, size = size, float(np.sum(residual**2))
+        direction = residual + size / previous * direction
+    return U
 
 
 # ---------------------------------------------------------------------- whole rows

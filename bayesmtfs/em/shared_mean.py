@@ -1,7 +1,7 @@
-r"""A mean shared by all tasks, and deviations from it under a row prior that is not convex.
+r"""A mean shared by all tasks, and deviations from it under the row prior of any EM route.
 
-The weights of task t are ``w_0 + v_t``. With F the objective of a route (`em_jeffreys`, `em_matrix_variate`, `mm`) for
-the deviations V, one intercept per task and the noise, this is
+The weights of task t are ``w_0 + v_t``. With F the objective of a route (`jeffreys`, `matrix_variate`, `mm`) for the
+deviations V, one intercept per task and the noise, this is
 
     minimise over w_0, V, b, sigma:   F(V, b, sigma; predictions moved by x'w_0) + mean_strength / 2 ||w_0||^2:
 
@@ -10,26 +10,51 @@ rows of Zhang, Yeung and Xu (2010, section 4) with a location, which has a norma
 
 One iteration lowers the objective in three blocks:
 
-- V, b, sigma for a given w_0: some steps of the route, on targets less the predictions of the mean (the logistic loss
-  has them as an offset);
+- V, b, sigma for a given w_0: some steps of the route, on targets less the predictions of the mean (losses that are not
+  quadratic have them as an offset);
 - w_0 and b for given V and sigma: one Newton step, exact for the squared loss (a ridge regression over all tasks);
 - w_0 for given sums ``w_0 + v_t``, where the loss does not change: one step on the prior of V and w_0. Without it the
   other two blocks crawl wherever the data determine the sums well.
+
+What a route decides from the data (units, floor of the noise, q, shrinkage of the relations) is decided once, around
+the first mean, and then held fixed, so that one objective is lowered throughout.
+
+With the deviations integrated out (`evidence`) the objective, minimised over w_0, row variances gamma, noise and
+relations R, is
+
+    - ln p(y - x'w_0 | gamma, noise, R) + ... + mean_strength / 2 ||w_0||^2,
+
+in two blocks: the evidence on targets less the predictions of the mean; and the best w_0 for given gamma, noise and R,
+generalised least squares. The latter is the w_0 of the joint mode of (w_0, V),
+
+    minimise  sum_t 1/(2 s_t) ||y_t - b_t - X_t (w_0 + v_t)||^2 + 1/2 sum_i v^i R^-1 v^i' / gamma_i
+              + mean_strength / 2 ||w_0||^2,
+
+found by conjugate gradients; since V at the start of it is the posterior mean, even a step that is cut short lowers the
+objective. Squared loss only: the bound of another family's evidence has no offset.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmtfs.convex import shared_mean
+from bayesmtfs.convex import shared_mean as convex_shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_mean import WithOffset
+from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em.matrix_variate import conjugate_gradients
+from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
+from bayesmtfs.em.active_tasks import rows_of
+from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
+from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
+from bayesmtfs.em.matrix_variate import RelatedFit
+from bayesmtfs.em.mm import MMSettings
+from bayesmtfs.em.ridge import conjugate_gradients
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
@@ -37,6 +62,9 @@ from bayesmtfs.types import FloatArray, Solution
 SHORTEST_STEP = 2.0**-20
 SMALLEST_ENTRY = 1e-6  # of a row's largest entry, in curvatures of |v|^q
 NEWTON_STEPS = 3  # for the mean, where one is not exact
+INNER_STEPS = 10  # of EM, between two moves of the mean
+INNER_PROBLEMS = 2  # of majorisation-minimisation, likewise
+COARSE = 100.0  # how much larger the tolerance of the evidence is before the mean has settled
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +87,15 @@ class MeanProblem:
         return np.asarray(self.data.design.T @ sums)
 
     def around(self, mean: FloatArray) -> tuple[TaskData, Family]:
-        """Data and likelihood of the deviations from a mean."""
+        """Data and family of the deviations from a mean."""
         moved = self.predictions(mean)
-        if self.family.name == "squared":
+        if self.family.quadratic:
             return self.data.with_target(np.asarray(self.data.y, dtype=np.float64) - moved), self.family
         return self.data, WithOffset(self.family, moved)
+
+    def units(self) -> WithinTaskUnits:
+        """What 1 stands for in these data."""
+        return within_task_units(self.data, self.fit_intercept, self.family.quadratic)
 
     def ridge(self, mean: FloatArray) -> float:
         """``mean_strength / 2 ||w_0||^2``."""
@@ -97,13 +129,13 @@ class RowPrior(NamedTuple):
     whiten: FloatArray | None = None  # (m, m); None: the identity
 
 
-Route = Callable[[TaskData, Family, Solution], Solution]  # better deviations, from data around a mean and a start
+Route = Callable[[FloatArray, Solution], Solution]  # better deviations around a mean, from a start
 
 
 def default_strength(data: TaskData, family: Family, deviation: float) -> float:
     """A hundredth of the mean squared column norm of X, over the square of the deviation that the loss is divided by."""
     problem = Problem(data, family, RowPenalty(1.0, 2.0), data.weight, False)
-    return shared_mean.default_mean_strength(problem) / deviation**2
+    return convex_shared_mean.default_mean_strength(problem) / deviation**2
 
 
 # ---------------------------------------------------------------------- the mean, for given deviations
@@ -111,7 +143,7 @@ def default_strength(data: TaskData, family: Family, deviation: float) -> float:
 
 def update_mean(problem: MeanProblem, point: Around) -> Around:
     """Newton steps of w_0 and b for given V and noise; each lowers the objective."""
-    for _ in range(1 if problem.family.name == "squared" else NEWTON_STEPS):
+    for _ in range(1 if problem.family.quadratic else NEWTON_STEPS):
         point = _newton_step(problem, point)
     return point
 
@@ -121,9 +153,9 @@ def _newton_step(problem: MeanProblem, point: Around) -> Around:
     noise = np.ones(data.n_tasks) if deviations.noise is None else deviations.noise
     factor = data.weight / noise[data.task] ** 2
     eta = problem.predictions(mean) + data.linear_predictor(deviations.W, deviations.intercept)
-    bends = factor * family.curvature(data.y, eta)
+    curved = factor * family.curvature(data.y, eta)
     theta = factor * family.gradient(data.y, eta)
-    totals = np.add.reduceat(bends, data.offsets[:-1])
+    totals = np.add.reduceat(curved, data.offsets[:-1])
 
     def task_means(values: FloatArray) -> FloatArray:
         """(m,) Sums over the tasks, over their curvatures: what the intercepts take."""
@@ -134,17 +166,22 @@ def _newton_step(problem: MeanProblem, point: Around) -> Around:
 
     def curvature(direction: FloatArray) -> FloatArray:
         moved = problem.predictions(direction)
-        return problem.adjoint(bends * (moved - task_means(bends * moved)[data.task])) + problem.strength * direction
+        return problem.adjoint(curved * (moved - task_means(curved * moved)[data.task])) + problem.strength * direction
 
-    free = theta - bends * task_means(theta)[data.task]
+    free = theta - curved * task_means(theta)[data.task]
     step = conjugate_gradients(curvature, -(problem.adjoint(free) + problem.strength * mean))
     eta_step = problem.predictions(step)
-    move = -task_means(theta) - task_means(bends * eta_step)
+    move = -task_means(theta) - task_means(curved * eta_step)
     eta_step = eta_step + move[data.task]
-    before, share = total(family, data.y, eta, factor) + problem.ridge(mean), 1.0
+
+    def value(share: float) -> float:
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            return total(family, data.y, eta + share * eta_step, factor) + problem.ridge(mean + share * step)
+
+    before, share = value(0.0), 1.0
     while share > SHORTEST_STEP:
         moved = mean + share * step
-        if total(family, data.y, eta + share * eta_step, factor) + problem.ridge(moved) <= before:
+        if value(share) <= before:
             return Around(moved, deviations._replace(intercept=deviations.intercept + share * move))
         share /= 2.0
     return point
@@ -186,10 +223,10 @@ def _recentring(problem: MeanProblem, mean: FloatArray, V: FloatArray, prior: Ro
     unit, factor = (values[prior.blocks.row_of_feature][:, np.newaxis] for values in (peak, factor))
     sizes = np.abs(U) / unit
     slopes = factor / unit * np.sign(U) * sizes ** (q - 1.0) * reach
-    bends = factor / unit**2 * np.maximum(sizes, SMALLEST_ENTRY) ** (q - 2.0) * max(1.0, q - 1.0) * reach**2
-    bend = np.sum(bends, axis=1) + problem.strength
+    curved = factor / unit**2 * np.maximum(sizes, SMALLEST_ENTRY) ** (q - 2.0) * max(1.0, q - 1.0) * reach**2
+    curved = np.sum(curved, axis=1) + problem.strength
     moving = live[prior.blocks.row_of_feature]
-    return np.where(moving, (np.sum(slopes, axis=1) - problem.strength * mean) / bend, 0.0)
+    return np.where(moving, (np.sum(slopes, axis=1) - problem.strength * mean) / curved, 0.0)
 
 
 # ---------------------------------------------------------------------- the whole
@@ -235,27 +272,25 @@ def alternate(
     """
     point = start
     trace = [start.deviations.objective + problem.ridge(start.mean)]
-    converged = interrupted = False
-    with Progress("shared mean", progress) as bar:
-        try:
-            while not (converged or interrupted) and len(trace) <= max_iter:
-                moved = recentre(problem, update_mean(problem, point), prior())
-                data, family = problem.around(moved.mean)
-                found = route(data, family, moved.deviations)
-                after = Around(moved.mean, found)
-                trace.append(found.objective + problem.ridge(after.mean))
-                fall = (trace[-2] - trace[-1]) / float(problem.data.weight.sum())
-                converged = bool((fall if unit is None else _change(point, after, unit)) <= tol)
-                point, interrupted = after, found.interrupted
-                bar.update(len(trace) / max_iter)
-        except KeyboardInterrupt:
-            interrupted = True
+    converged = False
+    with Progress("shared mean", progress) as work:
+        while not converged and len(trace) <= max_iter:
+            moved = recentre(problem, update_mean(problem, point), prior())
+            found = route(moved.mean, moved.deviations)
+            after = Around(moved.mean, found)
+            trace.append(found.objective + problem.ridge(after.mean))
+            fall = (trace[-2] - trace[-1]) / float(problem.data.weight.sum())
+            converged = bool((fall if unit is None else _change(point, after, unit)) <= tol)
+            point = after
+            if found.interrupted:
+                raise KeyboardInterrupt  # inside the route, which has given what there is
+            work.update(len(trace) / max_iter)
     ended = point.deviations._replace(
         objective=trace[-1],
         objective_trace=np.array(trace),
         n_iter=len(trace) - 1,
         converged=converged,
-        interrupted=interrupted,
+        interrupted=work.interrupted,
     )
     return point._replace(deviations=ended)
 
@@ -272,3 +307,269 @@ def _change(before: Around, after: Around, unit: FloatArray) -> float:
 def as_sums(problem: MeanProblem, point: Around) -> Solution:
     """The solution with the coefficients of the tasks, ``w_0 + v_t``."""
     return point.deviations._replace(W=problem.sums(point.mean, point.deviations.W))
+
+
+# ---------------------------------------------------------------------- the routes
+
+
+class MeanStart(NamedTuple):
+    """Where a fit begins."""
+
+    W: Solution  # coefficients of the tasks
+    mean: FloatArray | None  # None: their average
+
+
+def first_point(problem: MeanProblem, start: MeanStart, deviation: float) -> Around:
+    """Mean and deviations of a start, the mean improved once at a given noise."""
+    noise = np.full(problem.data.n_tasks, deviation)
+    return update_mean(problem, start_at(problem, start.W._replace(noise=noise), start.mean))
+
+
+def fit_jeffreys(
+    problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, *, progress: bool | None = None
+) -> JeffreysFit:
+    """Fit mean and deviations under the Jeffreys prior of the deviations' scales; settings as for `jeffreys.fit`."""
+    units = problem.units()
+    found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), units, start, progress)
+    if settings.norm_q is None and found.mean is not None:
+        # Deviations say what q is; mean and deviations are then fitted again at it
+        known = replace(settings, noise_floor=found.noise_floor)
+        V = found.solution._replace(W=problem.deviations(found.mean, found.solution.W))
+        learned = _fit_deviations(problem, known, units, found.mean, V)
+        again = MeanStart(found.solution, found.mean)
+        found = _jeffreys_at(problem, replace(known, norm_q=learned.norm_q), units, again, progress)
+        found = found._replace(exponent=learned.exponent)
+    return found
+
+
+def _fit_deviations(
+    problem: MeanProblem, settings: JeffreysSettings, units: WithinTaskUnits, mean: FloatArray, V: Solution
+) -> JeffreysFit:
+    options: dict[str, Any] = {"fit_intercept": problem.fit_intercept, "units": units, "progress": False}
+    return jeffreys.fit(*problem.around(mean), settings, start=V, **options)
+
+
+def _jeffreys_at(
+    problem: MeanProblem, settings: JeffreysSettings, units: WithinTaskUnits, start: MeanStart, progress: bool | None
+) -> JeffreysFit:
+    """Fit at a known q."""
+    point = first_point(problem, start, units.target)
+    first = _fit_deviations(problem, settings, units, point.mean, point.deviations)
+    em = replace(settings.em, max_iter=INNER_STEPS)
+    again = replace(settings, noise_floor=first.noise_floor, em=em)
+    prior = row_prior(problem.data, units, first.norm_q, settings.em)
+    found = alternate(
+        problem,
+        point._replace(deviations=first.solution),
+        lambda mean, V: _fit_deviations(problem, again, units, mean, V).solution,
+        lambda: prior,
+        None if first.norm_q == np.inf else units.target / units.feature,
+        tol=settings.em.tol,
+        max_iter=settings.em.max_iter,
+        progress=progress,
+    )
+    return first._replace(solution=as_sums(problem, found), mean=found.mean)
+
+
+def row_prior(
+    data: TaskData, units: WithinTaskUnits, norm_q: float, em: EMSettings, whiten: FloatArray | None = None
+) -> RowPrior:
+    """Prior of the deviations with scales integrated out, as a function of V in the user's units."""
+    blocks, prior = rows_of(data), em.prior(norm_q)
+
+    def value(V: FloatArray) -> float:
+        U = units.from_user(V) if whiten is None else units.from_user(V) @ whiten
+        return prior.negative_log_density(jeffreys.floored(blocks.gather(U)), blocks.sizes)
+
+    return RowPrior(value, blocks, norm_q, whiten=whiten)
+
+
+def fit_matrix_variate(
+    problem: MeanProblem,
+    settings: EMSettings,
+    unrelated: JeffreysFit,
+    shrinkage: float | None,
+    *,
+    progress: bool | None = None,
+) -> tuple[RelatedFit, FloatArray]:
+    """Learn task relations of the deviations, from the fit without relations; the second result is the mean.
+
+    Parameters
+    ----------
+    problem : data, loss and ridge on the mean
+    settings, shrinkage, progress : as for `matrix_variate.fit`
+    unrelated : `fit_jeffreys` of the same problem
+    """
+    units = problem.units()
+    mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
+    V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
+    options: dict[str, Any] = {"fit_intercept": problem.fit_intercept, "units": units, "progress": False}
+    options["counted"] = (V.W != 0).any(axis=1)
+    related = matrix_variate.fit(*problem.around(mean), settings, V, shrinkage=shrinkage, **options)
+    inner = replace(settings, noise_floor=related.noise_floor, max_iter=INNER_STEPS)
+
+    def route(mean: FloatArray, V: Solution) -> Solution:
+        nonlocal related
+        known = {"shrinkage": related.shrinkage, "relations": related.relations}
+        related = matrix_variate.fit(*problem.around(mean), inner, V, **known, **options)
+        return related.solution
+
+    def prior() -> RowPrior:
+        return row_prior(problem.data, units, settings.norm_q, settings, related.relations.inverse_root)
+
+    start, unit = Around(mean, related.solution), units.target / units.feature
+    tol, most = settings.tol, settings.max_iter
+    found = alternate(problem, start, route, prior, unit, tol=tol, max_iter=most, progress=progress)
+    return related._replace(solution=as_sums(problem, found)), found.mean
+
+
+def fit_generalized_normal(
+    problem: MeanProblem, settings: MMSettings, start: MeanStart, deviation: float, *, progress: bool | None = None
+) -> Around:
+    """Fit mean and deviations under problem (5) of the deviations, from a first guess of the noise."""
+    data = problem.data
+    penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(data), GeneralizedNormal(settings.norm_q)
+
+    def fit(mean: FloatArray, V: Solution, settings: MMSettings) -> Solution:
+        moved, family = problem.around(mean)
+        return mm.solve(
+            Problem(moved, family, penalty, data.weight, problem.fit_intercept), V, settings, progress=False
+        )
+
+    def value(V: FloatArray) -> float:
+        return rows.type2_value(blocks.gather(V), settings.offset, blocks.sizes)
+
+    prior = RowPrior(value, blocks, settings.norm_q, settings.offset)
+    point = first_point(problem, start, deviation)
+    begin = point._replace(deviations=fit(point.mean, point.deviations, settings))
+    inner = replace(settings, graduated=False, max_iter=INNER_PROBLEMS)
+    return alternate(
+        problem,
+        begin,
+        lambda mean, V: fit(mean, V, inner),
+        lambda: prior,
+        None,
+        tol=settings.tol,
+        max_iter=settings.max_iter,
+        progress=progress,
+    )
+
+
+# ---------------------------------------------------------------------- deviations integrated out
+
+
+class MeanEvidence(NamedTuple):
+    """A mean, and the posterior of the deviations around it."""
+
+    mean: FloatArray  # (p,)
+    deviations: EvidenceSolution  # its trace is that of the whole objective
+
+
+def maximise_evidence(
+    problem: MeanProblem,
+    *,
+    shared_noise: bool = False,
+    noise_floor: float | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    progress: bool | None = None,
+    **options: Any,
+) -> MeanEvidence:
+    """Maximise the evidence over the mean too.
+
+    Parameters
+    ----------
+    problem : data, squared loss and ridge on the mean
+    shared_noise, noise_floor, progress : see `evidence.solve`
+    tol : fall of the objective per observation below which it has converged
+    max_iter : most moves of the mean, and most posteriors between two of them
+    options : relations and their shrinkage, for `evidence.solve`
+    """
+    data = problem.data
+    floor = evidence.NOISE_FLOOR if noise_floor is None else noise_floor
+    whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
+    options |= {"fit_intercept": problem.fit_intercept, "shared_noise": shared_noise, "max_iter": max_iter}
+    options |= {"least_noise": np.sqrt(whole.floor), "progress": False}
+    mean = best_mean(problem, np.zeros(data.n_features), pooled(problem, np.sqrt(whole.target_variances)))
+    found = evidence.solve(*problem.around(mean), tol=COARSE * tol, **options)
+    options["relation_shrinkage"] = found.relation_shrinkage
+    enough = tol * float(data.weight.sum())
+    trace = [float(found.objective_trace[-1]) + problem.ridge(mean)]
+    converged = False
+    with Progress("shared mean", progress) as work:
+        while not converged and len(trace) <= max_iter:
+            moved = best_mean(problem, mean, found)
+            after = evidence.solve(*problem.around(moved), tol=tol, start=found, **options)
+            value = float(after.objective_trace[-1]) + problem.ridge(moved)
+            converged = trace[-1] - value <= enough
+            if value <= trace[-1]:
+                mean, found = moved, after
+                trace.append(value)
+            if after.interrupted:
+                raise KeyboardInterrupt  # inside the evidence, which has given what there is
+            work.update(len(trace) / max_iter)
+    ended = found._replace(
+        objective_trace=np.array(trace), n_iter=len(trace) - 1, converged=converged, interrupted=work.interrupted
+    )
+    return MeanEvidence(mean, ended)
+
+
+def pooled(problem: MeanProblem, noise: FloatArray) -> EvidenceSolution:
+    """No deviations, at a given noise: where the mean begins."""
+    p, m = problem.data.n_features, problem.data.n_tasks
+    nothing = evidence.start_from(np.zeros(p), noise, None)
+    return nothing._replace(W=np.zeros((p, m)), intercept=np.zeros(m))
+
+
+def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -> FloatArray:
+    """(p,) Mean of the joint mode of mean and deviations, at the row variances, noise and relations of ``found``.
+
+    ``found`` is the posterior of the deviations around ``mean`` (p,).
+    """
+    data, ridge = problem.data, np.sqrt(problem.strength)
+    noise = np.ones(data.n_tasks) if found.noise is None else found.noise
+    factor = data.weight / noise[data.task] ** 2
+    totals = np.add.reduceat(factor, data.offsets[:-1])
+    active = np.flatnonzero(found.row_variances)
+    scales, root = np.sqrt(found.row_variances[active])[:, np.newaxis], _root(found)
+    zero = np.zeros(data.n_tasks)
+
+    def deviations(U: FloatArray) -> FloatArray:
+        V = np.zeros((data.n_features, data.n_tasks))
+        V[active] = (scales * U) @ root
+        return V if data.present is None else np.where(data.present, V, 0.0)
+
+    def parts(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return u[: data.n_features] / ridge, u[data.n_features :].reshape(len(active), data.n_tasks)
+
+    def weighted(values: FloatArray) -> FloatArray:
+        """Residuals over the noise variances, without what the intercepts take."""
+        values = factor * values
+        if not problem.fit_intercept:
+            return values
+        return values - factor * (np.add.reduceat(values, data.offsets[:-1]) / totals)[data.task]
+
+    def pulled(values: FloatArray) -> FloatArray:
+        """Adjoint of the predictions."""
+        back = scales * (data.adjoint(values)[active] @ root)
+        return np.concatenate([problem.adjoint(values) / ridge, back.ravel()])
+
+    def curvature(u: FloatArray) -> FloatArray:
+        shared, U = parts(u)
+        predicted = problem.predictions(shared) + data.linear_predictor(deviations(U), zero)
+        return u + pulled(weighted(predicted))
+
+    residuals = data.y - problem.predictions(mean) - data.linear_predictor(found.W, zero)
+    # At the posterior mean the gradient in V vanishes, so that the ridge on the mean is all that is missing
+    gradient = -pulled(weighted(residuals))
+    gradient[: data.n_features] += ridge * mean
+    gradient[data.n_features :] = 0.0
+    return mean + parts(conjugate_gradients(curvature, -gradient))[0]
+
+
+def _root(found: EvidenceSolution) -> FloatArray:
+    """(m, m) R^(1/2)."""
+    if found.task_relations is None:
+        return np.eye(found.W.shape[1])
+    values, vectors = np.linalg.eigh(found.task_relations)
+    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)

@@ -73,10 +73,21 @@ class Relations:
         return float(np.linalg.slogdet(self.matrix).logabsdet)
 
     @cached_property
+    def _eigen(self) -> tuple[FloatArray, FloatArray]:
+        values, vectors = np.linalg.eigh(self.matrix)
+        return np.sqrt(values), vectors
+
+    @cached_property
     def root(self) -> FloatArray:
         """(m, m) Symmetric square root of R."""
-        values, vectors = np.linalg.eigh(self.matrix)
-        return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
+        roots, vectors = self._eigen
+        return np.asarray((vectors * roots) @ vectors.T)
+
+    @cached_property
+    def inverse_root(self) -> FloatArray:
+        """(m, m) R^(-1/2)."""
+        roots, vectors = self._eigen
+        return np.asarray((vectors / roots) @ vectors.T)
 
     def penalty(self, shrinkage: float) -> float:
         """``nu/2 (ln|R| + tr R^-1 - m)``."""
