@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from bayesmtfs.estimators.base import load
     from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
     from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-    from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
-    from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
-    from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
+    from bayesmtfs.estimators.em import (
+        GeneralizedNormalClassifier,
+        GeneralizedNormalRegressor,
+        JeffreysClassifier,
+        JeffreysRegressor,
+        MatrixVariateClassifier,
+        MatrixVariateRegressor,
+    )
     from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
     from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
     from bayesmtfs.estimators.path import mixed_norm_path

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from bayesmtfs.em.jeffreys_fit import mixed_norm_start
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.linear_model import ARDRegression
 
@@ -24,8 +25,7 @@ from bayesmtfs import simulate_tasks
 from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em.active_tasks import ActiveTasks, activate
-from bayesmtfs.em.jeffreys_fit import mixed_norm_start
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
+from bayesmtfs.estimators.em import JeffreysRegressor
 from bayesmtfs.families import Gaussian
 from bayesmtfs.papers.datasets import load_school
 

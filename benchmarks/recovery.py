@@ -18,8 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
+from bayesmtfs.estimators.em import GeneralizedNormalRegressor, JeffreysRegressor
 from bayesmtfs.estimators.path import mixed_norm_path
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from sklearn.linear_model import LassoCV
 from bayesmtfs import plots
 from bayesmtfs.data.simulation import SimulatedTasks, simulate_tasks
 from bayesmtfs.estimators.bayesian import BayesianRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
+from bayesmtfs.estimators.em import JeffreysRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
 from bayesmtfs.reporting import report
 from bayesmtfs.types import FloatArray, IntArray

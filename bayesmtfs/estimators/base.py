@@ -494,7 +494,7 @@ class BatchEstimator(MultiTaskEstimator):
 
     def _check_common(self) -> None:
         """Refuse what no such fit can do; the loss is one of the class's."""
-        check_choice("loss", self.loss, self._losses)
+        self._check_loss()
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
         if self.mean_strength is not None and not self.mean_strength > 0:
             raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
@@ -502,6 +502,9 @@ class BatchEstimator(MultiTaskEstimator):
             raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
         if self.max_iter < 1:
             raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+
+    def _check_loss(self) -> None:
+        check_choice("loss", self.loss, self._losses)
 
 
 def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:

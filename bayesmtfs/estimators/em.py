@@ -1,36 +1,339 @@
-"""The body of the Jeffreys estimators: parameters, EM or evidence, what a fit leaves behind.
+"""Estimators with generalized normal rows, fitted by EM or majorisation-minimisation (Zhang, Yeung and Xu 2010).
 
-What they minimise is in the docstring of `bayesmtfs.estimators.jeffreys`.
+- Generalized normal (problem 5, `bayesmtfs.em.mm`), rows with the best scale for each of them (type II MAP):
+
+      minimise  L(W, b) / sigma^2 + m sum_i ln(||w^i||_q + offset)
+
+  with L the sum of the losses. The logarithm comes closer to counting features than a mixed norm does and shrinks the
+  large ones less; it is not convex, and a local minimum is found by a sequence of weighted mixed-norm problems.
+- Jeffreys (PMTFS1, section 4.2, `bayesmtfs.em.jeffreys`), scales integrated out:
+
+      minimise  sum_t [ L_t / sigma_t^2 + n_t ln sigma_t ] + sum_i [ m ln ||w^i||_q + normaliser(m, q) ]
+
+  over W, b, sigma and, with ``norm_q="learn"``, q. No row scale, penalty strength or unit has to be chosen. The prior is
+  improper and its objective unbounded at W = 0, so that what EM gives is a local minimum near its start, the mixed-norm
+  fit.
+- Matrix variate (PMTFS2, section 4.3): a row of W is ``rho_i z' R^(1/2)`` with generalized normal z, R a correlation
+  matrix of the tasks that is learned along. ``coefficients="mode"`` minimises over W (`bayesmtfs.em.matrix_variate`, any
+  q); ``"integrated"`` takes the posterior mean of W at the row variances, noise and R of largest evidence
+  (`bayesmtfs.em.evidence`, q = 2). Only the second makes predictions better by the relations.
 """
 
-import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from bayesmtfs.data.scaling import WithinTaskUnits, standardize, within_task_units
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.scaling import standardize, within_task_units
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em import (
-    evidence,
-    evidence_shared_mean,
-    jeffreys_fit,
-)
-from bayesmtfs.em import (
-    jeffreys as em_jeffreys,
-)
-from bayesmtfs.em import (
-    shared_mean_routes as em_shared_mean_routes,
-)
-from bayesmtfs.em.shared_mean import MeanProblem
-from bayesmtfs.estimators.base import check_choice
-from bayesmtfs.estimators.probabilistic import GeneralizedNormalRows, as_start
-from bayesmtfs.families import find_family
-from bayesmtfs.types import DataWarning, FloatArray, Solution
+from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, shared_mean
+from bayesmtfs.em.active_tasks import rows_of
+from bayesmtfs.em.evidence import EvidenceSolution
+from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
+from bayesmtfs.em.mm import MMSettings
+from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
+from bayesmtfs.estimators.base import BatchEstimator, check_choice
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.families import Family, find_family
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal
+from bayesmtfs.priors.matrix_variate import MatrixVariate
+from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solution, warn
 
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
+RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
+DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class GeneralizedNormalRows(BatchEstimator):
+    """Base of the estimators that give ``row_scales_``, ``noise_`` and ``objective_trace_``."""
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        "noise_",
+        "row_scales_",
+        "objective_trace_",
+        "mean_coef_",
+        "mean_strength_",
+    )
+
+    loss: str | Family = "squared"
+    start_strength: float = 0.01
+    noise_floor: float | None = None
+
+    # ------------------------------------------------------------------ parameters
+
+    def _check_common(self) -> None:
+        super()._check_common()
+        if not 0 < self.start_strength <= 1:
+            raise ValueError(f"start_strength is {self.start_strength}; pass a share above 0, at most 1, such as 0.01")
+        if self.noise_floor is not None and not self.noise_floor > 0:
+            raise ValueError(f"noise_floor is {self.noise_floor}; pass a share of sd(y) above 0, such as 0.3, or None")
+
+    def _check_loss(self) -> None:
+        """Any smooth family with a curvature; labels are for classifiers, which also take the squared loss."""
+        family, name = self._family, type(self).__name__
+        labels = isinstance(self, MultiTaskClassifier)
+        if (family.targets == "labels") != labels and not (labels and family.quadratic):
+            wanted = "'logistic' or 'squared'" if labels else "'squared', or a classifier for labels"
+            raise ValueError(f"loss is {self.loss!r}, whose targets are {family.targets}; use {wanted}")
+        if not family.smooth:
+            wanted = "'logistic'" if labels else "'squared'"
+            raise ValueError(
+                f"{name} needs a smooth loss but loss is {self.loss!r}; use {wanted}, or a MixedNorm estimator"
+            )
+        family.require(name, "curvature")
+
+    @property
+    def _family(self) -> Family:
+        return find_family(self.loss)
+
+    # ------------------------------------------------------------------ where a fit begins
+
+    def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+        """The last fit as a start, where that is wanted and fits the data."""
+        last = getattr(self, "coef_", None)
+        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
+            return None
+        return _as_start(last, self.intercept_, scales)
+
+    def _mean_start(self, data: TaskData, start: Solution | None) -> MeanStart:
+        """Start of a fit with a shared mean: that of the last fit, where it is wanted and fits the data."""
+        if start is None:
+            units = within_task_units(data, self.fit_intercept, self._family.quadratic)
+            start = jeffreys.mixed_norm_start(data, self._family, self.fit_intercept, units, self.start_strength)
+        last = getattr(self, "mean_coef_", None)
+        known = self.warm_start and last is not None and last.shape == (data.n_features,)
+        return MeanStart(start, last if known else None)
+
+    def _mean_problem(self, data: TaskData, deviation: float | None = None) -> MeanProblem:
+        """The problem of a shared mean; ``deviation`` is what the loss is divided by, squared."""
+        if deviation is None:
+            deviation = within_task_units(data, self.fit_intercept, self._family.quadratic).target
+        strength = self.mean_strength or shared_mean.default_strength(data, self._family, deviation)
+        self.mean_strength_ = float(strength)
+        return MeanProblem(data, self._family, float(strength), self.fit_intercept)
+
+    # ------------------------------------------------------------------ what a fit leaves behind
+
+    def _store_rows(
+        self,
+        data: TaskData,
+        solution: Solution,
+        scales: FloatArray | None,
+        norm_q: float,
+        mean: FloatArray | None = None,
+        **settings: float,
+    ) -> None:
+        """Set the fitted attributes, with the best scale of each feature's row in the user's units.
+
+        Features of a group share theirs; with a shared mean, rows are the deviations from it.
+        """
+        if not solution.converged:
+            reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
+            message = f"the fit {reason} before its coefficients settled; raise max_iter or tol"
+            warn(message, ConvergenceWarning)
+        self._store(data, solution, scales, tol=self.tol, **settings)
+        self.noise_: FloatArray = np.ones(data.n_tasks) if solution.noise is None else solution.noise
+        self.objective_trace_ = solution.objective_trace
+        self.mean_coef_ = mean
+        if mean is None:
+            self.mean_strength_: float | None = None
+        self.row_scales_ = self._row_scales(data, self._deviations(data, scales), norm_q)
+        self.result_ = replace(self.result_, row_scales=self.row_scales_)
+
+    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float) -> FloatArray:
+        """(p,) Best scale of each feature's row."""
+        blocks = rows_of(data)
+        return GeneralizedNormal(norm_q).row_scales(blocks.gather(V), blocks.sizes)[blocks.row_of_feature]
+
+    def _deviations(self, data: TaskData, scales: FloatArray | None) -> FloatArray:
+        """(p, m) Coefficients less the shared mean, where there is one, in the user's units."""
+        W: FloatArray = self.coef_.T
+        if self.mean_coef_ is None:
+            return W
+        mean = self.mean_coef_[:, np.newaxis]
+        V = W - (mean if scales is None else mean / scales)
+        return V if data.present is None else np.where(data.present, V, 0.0)
+
+
+def _as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:
+    """Coefficients (m, p) in the user's units as a start for (possibly scaled) data."""
+    W = coef.T if scales is None else coef.T * scales
+    return Solution(W, intercept, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+
+
+# ---------------------------------------------------------------------- generalized normal
+
+
+@dataclass(repr=False, eq=False)
+class GeneralizedNormalEstimator(GeneralizedNormalRows):
+    """The body of both estimators."""
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (*GeneralizedNormalRows._saved_attributes, "offset_")
+
+    norm_q: float = 2
+    offset: float | None = 1e-3
+    noise: float | str = "learn"
+    graduated: bool = True
+    max_iter: int = field(default=100, kw_only=True)
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        if not self.norm_q >= 1:
+            raise ValueError(f"norm_q is {self.norm_q}; pass a number of at least 1, or np.inf")
+        if self.offset is not None and not 0 < self.offset < np.inf:
+            raise ValueError(f"offset is {self.offset}; pass a positive number such as 1e-3, or None")
+        if self.noise != "learn" and (isinstance(self.noise, str) or not self.noise > 0):
+            raise ValueError(f"noise is {self.noise!r}; pass a positive number, or 'learn'")
+        by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
+        if self.noise == "learn" and not self._family.quadratic and not by_default:
+            raise ValueError(
+                f"noise='learn' needs loss='squared' but loss is {self.loss!r}; pass a number, such as 1.0"
+            )
+
+    def _fit(self, data: TaskData) -> None:
+        """Fit data whose targets are numbers, or -1 and +1."""
+        scaled, scales = standardize(data) if self.standardize else (data, None)
+        family = self._family
+        units = within_task_units(scaled, self.fit_intercept, family.quadratic)
+        start = self._last_fit(scaled, scales) or jeffreys.mixed_norm_start(
+            scaled, family, self.fit_intercept, units, self.start_strength
+        )
+        noise = 1.0 if isinstance(self.noise, str) else float(self.noise)
+        settings = MMSettings(
+            norm_q=float(self.norm_q),
+            offset=RELATIVE_OFFSET * units.coefficient if self.offset is None else float(self.offset),
+            noise=None if self._learns_noise else noise,
+            noise_floor=self._least_noise(scaled, units.target, start),
+            graduated=self.graduated,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+        self.offset_, mean = settings.offset, None
+        if self.shared_mean:
+            sigma = units.target if settings.noise is None else settings.noise
+            mean_problem, begin = self._mean_problem(scaled, sigma), self._mean_start(scaled, start)
+            point = shared_mean.fit_generalized_normal(mean_problem, settings, begin, sigma, progress=self.progress)
+            solution, mean = shared_mean.as_sums(mean_problem, point), point.mean
+        else:
+            penalty = RowPenalty(1.0, settings.norm_q)
+            problem = Problem(scaled, family, penalty, scaled.weight, self.fit_intercept)
+            solution = mm.solve(problem, start, settings, progress=self.progress)
+        self._store_rows(data, solution, scales, settings.norm_q, mean, offset=settings.offset)
+
+    @property
+    def _learns_noise(self) -> bool:
+        return self.noise == "learn" and self._family.quadratic
+
+    def _least_noise(self, data: TaskData, deviation: float, start: Solution) -> float:
+        """Floor of a learned noise, in the units of y."""
+        if self.noise_floor is not None:
+            return self.noise_floor * deviation
+        if not self._learns_noise:
+            return 0.0
+        return jeffreys.find_noise_floor(data, self._family, self.fit_intercept, start)
+
+
+@dataclass(repr=False, eq=False)
+class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator):
+    """Multi-task regression with generalized normal rows (type II MAP, problem 5).
+
+    Parameters
+    ----------
+    norm_q : float in [1, inf], default 2
+        Shape of a row.
+    offset : float or None, default 1e-3
+        alpha in the logarithm, in the units of the coefficients; None takes a thousandth of sd(y) / sd(x), so that the
+        fit does not depend on units. A large offset comes close to a mixed norm.
+    loss : str or Family
+        "squared", or any smooth family of numbers or counts with a curvature.
+    noise : "learn" or float
+        sigma, one for all tasks; 1 for a family without a noise.
+    graduated : bool
+        Lower the offset in stages down to its value, for better minima.
+    start_strength : float
+        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
+    noise_floor : float or None
+        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
+    fit_intercept, standardize, task_column, unknown_task, groups : see `MixedNormRegressor`
+    shared_mean, mean_strength : see `JeffreysRegressor`; the loss is divided by ``noise ** 2`` where that is a number
+    tol : float
+        Fall of the objective per observation at which the fit has converged.
+    max_iter : int
+        Most convex problems at the final offset.
+    warm_start : bool
+        Begin from the last fit.
+    progress : bool or None
+        Progress bar: always, never, or (None) for long fits on a terminal.
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    noise_ : (n_tasks,)
+        The shared sigma, once per task.
+    offset_ : float
+    row_scales_ : (n_features,)
+        ``rho_i = (q/m)^(1/q) ||w^i||_q``.
+    objective_trace_ : (n_iter_ + 1,)
+        Problem (5) at the final offset, plus ``N ln sigma`` where sigma is learned; it never rises.
+    mean_coef_, mean_strength_ : with ``shared_mean``, else None; ``row_scales_`` are then those of the deviations
+    tasks_, n_iter_, converged_, result_
+
+    Examples
+    --------
+    >>> from bayesmtfs import GeneralizedNormalRegressor, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=30, n_relevant=3, n_samples=40, random_state=0)
+    >>> model = GeneralizedNormalRegressor().fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> bool((model.get_support() == sim.support).all())
+    True
+
+    References
+    ----------
+    Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection, problem (5).
+    """
+
+
+@dataclass(repr=False, eq=False)
+class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimator):
+    """Multi-task classification with generalized normal rows (type II MAP, problem 5).
+
+    Parameters
+    ----------
+    loss : "logistic", "squared" or Family
+    noise : float or "learn"
+        sigma: the loss is divided by its square. "learn" needs the squared loss.
+    norm_q, offset, graduated, start_strength, noise_floor, fit_intercept, standardize, shared_mean, mean_strength,
+    task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `GeneralizedNormalRegressor`
+
+    Attributes
+    ----------
+    classes_ : (n_classes,) sorted labels
+    coef_, intercept_, noise_, offset_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_,
+    converged_, result_ : see `GeneralizedNormalRegressor`
+
+    Examples
+    --------
+    >>> from bayesmtfs import GeneralizedNormalClassifier, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, kind="classification", random_state=0)
+    >>> model = GeneralizedNormalClassifier().fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape
+    (5, 2)
+    """
+
+    _saved_attributes = (*GeneralizedNormalEstimator._saved_attributes, "classes_")
+
+    loss: str | Family = field(default="logistic", kw_only=True)
+    noise: float | str = 1.0
+
+
+# ---------------------------------------------------------------------- Jeffreys
 
 
 @dataclass(repr=False, eq=False)
@@ -38,14 +341,10 @@ class JeffreysEstimator(GeneralizedNormalRows):
     """The body of both estimators."""
 
     _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *GeneralizedNormalRows._saved_attributes,
         "norm_q_",
         "norm_q_interval_",
-        "noise_",
-        "row_scales_",
-        "objective_trace_",
         "coef_std_",
-        "mean_coef_",
-        "mean_strength_",
     )
 
     norm_q: float | str = 2
@@ -67,11 +366,18 @@ class JeffreysEstimator(GeneralizedNormalRows):
             check_choice("init", self.init, ("mixed_norm",))
         self._check_norm_q()
         self._check_common()
-        if self.shared_mean and self.coefficients == "integrated" and self.loss != "squared":
+        family, name = self._family, type(self).__name__
+        if family.has_noise and not family.quadratic:
             raise ValueError(
-                f"shared_mean=True with coefficients='integrated' needs loss='squared' but loss is {self.loss!r}; pass "
-                "coefficients='mode', or loss='squared'"
+                f"{name} learns the noise of the squared loss only, and {family} has a noise too; use loss='squared'"
             )
+        if self.coefficients == "integrated":
+            family.require("coefficients='integrated'", "augmentation")
+            if self.shared_mean and not family.quadratic:
+                raise ValueError(
+                    "shared_mean=True with coefficients='integrated' needs loss='squared' but loss is "
+                    f"{self.loss!r}; pass coefficients='mode', or loss='squared'"
+                )
 
     def _check_norm_q(self) -> None:
         learned = isinstance(self.norm_q, str)
@@ -88,12 +394,22 @@ class JeffreysEstimator(GeneralizedNormalRows):
                 f"{self.norm_q!r}; pass norm_q=2, or coefficients='mode'"
             )
 
+    def _em_settings(self, **settings: Any) -> EMSettings:
+        return EMSettings(
+            shape=self.hyper_shape,
+            rate=self.hyper_rate,
+            shared_noise=self.shared_noise,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            **settings,
+        )
+
     # ------------------------------------------------------------------ the fit
 
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
-        _warn_of_single_rows(data, self.loss)
+        self._warn_of_single_rows(data)
         found = self._fit_integrated(scaled) if self.coefficients == "integrated" else self._fit_mode(scaled, scales)
         self.norm_q_ = float(found.norm_q)
         self.norm_q_interval_ = self._interval(found)
@@ -101,76 +417,45 @@ class JeffreysEstimator(GeneralizedNormalRows):
         std = found.coef_std
         self.coef_std_ = None if std is None else (std if scales is None else std / scales).T.copy()
 
-    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> jeffreys_fit.JeffreysFit:
+    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> JeffreysFit:
         if self.norm_q == "learn" and self.q_learning == "paper":
-            warnings.warn(
+            warn(
                 "q_learning='paper' is the printed update, which depends on the units of y and does not recover q; "
                 "use 'two_stage' or 'integrated' for anything but reproduction",
                 DataWarning,
-                stacklevel=4,
             )
-        em = em_jeffreys.Settings(
-            shape=self.hyper_shape,
-            rate=self.hyper_rate,
-            shared_noise=self.shared_noise,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
-        settings = jeffreys_fit.Settings(
+        settings = JeffreysSettings(
             norm_q=None if self.norm_q == "learn" else float(self.norm_q),
-            q_learning=cast(jeffreys_fit.QLearning, self.q_learning),
+            q_learning=cast(jeffreys.QLearning, self.q_learning),
             q_bounds=(float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1])),
             start_strength=self.start_strength,
             noise_floor=self.noise_floor,
-            em=em,
+            em=self._em_settings(),
             random_seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
         start = self._start(data, scales)
         if self.shared_mean:
-            return self._fit_mode_around_mean(data, settings, start)
-        self.mean_strength_: float | None = None
-        return jeffreys_fit.fit(
-            data,
-            find_family(self.loss),
-            settings,
-            fit_intercept=self.fit_intercept,
-            start=start,
-            progress=self.progress,
-        )
+            problem, begin = self._mean_problem(data), self._mean_start(data, start)
+            return shared_mean.fit_jeffreys(problem, settings, begin, progress=self.progress)
+        intercept, progress = self.fit_intercept, self.progress
+        return jeffreys.fit(data, self._family, settings, fit_intercept=intercept, start=start, progress=progress)
 
-    def _mean_frame(self, data: TaskData) -> tuple[MeanProblem, WithinTaskUnits]:
-        """The problem of a shared mean in these data, and their units."""
-        units = within_task_units(data, self.fit_intercept, find_family(self.loss).quadratic)
-        problem = self._mean_problem(data, units.target)
-        self.mean_strength_ = problem.strength
-        return problem, units
+    def _fit_integrated(self, data: TaskData) -> JeffreysFit:
+        return self._as_fit(*self._fit_evidence(data))
 
-    def _fit_mode_around_mean(
-        self, data: TaskData, settings: jeffreys_fit.Settings, start: Solution | None
-    ) -> jeffreys_fit.JeffreysFit:
-        problem, units = self._mean_frame(data)
-        if start is None:
-            begin = (data, problem.family, self.fit_intercept, units, self.start_strength)
-            start = jeffreys_fit.mixed_norm_start(*begin)
-        first = em_shared_mean_routes.Start(start, self._last_mean(data))
-        return em_shared_mean_routes.fit_jeffreys(problem, settings, first, progress=self.progress)
-
-    def _fit_evidence(self, data: TaskData, **options: Any) -> tuple[evidence.EvidenceSolution, FloatArray | None]:
+    def _fit_evidence(self, data: TaskData, **options: Any) -> tuple[EvidenceSolution, FloatArray | None]:
         """Posterior of largest evidence, and the shared mean where there is one; W is then the sums."""
         options |= {"shared_noise": self.shared_noise, "noise_floor": self.noise_floor, "progress": self.progress}
         options |= {"tol": self.tol, "max_iter": self.max_iter}
         if self.shared_mean:
             options.pop("start", None)
-            problem, _ = self._mean_frame(data)
-            mean, found = evidence_shared_mean.solve(problem, **options)
+            problem = self._mean_problem(data)
+            mean, found = shared_mean.maximise_evidence(problem, **options)
             return found._replace(W=problem.sums(mean, found.W)), mean
-        self.mean_strength_ = None
-        loss: Literal["logistic", "squared"] = "logistic" if self.loss == "logistic" else "squared"
-        return evidence.solve(data, loss, fit_intercept=self.fit_intercept, **options), None
+        return evidence.solve(data, self._family, fit_intercept=self.fit_intercept, **options), None
 
-    def _fit_integrated(self, data: TaskData) -> jeffreys_fit.JeffreysFit:
-        found, mean = self._fit_evidence(data)
-        return jeffreys_fit.JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance), mean=mean)
+    def _as_fit(self, found: EvidenceSolution, mean: FloatArray | None) -> JeffreysFit:
+        return JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance), mean=mean)
 
     def _start(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
         """The last fit or the user's start, where there is one."""
@@ -180,35 +465,324 @@ class JeffreysEstimator(GeneralizedNormalRows):
         coef, wanted = np.asarray(self.init, dtype=np.float64), (data.n_tasks, data.n_features)
         if coef.shape != wanted:
             raise ValueError(f"init has shape {coef.shape}; pass coefficients of shape {wanted}, or 'mixed_norm'")
-        return as_start(coef, np.zeros(data.n_tasks), scales)
+        return _as_start(coef, np.zeros(data.n_tasks), scales)
 
-    def _interval(self, found: jeffreys_fit.JeffreysFit) -> tuple[float, float]:
+    def _interval(self, found: JeffreysFit) -> tuple[float, float]:
         if self.norm_q != "learn":
             return (self.norm_q_, self.norm_q_)
         if found.exponent is None:
-            warnings.warn(
-                "q cannot be learned: no row is active; lower start_strength, or pass a number as norm_q",
-                DataWarning,
-                stacklevel=4,
-            )
+            warn("q cannot be learned: no row is active; lower start_strength, or pass a number as norm_q", DataWarning)
             return (float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1]))
         low, high = found.exponent.interval
         if not found.exponent.identified:
-            warnings.warn(
+            warn(
                 f"q is not identified: its 90% interval from {low:.2g} to {high:.2g} covers most of the range of 1/q, "
                 "as is usual with few tasks or few active features; take norm_q_ as a guess, or pass a number",
                 DataWarning,
-                stacklevel=4,
             )
         return (float(low), float(high))
 
+    def _warn_of_single_rows(self, data: TaskData) -> None:
+        single = data.task_names[np.diff(data.offsets) == 1]
+        if self._family.quadratic and len(single) and data.n_tasks > 1:
+            warn(
+                f"task {single.tolist()[0]!r} has one row only, so that its noise is not known and is taken at its "
+                "floor; set shared_noise=True or drop the task",
+                DataWarning,
+            )
 
-def _warn_of_single_rows(data: TaskData, loss: str) -> None:
-    single = data.task_names[np.diff(data.offsets) == 1]
-    if loss == "squared" and len(single) and data.n_tasks > 1:
-        warnings.warn(
-            f"task {single.tolist()[0]!r} has one row only, so that its noise is not known and is taken at its floor; "
-            "set shared_noise=True or drop the task",
-            DataWarning,
-            stacklevel=4,
+
+@dataclass(repr=False, eq=False)
+class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
+    """Multi-task regression under the Jeffreys prior on row scales (PMTFS1).
+
+    Parameters
+    ----------
+    norm_q : float in [1, inf] or "learn", default 2
+        Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly. "learn" estimates it.
+    q_learning : {"two_stage", "integrated", "ecme", "paper"}
+        How q is learned: from the active rows of the fit at q = 2, their estimation error taken into account (fast, the
+        default); from Gibbs draws of everything; by the joint mode of W and q, which does not recover q; as printed.
+    coefficients : {"mode", "integrated"}
+        Mode of W, or its posterior mean at the row variances of largest evidence (needs ``norm_q=2``).
+    loss : str or Family
+        "squared", or any smooth family of numbers or counts with a curvature; one without a noise has ``noise_`` 1.
+    init : "mixed_norm" or (n_tasks, n_features) array
+        Where EM begins; features that are zero there stay zero.
+    start_strength : float
+        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
+    norm_q_bounds : (float, float)
+        Range of a learned q; its prior is uniform in 1/q.
+    hyper_shape, hyper_rate : float
+        Gamma prior of ``rho^-q``, rho in units of sd(y) / sd(x); both 0: Jeffreys.
+    noise_floor : float or None
+        Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
+    shared_noise : bool
+        One noise level for all tasks.
+    fit_intercept : bool
+        One intercept per task.
+    standardize : bool
+        Scale features within each task before the fit; matters only where tasks have features on different scales.
+    shared_mean : bool
+        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and w_0 has a ridge; every task keeps an
+        intercept of its own, without a prior. Tasks with little data are drawn to the mean instead of to zero. With
+        ``coefficients="integrated"`` the deviations are integrated out (squared loss only).
+    mean_strength : float or None
+        The objective has ``mean_strength / 2 ||w_0||^2`` in addition. None takes a hundredth of the mean squared column
+        norm of X, over the variance of y for the squared loss, so that the fit does not depend on the units of y.
+        With more features than observations that is too weak: the mean alone explains all targets; pass more.
+    task_column, unknown_task, groups : see `MixedNormRegressor`
+    tol : float
+        Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged.
+    max_iter : int
+        Most iterations.
+    warm_start : bool
+        Begin from the last fit; its zero rows stay zero.
+    random_state : int, RandomState or None
+        For ``q_learning="integrated"``.
+    progress : bool or None
+        Progress bar: always, never, or (None) for long fits on a terminal.
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    norm_q_ : float
+    norm_q_interval_ : (float, float)
+        90% interval of a learned q.
+    noise_ : (n_tasks,)
+    row_scales_ : (n_features,)
+        ``rho_i = (q/m)^(1/q) ||w^i||_q``, 0 for features that are out.
+    objective_trace_ : (n_iter_ + 1,)
+        Minus the log-posterior, scales integrated out; it never rises at fixed q and for "ecme".
+    coef_std_ : (n_tasks, n_features) or None
+        Posterior deviations, with ``coefficients="integrated"``.
+    mean_coef_ : (n_features,) or None
+        w_0, with ``shared_mean``; ``coef_`` holds the sums, and ``row_scales_`` are those of the deviations. With
+        ``standardize`` it is the mean of the coefficients of scaled features.
+    mean_strength_ : float or None
+        Ridge that was used.
+    tasks_, n_iter_, converged_, result_
+
+    Examples
+    --------
+    >>> from bayesmtfs import JeffreysRegressor, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=30, n_relevant=3, n_samples=40, random_state=0)
+    >>> model = JeffreysRegressor().fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> bool((model.get_support() == sim.support).all())
+    True
+
+    References
+    ----------
+    Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection.
+    """
+
+
+@dataclass(repr=False, eq=False)
+class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
+    """Multi-task classification under the Jeffreys prior on row scales (PMTFS1).
+
+    Parameters
+    ----------
+    loss : "logistic", "squared" or Family
+        Logistic, or normal noise around labels -1 and +1 as in the paper's experiments (it keeps more features).
+    norm_q, q_learning, coefficients, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate, noise_floor,
+    shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol,
+    max_iter, warm_start, random_state, progress : see `JeffreysRegressor`
+
+    Attributes
+    ----------
+    classes_ : (n_classes,) sorted labels
+    coef_, coef_std_, intercept_, norm_q_, norm_q_interval_, noise_, row_scales_, objective_trace_, mean_coef_,
+    mean_strength_, tasks_, n_iter_, converged_, result_ : see `JeffreysRegressor`; ``noise_`` is 1 for the logistic loss
+
+    Examples
+    --------
+    >>> from bayesmtfs import JeffreysClassifier, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, kind="classification", random_state=0)
+    >>> model = JeffreysClassifier().fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape
+    (5, 2)
+    """
+
+    _saved_attributes = (*JeffreysEstimator._saved_attributes, "classes_")
+
+    loss: str | Family = field(default="logistic", kw_only=True)
+
+
+# ---------------------------------------------------------------------- matrix variate
+
+
+@dataclass(repr=False, eq=False)
+class MatrixVariateEstimator(JeffreysEstimator):
+    """The body of both estimators."""
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        *JeffreysEstimator._saved_attributes,
+        "task_relations_",
+        "relation_shrinkage_",
+        "row_variances_",
+    )
+
+    relation_shrinkage: float | None = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if self.relation_shrinkage is not None and not self.relation_shrinkage > 0:
+            raise ValueError(
+                f"relation_shrinkage is {self.relation_shrinkage}; pass the number of unrelated rows to count in, "
+                "above 0, such as 5, or None"
+            )
+        if self.norm_q == np.inf:
+            raise ValueError("norm_q is inf, for which task relations are not fitted; pass a finite norm_q, such as 50")
+
+    def _fit(self, data: TaskData) -> None:
+        check_memory(
+            DENSE_MATRICES * 8 * data.n_tasks**2,
+            f"relations between all pairs of {data.n_tasks} tasks",
+            "fit groups of tasks apart, use JeffreysRegressor or JeffreysClassifier, which have none, or learn the "
+            "strongest relations only with OnlineSmoothedRegressor or OnlineSmoothedClassifier(neighbours=5)",
         )
+        super()._fit(data)
+        self.result_ = replace(self.result_, task_relations=self.task_relations_)
+
+    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> JeffreysFit:
+        unrelated = super()._fit_mode(data, scales)
+        floor = 0.0 if self.noise_floor is None else self.noise_floor
+        settings = self._em_settings(norm_q=unrelated.norm_q, noise_floor=floor)
+        options: dict[str, Any] = {"shrinkage": self.relation_shrinkage, "progress": self.progress}
+        mean = None
+        if self.shared_mean:
+            problem = self._mean_problem(data)
+            related, mean = shared_mean.fit_matrix_variate(problem, settings, unrelated, **options)
+        else:
+            related = matrix_variate.fit(
+                data, self._family, settings, unrelated.solution, fit_intercept=self.fit_intercept, **options
+            )
+        self.task_relations_, self.relation_shrinkage_ = related.relations.matrix, related.shrinkage
+        self.row_variances_: FloatArray | None = None
+        return unrelated._replace(solution=related.solution, mean=mean)
+
+    def _fit_integrated(self, data: TaskData) -> JeffreysFit:
+        options: dict[str, Any] = {"relations": "learn", "relation_shrinkage": self.relation_shrinkage}
+        found, mean = self._fit_evidence(data, **options, start=self._last_posterior(data))
+        self.task_relations_ = np.eye(data.n_tasks) if found.task_relations is None else found.task_relations
+        self.relation_shrinkage_ = float(found.relation_shrinkage or 0.0)
+        self.row_variances_ = found.row_variances
+        return self._as_fit(found, mean)
+
+    def _last_posterior(self, data: TaskData) -> EvidenceSolution | None:
+        """What the last fit found, where that is wanted and fits the data."""
+        variances = getattr(self, "row_variances_", None)
+        if not self.warm_start or variances is None:
+            return None
+        if variances.shape != (data.n_features,) or self.task_relations_.shape != (data.n_tasks, data.n_tasks):
+            return None
+        return evidence.start_from(variances, self.noise_, self.task_relations_)
+
+    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float) -> FloatArray:
+        """(p,) Best scale of each feature's whitened row; features of a group share theirs."""
+        values, vectors = np.linalg.eigh(self.task_relations_)
+        whitened = MatrixVariate(2.0, (vectors * np.sqrt(values)) @ vectors.T).whiten(V)
+        blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
+        return GeneralizedNormal(norm_q).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
+
+
+@dataclass(repr=False, eq=False)
+class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
+    """Multi-task regression with task relations (PMTFS2).
+
+    Parameters
+    ----------
+    norm_q : float in [1, inf) or "learn", default 2
+        Shape of a row; see `JeffreysRegressor`.
+    q_learning : {"two_stage", "integrated", "ecme", "paper"}
+        How q is learned; see `JeffreysRegressor`. It is learned in the fit without relations.
+    coefficients : {"mode", "integrated"}
+        Mode of W, or its posterior mean at the row variances, noise and relations of largest evidence (needs
+        ``norm_q=2``). Only the latter gains from relations: 4 to 16% lower error on related tasks.
+    relation_shrinkage : float or None
+        How strongly the relations are pulled to 0: the number of further, unrelated rows to count in. None chooses it
+        by the data.
+    loss, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate : see `JeffreysRegressor`; used at the mode
+    noise_floor : float or None
+        Least noise, as a share of sd(y). None: at the mode, half of what the fit without relations leaves; integrated,
+        a thousandth of sd(y).
+    shared_noise : bool
+        One noise level for all tasks.
+    fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol, max_iter,
+    warm_start, random_state, progress : see `JeffreysRegressor`; integrated, ``tol`` is the fall of the objective per
+        observation
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    task_relations_ : (n_tasks, n_tasks)
+        Correlation of the tasks' coefficients, in the order of ``tasks_``: unit diagonal, never singular.
+    relation_shrinkage_ : float
+        Shrinkage that was used.
+    coef_std_ : (n_tasks, n_features) or None
+        Posterior standard deviations of the coefficients; None at the mode.
+    row_variances_ : (n_features,) or None
+        Prior variance of each row, exactly 0 for features that are out; None at the mode.
+    norm_q_ : float
+    norm_q_interval_ : (float, float)
+    noise_ : (n_tasks,)
+    row_scales_ : (n_features,)
+        Scale of each row of ``W R^(-1/2)``, 0 for features that are out.
+    objective_trace_ : array
+        Minus the log-posterior at the mode, minus the log-evidence integrated, with the pull of the relations; it never
+        rises.
+    mean_coef_, mean_strength_ : with ``shared_mean``, else None; relations and scales are then those of the deviations
+    tasks_, n_iter_, converged_, result_
+
+    Examples
+    --------
+    >>> from bayesmtfs import MatrixVariateRegressor, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, relatedness=0.9, opposed_tasks=1, n_relevant=6, random_state=1)
+    >>> model = MatrixVariateRegressor(coefficients="integrated").fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> bool((model.get_support() == sim.support).all())
+    True
+    >>> (model.task_relations_[3] > 0).tolist()
+    [False, False, False, True]
+
+    References
+    ----------
+    Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection. Wipf, Rao (2007), An empirical Bayesian
+    strategy for solving the simultaneous sparse approximation problem.
+    """
+
+
+@dataclass(repr=False, eq=False)
+class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
+    """Multi-task classification with task relations (PMTFS2).
+
+    Parameters
+    ----------
+    loss : "logistic", "squared" or Family
+        Logistic (integrated: through a normal bound), or normal noise around labels -1 and +1 as in the paper.
+    norm_q, q_learning, coefficients, relation_shrinkage, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate,
+    noise_floor, shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task,
+    groups, tol, max_iter, warm_start, random_state, progress : see `MatrixVariateRegressor`
+
+    Attributes
+    ----------
+    classes_ : (n_classes,) sorted labels
+    coef_, intercept_, task_relations_, relation_shrinkage_, coef_std_, row_variances_, norm_q_, norm_q_interval_,
+    noise_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_, converged_, result_ : see
+        `MatrixVariateRegressor`;
+        ``noise_`` is 1 for the logistic loss
+
+    Examples
+    --------
+    >>> from bayesmtfs import MatrixVariateClassifier, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, kind="classification", random_state=0)
+    >>> model = MatrixVariateClassifier(coefficients="integrated").fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model.task_relations_.shape
+    (4, 4)
+    """
+
+    _saved_attributes = (*MatrixVariateEstimator._saved_attributes, "classes_")
+
+    loss: str | Family = field(default="logistic", kw_only=True)

@@ -5,6 +5,8 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from bayesmtfs.em.evidence_shared_mean import best_mean, pooled
+from bayesmtfs.em.shared_mean_routes import row_prior
 from scipy.optimize import minimize
 from sklearn.base import clone
 
@@ -12,13 +14,16 @@ from bayesmtfs import TaskData
 from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em.active_tasks import activate
-from bayesmtfs.em.evidence_shared_mean import best_mean, pooled
 from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, recentre, update_mean
-from bayesmtfs.em.shared_mean_routes import row_prior
 from bayesmtfs.estimators.base import load
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
-from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
+from bayesmtfs.estimators.em import (
+    GeneralizedNormalClassifier,
+    GeneralizedNormalRegressor,
+    JeffreysClassifier,
+    JeffreysRegressor,
+    MatrixVariateClassifier,
+    MatrixVariateRegressor,
+)
 from bayesmtfs.families import find_family
 from bayesmtfs.types import Solution
 

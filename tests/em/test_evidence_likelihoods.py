@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from bayesmtfs.em.evidence_likelihoods import LogisticEvidence, NormalEvidence, bound_precision
+from bayesmtfs.em.evidence_steps import Settings, State, evaluate
 from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import multivariate_normal, norm
 
 from bayesmtfs import TaskData
-from bayesmtfs.em.evidence_likelihoods import LogisticEvidence, NormalEvidence, bound_precision
-from bayesmtfs.em.evidence_steps import Settings, State, evaluate
 from bayesmtfs.em.task_relations import nearest
 
 

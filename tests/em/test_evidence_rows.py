@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-
-from bayesmtfs import simulate_tasks
 from bayesmtfs.em.evidence_likelihoods import NormalEvidence
 from bayesmtfs.em.evidence_rows import RowStatistics, candidate_statistics, gains, losses, statistics
 from bayesmtfs.em.evidence_steps import Settings, State, evaluate
+
+from bayesmtfs import simulate_tasks
 from bayesmtfs.em.task_relations import from_rows, nearest
 
 

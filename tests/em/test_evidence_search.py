@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-
-from bayesmtfs import simulate_tasks
-from bayesmtfs.em import evidence_search
 from bayesmtfs.em.evidence_likelihoods import NormalEvidence
 from bayesmtfs.em.evidence_search import Search, search_noise
 from bayesmtfs.em.evidence_steps import Settings, evaluate
+
+from bayesmtfs import simulate_tasks
+from bayesmtfs.em import evidence_search
 from bayesmtfs.progress import Progress
 
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
-from bayesmtfs import simulate_tasks
 from bayesmtfs.em.evidence_likelihoods import LogisticEvidence, NormalEvidence
 from bayesmtfs.em.evidence_steps import Settings, State, evaluate, step
+
+from bayesmtfs import simulate_tasks
 from bayesmtfs.em.task_relations import unrelated
 
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from bayesmtfs.em.jeffreys_fit import Settings, fit
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys as em_jeffreys
 from bayesmtfs.em import jeffreys_fit
-from bayesmtfs.em.jeffreys_fit import Settings, fit
 from bayesmtfs.families import find_family
 from bayesmtfs.priors.jeffreys import Jeffreys
 from bayesmtfs.types import Solution

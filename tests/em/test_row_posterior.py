@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from bayesmtfs.em.whitened_tasks import dense_designs, whiten
 
 from bayesmtfs import TaskData
 from bayesmtfs.em import row_posterior
 from bayesmtfs.em.task_relations import Relations
-from bayesmtfs.em.whitened_tasks import dense_designs, whiten
 
 
 def problem(shape, seed=0):

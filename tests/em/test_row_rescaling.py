@@ -1,10 +1,9 @@
 """Best factor of whole rows, against a numeric minimiser."""
 
 import numpy as np
-from scipy.optimize import minimize
-
 from bayesmtfs.em.row_rescaling import best_factors
 from bayesmtfs.em.row_ridge import curvature
+from scipy.optimize import minimize
 
 
 def make(seed=0, scale=1.0):

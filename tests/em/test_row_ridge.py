@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from bayesmtfs.em.row_ridge import curvature, penalty_terms
 from scipy.optimize import minimize
 
 from bayesmtfs import TaskData
 from bayesmtfs.data.scaling import WithinTaskUnits
 from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.jeffreys import State, begin, update_coefficients
-from bayesmtfs.em.row_ridge import curvature, penalty_terms
 from bayesmtfs.families import find_family
 
 SIZES = {"primal": 30, "dual": 5}

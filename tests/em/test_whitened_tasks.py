@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from bayesmtfs.em.whitened_tasks import dense_designs, whiten
 
 from bayesmtfs import TaskData
 from bayesmtfs.em import whitened_tasks
-from bayesmtfs.em.whitened_tasks import dense_designs, whiten
 
 
 def long_data(seed=0, sizes=(6, 4, 5), p=3):

@@ -10,8 +10,12 @@ from sklearn.base import clone
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.base import load
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalClassifier, GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier, JeffreysRegressor
+from bayesmtfs.estimators.em import (
+    GeneralizedNormalClassifier,
+    GeneralizedNormalRegressor,
+    JeffreysClassifier,
+    JeffreysRegressor,
+)
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.types import ConvergenceWarning, DataWarning
 

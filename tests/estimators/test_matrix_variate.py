@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.estimators.base import load
-from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier, MatrixVariateRegressor
+from bayesmtfs.estimators.em import MatrixVariateClassifier, MatrixVariateRegressor
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.types import ConvergenceWarning
 

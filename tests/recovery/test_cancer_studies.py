@@ -9,7 +9,7 @@ import pytest
 from sklearn.model_selection import StratifiedShuffleSplit
 
 from bayesmtfs import datasets
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier
+from bayesmtfs.estimators.em import JeffreysClassifier
 
 
 def read(name):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
+from bayesmtfs.estimators.em import JeffreysRegressor
 
 TRUTHS = [1.2, 2.0, 4.0, 10.0]
 HARD = {"n_samples": 60, "n_features": 27, "n_relevant": 9}

@@ -6,8 +6,7 @@ The problem of Zhang, Yeung and Xu (2010), section 7. The mixed norm fails beyon
 import numpy as np
 import pytest
 
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
+from bayesmtfs.estimators.em import GeneralizedNormalRegressor, JeffreysRegressor
 
 
 def measure(seed, n_rows=25, n=50, p=200, m=5):

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.em import evidence
-from bayesmtfs.estimators.matrix_variate import MatrixVariateRegressor
+from bayesmtfs.estimators.em import MatrixVariateRegressor
 
 SIZES = {"n_tasks": 8, "n_features": 40, "n_samples": 40, "n_relevant": 12, "snr": 2.0}
 

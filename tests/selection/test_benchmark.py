@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier
+from bayesmtfs.estimators.em import JeffreysClassifier
 from bayesmtfs.papers.baselines import FisherScoreSelector, RandomSelector
 from bayesmtfs.selection import benchmark_selectors
 from bayesmtfs.selection.benchmark import (

@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.estimators.jeffreys import JeffreysClassifier
-from bayesmtfs.estimators.matrix_variate import MatrixVariateClassifier
+from bayesmtfs.estimators.em import JeffreysClassifier, MatrixVariateClassifier
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV
 from bayesmtfs.papers.baselines.ridge import IndependentClassifier
 from bayesmtfs.papers.baselines.sparse_rankings import shrink_singular_values
