@@ -17,13 +17,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from bayesmtfs.em.jeffreys_fit import mixed_norm_start
 from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.linear_model import ARDRegression
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.data.scaling import within_task_units
-from bayesmtfs.em import jeffreys as em_jeffreys
+from bayesmtfs.em import jeffreys
 from bayesmtfs.em.active_tasks import ActiveTasks, activate
 from bayesmtfs.estimators.em import JeffreysRegressor
 from bayesmtfs.families import Gaussian
@@ -37,7 +36,7 @@ SIZES = {"2 tasks, p 12600": (2, 12600, 60), "4 tasks, p 12600": (4, 12600, 55),
 def objective(W: Any, residuals: list[Any], noise: Any, m: int) -> float:
     """The objective that both minimise, written out; zero rows count with the floor of the solver."""
     loss = sum(0.5 * r @ r / s**2 + len(r) * np.log(s) for r, s in zip(residuals, noise, strict=True))
-    norms = np.maximum(np.linalg.norm(W, axis=1), em_jeffreys.ROW_FLOOR)
+    norms = np.maximum(np.linalg.norm(W, axis=1), jeffreys.ROW_FLOOR)
     return float(loss + m * np.sum(np.log(norms)))
 
 
@@ -48,7 +47,7 @@ def transcription(tasks: ActiveTasks, W: Any, intercept: Any, target: float) -> 
     noise = np.array([max(np.std(y[t] - tasks.designs[t] @ W[:, t]), FLOOR) for t in range(m)])
     value = np.inf
     for iteration in range(1, MOST + 1):
-        beta = m / (2.0 * np.maximum(np.sum(W**2, axis=1), em_jeffreys.ROW_FLOOR**2))
+        beta = m / (2.0 * np.maximum(np.sum(W**2, axis=1), jeffreys.ROW_FLOOR**2))
         residuals = []
         for t, X in enumerate(tasks.designs):
             gamma = 1.0 / (2.0 * noise[t] ** 2)
@@ -82,15 +81,15 @@ def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> No
     """Time EM, the whole fit and the transcription."""
     sim = simulate_tasks(n_tasks=m, n_features=p, n_samples=n, n_relevant=15, snr=8.0, random_state=0)
     units = within_task_units(sim.data, True, Gaussian().quadratic)
-    start = mixed_norm_start(sim.data, Gaussian(), True, units, 0.1)
+    start = jeffreys.mixed_norm_start(sim.data, Gaussian(), True, units, 0.1)
     tasks = activate(sim.data, Gaussian(), True, units, np.ones(p, dtype=bool))
     W, b = units.from_user(start.W), start.intercept / units.target
-    settings = em_jeffreys.Settings(noise_floor=FLOOR)
+    settings = jeffreys.EMSettings(noise_floor=FLOOR)
 
-    def ours(max_iter: int = settings.max_iter) -> em_jeffreys.Outcome:
+    def ours(max_iter: int = settings.max_iter) -> jeffreys.EMOutcome:
         active = W.any(axis=1)
         own = activate(sim.data, Gaussian(), True, units, active)
-        return em_jeffreys.solve(own, W[active], b, replace(settings, max_iter=max_iter))
+        return jeffreys.solve(own, W[active], b, replace(settings, max_iter=max_iter))
 
     found = ours()
     close = found.objective_trace <= found.objective_trace[-1] + 1e-4 * len(tasks.y)

@@ -410,8 +410,8 @@ def fit_matrix_variate(
 
     def route(mean: FloatArray, V: Solution) -> Solution:
         nonlocal related
-        known = {"shrinkage": related.shrinkage, "relations": related.relations}
-        related = matrix_variate.fit(*problem.around(mean), inner, V, **known, **options)
+        nu, known = related.shrinkage, related.relations
+        related = matrix_variate.fit(*problem.around(mean), inner, V, shrinkage=nu, relations=known, **options)
         return related.solution
 
     def prior() -> RowPrior:

@@ -112,6 +112,7 @@ class Rows(NamedTuple):
 class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here."""
 
+    loss: Any  # a name or a family
     task_column: Any
     unknown_task: str
     standardize: bool
@@ -478,7 +479,6 @@ class BatchEstimator(MultiTaskEstimator):
     """Base of the penalised and the EM estimators."""
 
     _losses: ClassVar[tuple[str, ...]]
-    loss = "squared"  # a parameter where there is a choice
 
     fit_intercept: bool = True
     standardize: bool = False

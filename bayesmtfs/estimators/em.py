@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.memory import check_memory
+from bayesmtfs.data.inputs import check_memory
 from bayesmtfs.data.scaling import standardize, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, shared_mean
@@ -116,7 +116,7 @@ class GeneralizedNormalRows(BatchEstimator):
         if deviation is None:
             deviation = within_task_units(data, self.fit_intercept, self._family.quadratic).target
         strength = self.mean_strength or shared_mean.default_strength(data, self._family, deviation)
-        self.mean_strength_ = float(strength)
+        self.mean_strength_: float | None = float(strength)
         return MeanProblem(data, self._family, float(strength), self.fit_intercept)
 
     # ------------------------------------------------------------------ what a fit leaves behind
@@ -142,8 +142,7 @@ class GeneralizedNormalRows(BatchEstimator):
         self.noise_: FloatArray = np.ones(data.n_tasks) if solution.noise is None else solution.noise
         self.objective_trace_ = solution.objective_trace
         self.mean_coef_ = mean
-        if mean is None:
-            self.mean_strength_: float | None = None
+        self.mean_strength_ = self.mean_strength_ if self.shared_mean else None
         self.row_scales_ = self._row_scales(data, self._deviations(data, scales), norm_q)
         self.result_ = replace(self.result_, row_scales=self.row_scales_)
 

@@ -124,7 +124,7 @@ def _has_probabilities(estimator: Any) -> bool:
 class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """Predict labels."""
 
-    loss: str
+    loss: str | families.Family
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         codes, self.classes_ = read_classes(y, n_rows)

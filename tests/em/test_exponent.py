@@ -1,11 +1,18 @@
-"""q from rows of W: the marginal of the prior, the printed rule, and the posterior on a grid."""
+"""q: the marginal of the prior, the printed rule, the posterior on a grid, and from a fit, with errors or by draws."""
+
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import digamma
 
+from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.data.scaling import within_task_units
+from bayesmtfs.em import exponent
+from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.exponent import from_draws, marginal_maximum, posterior, printed_maximum, row_profile
+from bayesmtfs.families import find_family
 from bayesmtfs.priors.jeffreys import Jeffreys
 
 BOUNDS = (1.0, 50.0)
@@ -85,3 +92,140 @@ def test_printed_rule_solves_the_printed_equation_and_depends_on_units():
     assert abs(printed) < 1e-3 * md
     larger = printed_maximum(100 * rows, 100 * rows, 20, BOUNDS, 2.0)
     assert abs(larger - found) > 0.1
+
+
+# ---------------------------------------------------------------------- given a fit
+
+
+def make(norm_q=6.0, kind="regression", n=60, m=25, seed=0):
+    sim = simulate_tasks(
+        n_tasks=m, n_features=8, n_relevant=8, n_samples=n, norm_q=norm_q, kind=kind, snr=20.0, random_state=seed
+    )
+    loss = "squared" if kind == "regression" else "logistic"
+    units = within_task_units(sim.data, True, find_family(loss).quadratic)
+    tasks = activate(sim.data, find_family(loss), True, units, units.varies)
+    W = units.from_user(sim.coef.T)
+    intercept = np.zeros(m)
+    return sim, units, tasks, W, tasks.linear_predictor(W, intercept)
+
+
+def test_estimates_are_weighted_least_squares_with_their_errors():
+    sim, units, tasks, W, eta = make()
+    normal = exponent.normal_likelihood(tasks, W, eta, np.ones(25))
+    found, errors, known = exponent.estimates(normal)
+    assert known.all()
+    for t in (0, 7):
+        a, b = tasks.spans[t]
+        design = np.column_stack([tasks.designs[t], np.ones(b - a)])
+        expected, square, *_ = np.linalg.lstsq(design, tasks.y[a:b])
+        variance = square[0] / (b - a - 9)
+        deviations = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))[:-1]
+        np.testing.assert_allclose(found[:, t], expected[:-1], rtol=1e-8)
+        np.testing.assert_allclose(errors[:, t], deviations, rtol=1e-6)
+
+
+def test_logistic_likelihood_is_the_normal_approximation_at_the_mode():
+    """Hessian in (w, b) by differences, the intercept taken out."""
+    _, _, tasks, W, eta = make(kind="classification")
+    normal = exponent.normal_likelihood(tasks, W, eta, np.ones(25))
+    (a, b), design = tasks.spans[3], np.column_stack([tasks.designs[3], np.ones(60)])
+
+    def slope(packed):
+        return design.T @ tasks.family.gradient(tasks.y[a:b], design @ packed)
+
+    at, h = np.append(W[:, 3], 0.0), 1e-5
+    hessian = np.array([(slope(at + step) - slope(at - step)) / (2 * h) for step in h * np.eye(9)])
+    expected = hessian[:8, :8] - np.outer(hessian[:8, 8], hessian[8, :8]) / hessian[8, 8]
+    np.testing.assert_allclose(normal.sums.grams[3], expected, rtol=1e-5, atol=1e-6)
+    newton = at - np.linalg.solve(hessian, slope(at))
+    np.testing.assert_allclose(np.linalg.solve(expected, normal.sums.correlations[3]), newton[:8], rtol=1e-4, atol=1e-5)
+    assert not normal.learn_noise
+
+
+def test_tasks_with_too_few_rows_have_no_estimates():
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [40, 9])
+    data = TaskData.from_long(rng.standard_normal((49, 8)), rng.standard_normal(49), labels)
+    units = within_task_units(data, True, find_family("squared").quadratic)
+    tasks = activate(data, find_family("squared"), True, units, units.varies)
+    W = rng.standard_normal((8, 2))
+    normal = exponent.normal_likelihood(tasks, W, tasks.linear_predictor(W, np.zeros(2)), np.ones(2))
+    known = exponent.estimates(normal)[2]
+    assert known[:, 0].all() and not known[:, 1].any()
+
+
+@pytest.mark.parametrize("method", ["two_stage", "integrated"])
+@pytest.mark.parametrize("norm_q", [1.3, 6.0])
+def test_both_methods_find_q(method, norm_q):
+    _, _, tasks, W, eta = make(norm_q)
+    found = exponent.learn(tasks, W, eta, np.full(25, 0.2), (1.0, 50.0), method, 0)
+    assert found.interval[0] <= norm_q <= found.interval[1] and found.identified
+
+
+def test_too_few_rows_everywhere_fall_back_on_the_mode():
+    _, _, tasks, W, eta = make(n=8)
+    found = exponent.learn(tasks, W, eta, np.full(25, 0.2), (1.0, 50.0), "two_stage", 0)
+    assert found.interval[0] <= 6.0 <= found.interval[1]
+
+
+# ---------------------------------------------------------------------- given estimates with errors
+
+
+def reference(estimates, errors, norm_q):
+    """The double integral on fine grids of w and ln rho."""
+    w = np.linspace(-6.0, 6.0, 24001)[:, None]
+    normal = stats.norm.pdf(estimates, w, errors)
+    grid = np.linspace(-4.0, 3.0, 141)
+    values = []
+    for log_rho in grid:
+        densities = np.trapezoid(normal * stats.gennorm.pdf(w, norm_q, scale=math.exp(log_rho)), w, axis=0)
+        values.append(np.log(np.maximum(densities, 1e-300)).sum())
+    top = max(values)
+    return top + math.log(np.trapezoid(np.exp(np.array(values) - top), grid))
+
+
+def test_equals_integration_on_fine_grids():
+    rng = np.random.default_rng(0)
+    estimates, errors = np.array([0.9, -1.4, 0.2, 1.1, -0.7, 1.6]), rng.uniform(0.1, 0.3, 6)
+    counted = np.ones((1, 6), dtype=bool)
+    ours = [exponent.noisy_log_likelihood(estimates[None], errors[None], counted, q) for q in (1.2, 2.0, 5.0)]
+    expected = [reference(estimates, errors, q) for q in (1.2, 2.0, 5.0)]
+    np.testing.assert_allclose(np.diff(ours), np.diff(expected), atol=5e-3)
+
+
+def test_without_errors_it_is_the_row_marginal():
+    rows = stats.gennorm(3.0).rvs((5, 12), random_state=np.random.default_rng(1))
+    counted = np.ones(rows.shape, dtype=bool)
+    ours = [exponent.noisy_log_likelihood(rows, np.zeros(rows.shape), counted, q) for q in (1.5, 3.0, 10.0)]
+    exact = [row_profile(rows, np.full(5, 12), q) for q in (1.5, 3.0, 10.0)]
+    np.testing.assert_allclose(np.diff(ours), np.diff(exact), atol=0.03)
+
+
+def test_units_signs_and_absent_entries_do_not_matter():
+    rng = np.random.default_rng(2)
+    rows, errors = rng.standard_normal((4, 10)), np.full((4, 10), 0.2)
+    counted = np.ones((4, 10), dtype=bool)
+
+    def difference(rows, errors, counted):
+        return exponent.noisy_log_likelihood(rows, errors, counted, 6.0) - exponent.noisy_log_likelihood(
+            rows, errors, counted, 2.0
+        )
+
+    base = difference(rows, errors, counted)
+    assert difference(-1e5 * rows, 1e5 * errors, counted) == pytest.approx(base, abs=1e-9)
+    padded = np.column_stack([rows, np.full(4, 99.0)])
+    mask = np.column_stack([counted, np.zeros(4, dtype=bool)])
+    assert difference(padded, np.column_stack([errors, np.ones(4)]), mask) == pytest.approx(base, abs=1e-12)
+    assert exponent.noisy_log_likelihood(rows[:, :1], errors[:, :1], counted[:, :1], 2.0) == 0.0
+
+
+def test_errors_no_longer_hide_a_flat_shape():
+    """Uniform coefficients seen with errors of a third of their size: naive q is near 3, the true one far above."""
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(-1, 1, (20, 60))
+    errors = np.full(rows.shape, 0.2)
+    seen = rows + 0.2 * rng.standard_normal(rows.shape)
+    counted = np.ones(rows.shape, dtype=bool)
+    naive = posterior(lambda q: row_profile(seen, np.full(20, 60), q), (1.0, 50.0))
+    aware = posterior(lambda q: exponent.noisy_log_likelihood(seen, errors, counted, q), (1.0, 50.0))
+    assert naive.norm_q < 6 < aware.norm_q

@@ -32,7 +32,7 @@ def stated(problem, solution, norm_q, offset, noise, learned):
 @pytest.mark.parametrize(("loss", "noise"), [("squared", None), ("squared", 0.8), ("logistic", 1.0)])
 def test_objective_is_problem_five_and_never_rises(loss, noise, norm_q, graduated):
     _, problem, start = make(loss)
-    settings = mm.Settings(norm_q, 0.01, noise, noise_floor=0.1, graduated=graduated)
+    settings = mm.MMSettings(norm_q, 0.01, noise, noise_floor=0.1, graduated=graduated)
     found = mm.solve(problem, start, settings)
     trace = found.objective_trace
     assert np.all(np.diff(trace) <= 1e-10 * np.abs(trace[:-1])) and found.converged
@@ -43,10 +43,10 @@ def test_objective_is_problem_five_and_never_rises(loss, noise, norm_q, graduate
 
 def test_end_minimises_its_own_tangent():
     _, problem, start = make()
-    settings = mm.Settings(offset=0.01, noise=1.0, tol=1e-12)
+    settings = mm.MMSettings(offset=0.01, noise=1.0, tol=1e-12)
     found = mm.solve(problem, start, settings)
     eta = problem.data.linear_predictor(found.W, found.intercept)
-    convex = mm.tangent(problem, mm.State(found, eta, 1.0), 2.0, 0.01)
+    convex = mm.tangent(problem, mm.MMState(found, eta, 1.0), 2.0, 0.01)
     again = automatic.solve(convex, tol=1e-10)
     np.testing.assert_allclose(found.W, again.W, atol=1e-4)
     assert convex.gap(found.W, eta) <= 1e-4 * convex.gap_scale
@@ -54,20 +54,20 @@ def test_end_minimises_its_own_tangent():
 
 def test_tangent_touches_and_lies_above():
     _, problem, start = make()
-    state = mm.first_state(problem, start, mm.Settings(noise=0.7))
-    convex, settings = mm.tangent(problem, state, 2.0, 0.05), mm.Settings(offset=0.05, noise=0.7)
+    state = mm.first_state(problem, start, mm.MMSettings(noise=0.7))
+    convex, settings = mm.tangent(problem, state, 2.0, 0.05), mm.MMSettings(offset=0.05, noise=0.7)
     rng = np.random.default_rng(0)
     at = convex.objective(start.W, state.eta) / 0.7**2 - mm.objective(problem, state, settings)
     for _ in range(5):
         W = start.W + 0.3 * rng.standard_normal(start.W.shape)
         eta = problem.data.linear_predictor(W, start.intercept)
-        other = mm.State(start._replace(W=W), eta, 0.7)
+        other = mm.MMState(start._replace(W=W), eta, 0.7)
         assert convex.objective(W, eta) / 0.7**2 - mm.objective(problem, other, settings) >= at - 1e-9
 
 
 def test_support_is_found_and_learned_noise_is_right():
     sim, problem, start = make(n=80)
-    found = mm.solve(problem, start, mm.Settings(noise_floor=0.05))
+    found = mm.solve(problem, start, mm.MMSettings(noise_floor=0.05))
     np.testing.assert_array_equal(found.W.any(axis=1), sim.support)
     np.testing.assert_allclose(found.noise, np.sqrt(np.mean(sim.noise**2)), rtol=0.2)
 
@@ -83,5 +83,5 @@ def test_interruption_gives_the_best_so_far(monkeypatch):
         return solve(*args, **options)
 
     monkeypatch.setattr(mm.automatic, "solve", interrupted)
-    found = mm.solve(problem, start, mm.Settings(graduated=False, tol=1e-15))
+    found = mm.solve(problem, start, mm.MMSettings(graduated=False, tol=1e-15))
     assert found.interrupted and not found.converged and found.n_iter == 2

@@ -9,6 +9,7 @@ import pytest
 
 from bayesmtfs import MixedNormRegressor, TaskData
 from bayesmtfs.em import evidence
+from bayesmtfs.families import Gaussian
 
 
 def measure(seed, n_rows, n=50, p=200, m=5, decibel=30):
@@ -24,7 +25,7 @@ def measure(seed, n_rows, n=50, p=200, m=5, decibel=30):
 def integrated(seed, n_rows):
     """Whether the largest rows are the true ones, whether the support is exact, and the noise over the true one."""
     A, Y, W, noise = measure(seed, n_rows)
-    found = evidence.solve(TaskData.from_wide(A, Y), fit_intercept=False, shared_noise=True)
+    found = evidence.solve(TaskData.from_wide(A, Y), Gaussian(), fit_intercept=False, shared_noise=True)
     return _largest(found.W, W), np.array_equal(found.row_variances > 0, W.any(axis=1)), found.noise[0] / noise
 
 

@@ -6,6 +6,7 @@ import pytest
 from bayesmtfs import simulate_tasks
 from bayesmtfs.em import evidence
 from bayesmtfs.estimators.em import MatrixVariateRegressor
+from bayesmtfs.families import Gaussian
 
 SIZES = {"n_tasks": 8, "n_features": 40, "n_samples": 40, "n_relevant": 12, "snr": 2.0}
 
@@ -35,7 +36,7 @@ def error_ratio(relatedness, n_seeds=8, **options):
     errors = []
     for seed in range(n_seeds):
         sim = simulate_tasks(**SIZES | options, relatedness=relatedness, random_state=seed)
-        apart, related = evidence.solve(sim.data), evidence.solve(sim.data, relations="learn")
+        apart, related = (evidence.solve(sim.data, Gaussian(), relations=relations) for relations in (None, "learn"))
         errors.append([squared_error(apart.W, sim), squared_error(related.W, sim)])
     apart, related = np.mean(errors, axis=0)
     return related / apart

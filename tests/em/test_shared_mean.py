@@ -5,16 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from bayesmtfs.em.evidence_shared_mean import best_mean, pooled
-from bayesmtfs.em.shared_mean_routes import row_prior
 from scipy.optimize import minimize
 from sklearn.base import clone
 
 from bayesmtfs import TaskData
 from bayesmtfs.data.scaling import within_task_units
-from bayesmtfs.em import jeffreys as em_jeffreys
+from bayesmtfs.em import jeffreys
 from bayesmtfs.em.active_tasks import activate
-from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, recentre, update_mean
+from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, best_mean, pooled, recentre, row_prior, update_mean
 from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.em import (
     GeneralizedNormalClassifier,
@@ -114,7 +112,7 @@ def test_recentring_ends_where_no_mean_is_better_and_keeps_the_sums(norm_q, whit
         within_task_units(data, True, find_family("squared").quadratic),
     )
     whiten = np.linalg.inv(0.6 * np.eye(5) + 0.4) if whitened else None
-    prior: RowPrior = row_prior(data, units, norm_q, em_jeffreys.Settings(), whiten)
+    prior: RowPrior = row_prior(data, units, norm_q, jeffreys.EMSettings(), whiten)
     point = Around(np.zeros(FEATURES), _solution(W, np.zeros(5), np.ones(5)))
     values = [prior.value(W)]
     for _ in range(60):
