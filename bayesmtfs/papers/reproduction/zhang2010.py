@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesmtfs.data.simulation import SimulatedTasks, simulate_tasks
-from bayesmtfs.estimators.generalized_normal import GeneralizedNormalRegressor
-from bayesmtfs.estimators.jeffreys import JeffreysRegressor
-from bayesmtfs.estimators.matrix_variate import MatrixVariateRegressor
+from bayesmtfs.estimators.em import GeneralizedNormalRegressor, JeffreysRegressor, MatrixVariateRegressor
 from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.papers import datasets
 from bayesmtfs.papers.reproduction.cancer_studies import (
