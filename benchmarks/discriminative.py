@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.discriminative import trace_ratio
-from bayesmtfs.discriminative.trace_ratio_scatter import Scatter, scatter
+from bayesmtfs.discriminative.trace_ratio import Scatter, scatter
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
 
 STRENGTH = 1e-3
@@ -52,7 +52,7 @@ def against_transcription(p: int, repeats: int) -> None:
     X, y, tasks = two_tasks(N_ROWS, p)
     scatters = [scatter(X[tasks == t], y[tasks == t], np.ones(N_ROWS), shrinkage=0.1) for t in (0, 1)]
     start = [task.unpenalised[1] for task in scatters]
-    settings = trace_ratio.Settings(STRENGTH, STRENGTH, max_iter=MOST_TRANSCRIBED, tol=1e-300)
+    settings = trace_ratio.TraceRatioSettings(STRENGTH, STRENGTH, max_iter=MOST_TRANSCRIBED, tol=1e-300)
     times = []
     for _ in range(repeats):
         begin = time.perf_counter()

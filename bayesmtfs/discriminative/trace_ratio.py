@@ -13,25 +13,215 @@ iterate (eq. 3), and W_l is set to the eigenvectors of E_l - gamma_l B_l + withi
 eigenvalues (step 7), which minimises the parabolas' sum: the surrogate never increases, whatever the objective does.
 
 Differently from the paper: E and B are divided by tr B; gamma is the smallest ratio on the range of B, shrunken if
-wanted, and W_l may have one column fewer (see `trace_ratio_scatter`); eps keeps d finite; ``within``
+wanted, and W_l may have one column fewer (see below); eps keeps d finite; ``within``
 and ``joint`` are the two strengths of eq. (1) (the printed mu = lambda_1 / lambda_2 of eq. 5 would have to be
 lambda_2 / lambda_1 and only renames them); the start is the unpenalised solution, D = I, and not random. Features of
 one group share one row length. There is no probability model behind a trace ratio, so that this route has no Bayesian
 counterpart.
+
+Scatter matrices of one task, their trace ratio, and eigenvectors that never need a p x p matrix when p > n.
+
+With Z the centred rows of a task (row i times the square root of its weight, all divided by ||Z||_F) and F the scaled
+class indicators (Han et al. 2013, below their abstract's model),
+
+    B = Z'Z,    E = Z'(I - FF')Z,    tr B = 1,
+
+so that E - gamma B has the same size on any data. gamma is the smallest trace ratio over V'V = I with one column per
+class, all of them in the range of B: over all V it is 0 as soon as p > n, and E - 0 B no longer tells classes apart.
+Where p is near n the smallest ratio is small by overfitting, and E - gamma B sees noise for the same reason. The ratio
+is therefore that of the scatters plus shrinkage / p times the identity (the average of the eigenvalues of B, as in
+regularised discriminant analysis), which moves gamma and nothing else: the identity has no part in the eigenvectors.
+
+At most as many eigenvalues of E - gamma B are negative as there are classes, less one: those of directions in which the
+classes differ. The eigenvectors after them have little scatter of any kind, which says nothing about classes.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+import scipy.sparse.linalg
+from numpy.typing import NDArray
 
-from bayesmtfs.discriminative.trace_ratio_scatter import Scatter
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray
 
+RANK_TOLERANCE = 1e-10  # singular values below this share of the largest are rounding errors
+DENSE_FEATURES = 200  # up to so many a dense eigenproblem is the faster one
+MOST_RATIO_STEPS = 100
+KRYLOV_SIZE = 20  # least number of Lanczos vectors
+EIGENVALUE_TOLERANCE = 1e-11  # relative
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """Between-class and total scatter of one task.
+
+    Attributes
+    ----------
+    rows : (n, p) centred and weighted rows, of Frobenius norm 1 (0 where all features are constant)
+    class_rows : (classes, p) F'Z
+    singular, right : (r,), (r, p) singular values and right singular vectors of the rows; r is their rank
+    n_classes : classes of the task
+    shrinkage : of gamma
+    all_columns : whether W has one column per class
+    """
+
+    rows: FloatArray
+    class_rows: FloatArray
+    singular: FloatArray
+    right: FloatArray
+    n_classes: int
+    shrinkage: float
+    all_columns: bool
+
+    @property
+    def n_features(self) -> int:
+        """Number of features p."""
+        return int(self.rows.shape[1])
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of W."""
+        return int(self.unpenalised[1].shape[1])
+
+    @cached_property
+    def unpenalised(self) -> tuple[float, FloatArray]:
+        """gamma, and the (p, columns) eigenvectors of E - gamma B with D = I, within the range of B."""
+        total, classes = self.singular**2, self.class_rows @ self.right.T
+        columns = min(self.n_classes, len(total))
+        gamma, V = smallest_trace_ratio(total, classes, columns, self.shrinkage / self.n_features)
+        if not self.all_columns and columns:
+            eigenvalues = (1.0 - gamma) * total @ V**2 - np.sum((classes @ V) ** 2, axis=0)
+            V = V[:, : max(1, int(np.sum(eigenvalues < 0)))]
+        return gamma, self.right.T @ V
+
+    @property
+    def gamma(self) -> float:
+        """Smallest (shrunken) trace ratio on the range of B."""
+        return self.unpenalised[0]
+
+    def difference(self, W: FloatArray) -> float:
+        """tr(W'(E - gamma B)W)."""  # noqa: D403
+        total, between = self._traces(W)
+        return (1.0 - self.gamma) * total - between
+
+    def ratio(self, W: FloatArray) -> float:
+        """tr(W'EW) / tr(W'BW), nan where W holds no scatter."""  # noqa: D403
+        total, between = self._traces(W)
+        return (total - between) / total if total > 0 else float("nan")
+
+    def _traces(self, W: FloatArray) -> tuple[float, float]:
+        return float(np.sum((self.rows @ W) ** 2)), float(np.sum((self.class_rows @ W) ** 2))
+
+    @cached_property
+    def _matrix(self) -> FloatArray:
+        """(p, p) E - gamma B, for few features only."""
+        return (1.0 - self.gamma) * self.rows.T @ self.rows - self.class_rows.T @ self.class_rows
+
+    @cached_property
+    def _core(self) -> FloatArray:
+        """(r, r) E - gamma B in the coordinates of the right singular vectors."""
+        classes = self.class_rows @ self.right.T
+        return (1.0 - self.gamma) * np.diag(self.singular**2) - classes.T @ classes
+
+    @cached_property
+    def _lowest(self) -> float:
+        """Smallest eigenvalue of E - gamma B, 0 or below."""
+        return min(0.0, float(scipy.linalg.eigvalsh(self._core, subset_by_index=(0, 0))[0]))
+
+    def smallest_eigenvectors(self, diagonal: FloatArray, start: FloatArray) -> FloatArray:
+        """(p, columns) Eigenvectors of E - gamma B + diag(diagonal) for its smallest eigenvalues, from earlier ones."""
+        p, columns = self.n_features, self.n_columns
+        if p <= max(self.rows.shape[0], DENSE_FEATURES, 4 * columns):
+            U = self._matrix + np.diag(diagonal)
+            return scipy.linalg.eigh(U, subset_by_index=(0, columns - 1), check_finite=False)[1]
+        shift = self._shift(diagonal)
+        inverse = scipy.sparse.linalg.LinearOperator((p, p), matvec=self._inverse(diagonal - shift), dtype=np.float64)
+        # Only the inverse is used in this mode; the operator gives eigsh the shape
+        size = min(p, max(2 * columns + 1, KRYLOV_SIZE))
+        options: Any = {"v0": start.sum(axis=1), "ncv": size, "tol": EIGENVALUE_TOLERANCE}
+        return scipy.sparse.linalg.eigsh(inverse, k=columns, sigma=shift, OPinv=inverse, which="LM", **options)[1]
+
+    def _shift(self, diagonal: FloatArray) -> float:
+        """A number below all eigenvalues, and close to them."""
+        lowest = self._lowest + float(diagonal.min())
+        return lowest - 1e-3 * (abs(lowest) + float(diagonal.min()) - self._lowest)
+
+    def _inverse(self, diagonal: FloatArray) -> Any:
+        """Product with the inverse of E - gamma B + diag(diagonal), by Woodbury's identity in r dimensions."""
+        r = len(self.singular)
+        gram = (self.right / diagonal) @ self.right.T
+        middle = np.linalg.solve(np.eye(r) + self._core @ gram, self._core)
+
+        def product(vector: FloatArray) -> FloatArray:
+            divided = np.ravel(vector) / diagonal
+            return divided - (middle @ (self.right @ divided)) @ self.right / diagonal
+
+        return product
+
+
+def scatter(
+    X: Design, labels: NDArray[Any], weight: FloatArray, *, shrinkage: float = 0.0, all_columns: bool = True
+) -> Scatter:
+    """Build the scatter matrices of one task, with rows X (n, p), class labels (n,) and positive weights (n,).
+
+    ``shrinkage`` pulls gamma towards 1; ``all_columns`` gives W one column per class, as printed, or else one per
+    negative eigenvalue of E - gamma B, which are fewer.
+    """
+    Z = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
+    root = np.sqrt(weight)[:, None]
+    largest = np.abs(Z).max(initial=0.0)
+    Z = root * (Z - weight @ Z / weight.sum())
+    # What is left of a constant column after centring is rounding error
+    Z[:, np.abs(Z).max(axis=0) <= 1e-13 * largest * root.max()] = 0.0
+    size = np.linalg.norm(Z)
+    Z = Z / size if size > 0 else Z
+    _, singular, right = scipy.linalg.svd(Z, full_matrices=False, check_finite=False)
+    kept = singular > RANK_TOLERANCE * singular[0] if size > 0 else np.zeros(len(singular), dtype=bool)
+    indicators = class_indicators(labels, weight)
+    n_classes = indicators.shape[1]
+    return Scatter(Z, indicators.T @ Z, singular[kept], right[kept], n_classes, shrinkage, all_columns)
+
+
+def class_indicators(labels: NDArray[Any], weight: FloatArray) -> FloatArray:
+    """(n, classes) F = Y (Y'Y)^(-1/2): orthonormal columns, one per class."""
+    classes, number = np.unique(labels, return_inverse=True)
+    F = np.zeros((len(labels), len(classes)))
+    F[np.arange(len(labels)), number] = np.sqrt(weight / np.bincount(number, weights=weight)[number])
+    return F
+
+
+def smallest_trace_ratio(
+    total: FloatArray, classes: FloatArray, columns: int, ridge: float = 0.0
+) -> tuple[float, FloatArray]:
+    """Minimise tr(V'(E + ridge I)V) / tr(V'(B + ridge I)V) over V'V = I.
+
+    By Newton's method on the trace difference (Jia, Nie and Zhang 2009); ``total`` (r,) is the diagonal of B, and
+    E = B - classes' classes. Returned are the ratio and the (r, columns) minimiser.
+    """
+    if columns == 0:
+        return 0.0, np.zeros((len(total), 0))
+    between, gamma = classes.T @ classes, 1.0
+    for _ in range(MOST_RATIO_STEPS):
+        matrix = np.diag((1.0 - gamma) * total) - between
+        V = scipy.linalg.eigh(matrix, subset_by_index=(0, columns - 1), check_finite=False)[1]
+        held = float(total @ np.sum(V**2, axis=1)) + columns * ridge
+        last, gamma = gamma, max(0.0, (held - float(np.sum((classes @ V) ** 2))) / held)
+        if abs(last - gamma) <= 1e-12:
+            break
+    return gamma, V
+
+
+# ---------------------------------------------------------------------- Algorithm 1
+
 
 @dataclass(frozen=True)
-class Settings:
+class TraceRatioSettings:
     """Strengths of the two row penalties, eps relative to the average row, and when to stop."""
 
     within: float
@@ -81,7 +271,7 @@ def find_floors(scatters: list[Scatter], share: float) -> Floors:
 class _Problem(NamedTuple):
     scatters: list[Scatter]
     groups: IntArray | None
-    settings: Settings
+    settings: TraceRatioSettings
     floors: Floors
 
     def penalties(self, W: list[FloatArray], smoothed: bool) -> float:
@@ -121,35 +311,24 @@ def random_start(scatters: list[Scatter], rng: np.random.RandomState) -> list[Fl
 
 def solve(
     scatters: list[Scatter],
-    settings: Settings,
+    settings: TraceRatioSettings,
     start: list[FloatArray] | None = None,
     groups: IntArray | None = None,
     progress: bool | None = False,
 ) -> TraceRatioFit:
-    """Descend on the surrogate from the unpenalised solution, or from a given start.
-
-    Parameters
-    ----------
-    scatters : one per task
-    settings : strengths and stopping
-    start : per task (p, columns) orthonormal columns
-    groups : (p,) group of each feature
-    progress : bool or None, see `bayesmtfs.progress`
-    """
+    """Descend on the surrogate from the unpenalised solution, or from a start, (p, columns) orthonormal per task."""
     problem = _Problem(scatters, groups, settings, find_floors(scatters, settings.row_floor))
     W = [task.unpenalised[1] for task in scatters] if start is None else start
     surrogates, objectives = [problem.surrogate(W)], [problem.objective(W)]
     # Without a penalty the unpenalised solution is the answer, and null directions of the data are not distinguished
     converged = settings.within == settings.joint == 0 and start is None
-    with Progress("trace ratio", progress) as bar:
-        try:
-            while not converged and len(surrogates) <= settings.max_iter:
-                W = problem.update(W)
-                surrogates.append(problem.surrogate(W))
-                objectives.append(problem.objective(W))
-                converged = surrogates[-2] - surrogates[-1] <= settings.tol * abs(surrogates[-1])
-                bar.update(len(surrogates) / settings.max_iter, f"surrogate {surrogates[-1]:.6g}")
-        except KeyboardInterrupt:  # the rows so far are what there is
-            converged = False
+    with Progress("trace ratio", progress) as work:
+        while not converged and len(surrogates) <= settings.max_iter:
+            W = problem.update(W)
+            surrogates.append(problem.surrogate(W))
+            objectives.append(problem.objective(W))
+            converged = surrogates[-2] - surrogates[-1] <= settings.tol * abs(surrogates[-1])
+            work.update(len(surrogates) / settings.max_iter, f"surrogate {surrogates[-1]:.6g}")
+    converged = converged and not work.interrupted
     traces = np.array(surrogates), np.array(objectives)
     return TraceRatioFit(W, *traces, problem.floors, bool(converged), len(surrogates) - 1)

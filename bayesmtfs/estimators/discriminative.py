@@ -10,7 +10,6 @@ of which this is the MAP.
 """
 
 import numbers
-import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,13 +18,18 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.discriminative import trace_ratio
-from bayesmtfs.discriminative.trace_ratio_scatter import Scatter, scatter
+from bayesmtfs.discriminative.trace_ratio import (
+    Scatter,
+    TraceRatioFit,
+    TraceRatioSettings,
+    random_start,
+    row_lengths,
+    scatter,
+    solve,
+)
 from bayesmtfs.estimators.base import check_choice
-from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size
-from bayesmtfs.estimators.ranking_size import choose_size
-from bayesmtfs.results.fit_result import Convergence
-from bayesmtfs.types import ConvergenceWarning, FloatArray
+from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size, choose_size, iterated
+from bayesmtfs.types import ConvergenceWarning, FloatArray, warn
 
 
 @dataclass(repr=False, eq=False)
@@ -161,10 +165,8 @@ class DiscriminativeSelector(RankingSelector):
         scatters = self._scatters(data)
         found = self._best_fit(scatters, data)
         if not found.converged:
-            warnings.warn(
-                f"the surrogate still falls after {found.n_iter} iterations; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=5,
+            warn(
+                f"the surrogate still falls after {found.n_iter} iterations; raise max_iter or tol", ConvergenceWarning
             )
         self.surrogate_trace_ = found.surrogate_trace
         self.objective_trace_ = found.objective_trace
@@ -178,13 +180,13 @@ class DiscriminativeSelector(RankingSelector):
         options: Any = {"shrinkage": self.shrinkage, "all_columns": self.directions == "classes"}
         return [scatter(X, data.y[start:stop], data.weight[start:stop], **options) for X, (start, stop) in parts]
 
-    def _best_fit(self, scatters: list[Scatter], data: TaskData) -> trace_ratio.TraceRatioFit:
-        settings = trace_ratio.Settings(
+    def _best_fit(self, scatters: list[Scatter], data: TaskData) -> TraceRatioFit:
+        settings = TraceRatioSettings(
             self.within_strength, self.joint_strength, self.row_floor, self.tol, self.max_iter
         )
         rng = check_random_state(self.random_state)
-        starts = [None, *(trace_ratio.random_start(scatters, rng) for _ in range(self.n_init))]
-        fits = [trace_ratio.solve(scatters, settings, start, data.groups, self.progress) for start in starts]
+        starts = [None, *(random_start(scatters, rng) for _ in range(self.n_init))]
+        fits = [solve(scatters, settings, start, data.groups, self.progress) for start in starts]
         return min(fits, key=lambda fit: float(fit.surrogate_trace[-1]))
 
     def _size(self, data: TaskData) -> int:
@@ -194,23 +196,13 @@ class DiscriminativeSelector(RankingSelector):
         return choose_size(self, data, available, self.cv, self.classifier, self.random_state)
 
 
-def _ranking(scatters: list[Scatter], found: trace_ratio.TraceRatioFit, data: TaskData, tol: float) -> Ranking:
+def _ranking(scatters: list[Scatter], found: TraceRatioFit, data: TaskData, tol: float) -> Ranking:
     """Rows by length; those below the floor by the unpenalised solution."""
-    scores = _above(trace_ratio.row_lengths(np.hstack(found.W), data.groups), found.floors.joint)
-    own = [
-        _above(trace_ratio.row_lengths(W, data.groups), floor)
-        for W, floor in zip(found.W, found.floors.own, strict=True)
-    ]
+    scores = _above(row_lengths(np.hstack(found.W), data.groups), found.floors.joint)
+    own = [_above(row_lengths(W, data.groups), floor) for W, floor in zip(found.W, found.floors.own, strict=True)]
     unpenalised = np.hstack([task.unpenalised[1] for task in scatters])
-    convergence = Convergence(
-        converged=found.converged,
-        n_iter=found.n_iter,
-        objective=float(found.surrogate_trace[-1]),
-        gap=float("nan"),
-        tol=tol,
-        objective_trace=found.surrogate_trace,
-    )
-    return Ranking(scores, np.stack(own), trace_ratio.row_lengths(unpenalised, data.groups), convergence)
+    convergence = iterated(found.converged, found.surrogate_trace, tol)
+    return Ranking(scores, np.stack(own), row_lengths(unpenalised, data.groups), convergence)
 
 
 def _above(lengths: FloatArray, floor: float) -> FloatArray:

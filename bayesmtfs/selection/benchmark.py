@@ -33,8 +33,7 @@ from bayesmtfs.data.classes import read_classes
 from bayesmtfs.data.inputs import Design, as_labels, read_design, stack_rows, weighted_deviation
 from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier
-from bayesmtfs.estimators.ranking import RankingSelector
-from bayesmtfs.estimators.ranking_size import default_classifier
+from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
 from bayesmtfs.progress import Progress
 from bayesmtfs.selection.stability import SetStability, set_stability
 from bayesmtfs.selection.tables import Backend, as_frame

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.discriminative import trace_ratio
-from bayesmtfs.discriminative.trace_ratio_scatter import scatter
+from bayesmtfs.discriminative.trace_ratio import scatter
 
 
 def two_tasks(n=30, p=40, seed=0):
@@ -59,7 +59,7 @@ def transcription(tasks, within, joint, share, n_iter, rotation_seed=None):
 @pytest.mark.parametrize(("within", "joint"), [(1e-3, 1e-4), (1e-4, 1e-3), (1e-2, 1e-2)])
 def test_same_rows_as_the_dense_transcription_with_any_class_coding(n, p, within, joint):
     tasks = two_tasks(n, p)
-    fit = trace_ratio.solve(scatters_of(tasks), trace_ratio.Settings(within, joint, max_iter=6))
+    fit = trace_ratio.solve(scatters_of(tasks), trace_ratio.TraceRatioSettings(within, joint, max_iter=6))
     dense = transcription(tasks, within, joint, 1e-3, fit.n_iter, rotation_seed=5)
     np.testing.assert_allclose(lengths(fit), dense, atol=1e-6)
 
@@ -68,7 +68,7 @@ def test_same_rows_as_the_dense_transcription_with_any_class_coding(n, p, within
 @pytest.mark.parametrize(("n", "p"), [(60, 20), (30, 250)])
 def test_surrogate_never_increases_and_columns_stay_orthonormal(n, p, strength):
     scatters = scatters_of(two_tasks(n, p))
-    fit = trace_ratio.solve(scatters, trace_ratio.Settings(strength, strength, max_iter=60))
+    fit = trace_ratio.solve(scatters, trace_ratio.TraceRatioSettings(strength, strength, max_iter=60))
     trace = fit.surrogate_trace
     assert np.all(np.diff(trace) <= 1e-12 * np.abs(trace[:-1]))
     for W in fit.W:
@@ -84,19 +84,19 @@ def test_surrogate_never_increases_and_columns_stay_orthonormal(n, p, strength):
 
 
 def test_the_objective_of_equation_one_may_rise_while_the_surrogate_falls():
-    fit = trace_ratio.solve(scatters_of(two_tasks(60, 20, seed=3)), trace_ratio.Settings(1e-3, 1e-3))
+    fit = trace_ratio.solve(scatters_of(two_tasks(60, 20, seed=3)), trace_ratio.TraceRatioSettings(1e-3, 1e-3))
     assert fit.objective_trace[-1] > fit.objective_trace[0] and fit.surrogate_trace[-1] < fit.surrogate_trace[0]
 
 
 def test_without_penalties_the_unpenalised_solution_stays():
     scatters = scatters_of(two_tasks(30, 250))
-    fit = trace_ratio.solve(scatters, trace_ratio.Settings(0.0, 0.0))
+    fit = trace_ratio.solve(scatters, trace_ratio.TraceRatioSettings(0.0, 0.0))
     assert fit.n_iter == 0 and fit.converged
     assert fit.objective_trace[0] == pytest.approx(sum(task.gamma for task in scatters))
 
 
 def test_order_of_the_tasks_does_not_matter():
-    scatters, settings = scatters_of(two_tasks()), trace_ratio.Settings(1e-3, 1e-3)
+    scatters, settings = scatters_of(two_tasks()), trace_ratio.TraceRatioSettings(1e-3, 1e-3)
     one, other = trace_ratio.solve(scatters, settings), trace_ratio.solve(scatters[::-1], settings)
     np.testing.assert_allclose(lengths(one), lengths(other), atol=1e-8)
 
@@ -105,7 +105,7 @@ def test_joint_strength_makes_tasks_agree_and_within_strength_does_not():
     scatters = scatters_of(two_tasks(60, 60, seed=2))
 
     def common_rows(within, joint):
-        W = trace_ratio.solve(scatters, trace_ratio.Settings(within, joint)).W
+        W = trace_ratio.solve(scatters, trace_ratio.TraceRatioSettings(within, joint)).W
         rows = [np.linalg.norm(w, axis=1) > 0.05 for w in W]
         return (rows[0] & rows[1]).sum() / (rows[0] | rows[1]).sum()
 
@@ -114,7 +114,7 @@ def test_joint_strength_makes_tasks_agree_and_within_strength_does_not():
 
 def test_rows_of_a_group_share_their_length():
     groups = np.arange(40) // 4
-    fit = trace_ratio.solve(scatters_of(two_tasks()), trace_ratio.Settings(1e-2, 1e-2), groups=groups)
+    fit = trace_ratio.solve(scatters_of(two_tasks()), trace_ratio.TraceRatioSettings(1e-2, 1e-2), groups=groups)
     found = lengths(fit, groups)
     np.testing.assert_array_equal(found, np.repeat(found[::4], 4))
     assert found[0] ** 2 == pytest.approx(np.sum(np.hstack(fit.W)[:4] ** 2))
@@ -125,5 +125,5 @@ def test_random_starts_are_orthonormal_and_descend():
     scatters = scatters_of(two_tasks(30, 250))
     start = trace_ratio.random_start(scatters, np.random.RandomState(0))
     np.testing.assert_allclose(start[1].T @ start[1], np.eye(4), atol=1e-12)
-    fit = trace_ratio.solve(scatters, trace_ratio.Settings(1e-3, 1e-3), start)
+    fit = trace_ratio.solve(scatters, trace_ratio.TraceRatioSettings(1e-3, 1e-3), start)
     assert np.all(np.diff(fit.surrogate_trace) <= 1e-12) and fit.surrogate_trace[-1] < fit.surrogate_trace[0]

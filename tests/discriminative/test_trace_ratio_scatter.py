@@ -5,7 +5,7 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 
-from bayesmtfs.discriminative.trace_ratio_scatter import class_indicators, scatter, smallest_trace_ratio
+from bayesmtfs.discriminative.trace_ratio import class_indicators, scatter, smallest_trace_ratio
 
 
 def example(n, p, n_classes=3, seed=0):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmtfs.estimators.ranking_size import choose_size, size_grid
+from bayesmtfs.estimators.ranking import choose_size, size_grid
 from bayesmtfs.papers.baselines import FisherScoreSelector
 
 

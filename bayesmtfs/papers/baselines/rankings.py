@@ -33,15 +33,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.discriminative.trace_ratio import row_lengths
-from bayesmtfs.discriminative.trace_ratio_scatter import class_indicators
+from bayesmtfs.discriminative.trace_ratio import class_indicators, row_lengths
 from bayesmtfs.estimators.penalised import MixedNormClassifier
-from bayesmtfs.estimators.ranking import Ranking, RankingSelector
+from bayesmtfs.estimators.ranking import Ranking, RankingSelector, closed_form
 from bayesmtfs.results.fit_result import Convergence
 from bayesmtfs.types import FloatArray
 
@@ -94,24 +93,6 @@ class FeatureRanking(RankingSelector):
             ties=row_lengths(ties[:, None], data.groups),
             convergence=convergence,
         )
-
-
-def closed_form() -> Convergence:
-    """How a score without iterations ends."""
-    return Convergence(converged=True, n_iter=0, objective=float("nan"), gap=float("nan"))
-
-
-def iterated(converged: bool, trace: ArrayLike, tol: float) -> Convergence:
-    """How an iteration ended."""
-    values = np.asarray(trace, dtype=np.float64)
-    return Convergence(
-        converged=converged,
-        n_iter=len(values) - 1,
-        objective=float(values[-1]),
-        gap=float("nan"),
-        tol=tol,
-        objective_trace=values,
-    )
 
 
 # ---------------------------------------------------------------------- Fisher score

@@ -44,7 +44,8 @@ import numpy as np
 import scipy.linalg
 from scipy.special import logsumexp, softmax
 
-from bayesmtfs.papers.baselines.rankings import CentredTask, FeatureRanking, iterated
+from bayesmtfs.estimators.ranking import iterated
+from bayesmtfs.papers.baselines.rankings import CentredTask, FeatureRanking
 from bayesmtfs.results.fit_result import Convergence
 from bayesmtfs.types import BoolArray, ConvergenceWarning, FloatArray, warn
 
