@@ -5,9 +5,9 @@ solver              for
 ==================  ==========================================================================================
 shared_design       squared loss, one complete design for all tasks: one Gram matrix serves every task
 working_set         any smooth loss and any data: working sets of rows, proximal Newton on them
-nonsmooth           hinge and absolute loss: interior points
+nonsmooth           losses with kinks: interior points
 extragradient       the same, as in Obozinski, Taskar and Jordan 2006: many more steps
-proximal_gradient   the same, without working sets: the plain reference
+proximal_gradient   any smooth loss and any penalty, also a user's own: no working sets, no curvatures
 ==================  ==========================================================================================
 """
 
@@ -35,6 +35,8 @@ def choose(problem: Problem) -> str:
     """Name of the fastest solver that fits a problem."""
     if not problem.family.smooth:
         return "nonsmooth"
+    if not (problem.penalty.has_row_steps and problem.family.offers("curvature")):
+        return "proximal_gradient"
     return "shared_design" if shared_design.applies(problem) else "working_set"
 
 
@@ -42,7 +44,7 @@ def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:
     """What several solves on the same data can share, such as the solves of a path; an option of `solve`."""
     name = choose(problem) if solver == "auto" else solver
     if name == "shared_design":
-        return {"state": shared_design.State(problem)}
+        return {"state": shared_design.SharedDesignState(problem)}
     return {"design": by_columns(problem.data)} if name == "working_set" else {}
 
 
@@ -76,9 +78,17 @@ def solve(
 
 
 def _check_fits(name: str, problem: Problem) -> None:
-    loss = problem.family.name
-    if (name in FOR_KINKS) == problem.family.smooth:
-        raise ValueError(f"solver is {name!r}, which does not solve loss={loss!r}; use solver='auto'")
+    family, penalty = problem.family, problem.penalty
+    family.require("The penalised fit, which certifies its result by a dual gap,", "conjugate")
+    if (name in FOR_KINKS) == family.smooth:
+        raise ValueError(f"solver is {name!r}, which does not solve loss={family.name!r}; use solver='auto'")
+    if name != "proximal_gradient" and not penalty.has_row_steps:
+        raise ValueError(
+            f"solver is {name!r}, which does not know the penalty {type(penalty).__name__}; it goes with a smooth loss "
+            "and solver='auto'"
+        )
+    if name == "working_set":
+        family.require("solver='working_set'", "curvature")
     if name == "shared_design" and not shared_design.applies(problem):
         raise ValueError(
             "solver is 'shared_design', which needs the squared loss and one complete design with the same row weights "

@@ -1,30 +1,29 @@
 """Designs by columns: what the working-set solver needs of all features, and of the few it works on.
 
 A design scores every row of the penalty against a dual point and hands out some of its columns; columns multiply.
-Dense columns are those of an array with one row per observation. Sparse columns stay sparse: the entries of one feature
-in one task are a segment of two long arrays, and columns of some features are other segments of the same arrays.
+Observations are sorted by task; ``offsets`` (m + 1,) says where each task begins. Dense columns are those of an array
+(N, k) with one row per observation. Sparse columns stay sparse: the entries of feature j in task t are those from
+``segments[j, t]`` to ``segments[j, t + 1]`` of two long arrays, ``observation`` and ``values``, and columns of some
+features are other segments of the same arrays.
 """
 
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
-from bayesmtfs.convex.penalty_rows import PenaltyRows
-from bayesmtfs.convex.sparse_kernels import (
-    Int32Array,
-    column_moments,
-    columns_of,
-    segments_of,
-    sparse_adjoint,
-    sparse_predictor,
-    sums_over_tasks,
-)
-from bayesmtfs.convex.working_set_kernels import LANES, dense_adjoint, dense_predictor
+from bayesmtfs.convex.problem import PenaltyRows
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.priors.row_penalty import divided_by_weights
 from bayesmtfs.types import FloatArray, IntArray
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough
+FEW_TIMES = 8  # reading numbers in order is so much faster than looking them up
+LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
+
+Int32Array = NDArray[np.int32]
+IndexArray = NDArray[np.int32] | NDArray[np.int64]
 
 
 class DenseColumns(NamedTuple):
@@ -145,7 +144,7 @@ class SparseDesign:
         scores = np.sqrt(sums) if squared else sums
         if rows.penalty.weights is not None:
             scores = divided_by_weights(scores, rows.penalty.weights)
-        if rows.penalty_is_exactly(2.0) or rows.penalty_is_exactly(np.inf):
+        if rows.norm_q in (2.0, np.inf) and not rows.penalty.entrywise:
             return scores
         unclear = np.flatnonzero(scores > CLEARLY_ZERO * rows.penalty.strength)
         some = rows.take(unclear)
@@ -165,3 +164,189 @@ ColumnDesign = DenseDesign | SparseDesign
 def by_columns(data: TaskData) -> ColumnDesign:
     """Open the design of a data set by columns."""
     return SparseDesign(data) if data.is_sparse else DenseDesign(data)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: FloatArray) -> None:
+    """Write ``A_t' values_t`` of every task to ``result`` (m, k or more), four observations at a time."""
+    k = A.shape[1]
+    for t in range(offsets.size - 1):
+        for j in range(k):
+            result[t, j] = 0.0
+        i = offsets[t]
+        stop = offsets[t + 1]
+        while i + 3 < stop:
+            a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+            for j in range(k):
+                result[t, j] += a * A[i, j] + b * A[i + 1, j] + c * A[i + 2, j] + d * A[i + 3, j]
+            i += 4
+        while i < stop:
+            for j in range(k):
+                result[t, j] += values[i] * A[i, j]
+            i += 1
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+def dense_predictor(A: FloatArray, W: FloatArray, offsets: IntArray, result: FloatArray) -> None:
+    """Write ``A_t w_t`` of every task to ``result`` (N,)."""
+    k = A.shape[1]
+    w = np.empty(k)
+    for t in range(offsets.size - 1):
+        for j in range(k):
+            w[j] = W[j, t]
+        for i in range(offsets[t], offsets[t + 1]):
+            total = 0.0
+            for j in range(k):
+                total += A[i, j] * w[j]
+            result[i] = total
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def columns_of(
+    indptr: IndexArray,
+    indices: IndexArray,
+    data: FloatArray,
+    rows: IntArray,
+    n_features: int,
+) -> tuple[IntArray, Int32Array, FloatArray]:
+    """Entries of a CSR matrix, one of whose rows each observation uses, sorted by feature and then by observation.
+
+    Returns
+    -------
+    pointer : (p + 1,) where each feature begins
+    observation, values : entries
+    """
+    pointer = np.zeros(n_features + 1, dtype=np.int64)
+    for i in range(rows.size):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            pointer[indices[e] + 1] += 1
+    for j in range(n_features):
+        pointer[j + 1] += pointer[j]
+    observation = np.empty(pointer[n_features], dtype=np.int32)
+    values = np.empty(pointer[n_features])
+    place = pointer.copy()
+    for i in range(rows.size):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            j = indices[e]
+            observation[place[j]] = i
+            values[place[j]] = data[e]
+            place[j] += 1
+    return pointer, observation, values
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, offsets: IntArray) -> IntArray:
+    """(k, m + 1) Where the entries of each task begin, for some of the features."""
+    m = offsets.size - 1
+    segments = np.empty((features.size, m + 1), dtype=np.int64)
+    for j in range(features.size):
+        e = pointer[features[j]]
+        stop = pointer[features[j] + 1]
+        for t in range(m):
+            segments[j, t] = e
+            while e < stop and observation[e] < offsets[t + 1]:
+                e += 1
+        segments[j, m] = stop
+    return segments
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArray, vector: FloatArray) -> float:
+    """Sum of value times vector over a segment."""
+    total = 0.0
+    for e in range(first, stop):
+        total += values[e] * vector[observation[e]]
+    return total
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sums_over_tasks(
+    indptr: IndexArray,
+    indices: IndexArray,
+    data: FloatArray,
+    rows: IntArray,
+    offsets: IntArray,
+    vector: FloatArray,
+    n_features: int,
+    squared: bool,
+) -> FloatArray:
+    """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
+
+    A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written:
+    from all features, or only from those the task has entries of where these are few.
+    """
+    sums = np.zeros(n_features)
+    product = np.zeros(n_features)
+    for t in range(offsets.size - 1):
+        count = 0
+        for i in range(offsets[t], offsets[t + 1]):
+            value = vector[i]
+            row = rows[i]
+            count += indptr[row + 1] - indptr[row]
+            for e in range(indptr[row], indptr[row + 1]):
+                product[indices[e]] += value * data[e]
+        if n_features <= FEW_TIMES * count:
+            for j in range(n_features):
+                sums[j] += product[j] * product[j] if squared else abs(product[j])
+                product[j] = 0.0
+            continue
+        for i in range(offsets[t], offsets[t + 1]):
+            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                size = product[indices[e]]
+                sums[indices[e]] += size * size if squared else abs(size)
+                product[indices[e]] = 0.0
+    return sums
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sparse_adjoint(
+    segments: IntArray, observation: Int32Array, values: FloatArray, vector: FloatArray, result: FloatArray
+) -> None:
+    """Write ``X_t' vector_t`` of every task to ``result`` (m, k)."""
+    for j in range(segments.shape[0]):
+        for t in range(segments.shape[1] - 1):
+            result[t, j] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, vector)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sparse_predictor(
+    segments: IntArray, observation: Int32Array, values: FloatArray, W: FloatArray, result: FloatArray
+) -> None:
+    """Write ``X_t w_t`` of every task to ``result`` (N,)."""
+    for i in range(result.size):
+        result[i] = 0.0
+    for j in range(W.shape[0]):
+        for t in range(W.shape[1]):
+            if W[j, t] != 0.0:
+                for e in range(segments[j, t], segments[j, t + 1]):
+                    result[observation[e]] += W[j, t] * values[e]
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def column_moments(
+    segments: IntArray,
+    observation: Int32Array,
+    values: FloatArray,
+    offsets: IntArray,
+    weight: FloatArray,
+    totals: FloatArray,
+    sums: FloatArray,
+    squares: FloatArray,
+) -> None:
+    """Write the weighted sum of every column in every task, and the weighted squares about its mean, to (k, m) arrays.
+
+    ``totals`` (m,) are the sums of the weights; inf for a task whose columns are not to be centred.
+    """
+    for j in range(sums.shape[0]):
+        for t in range(sums.shape[1]):
+            sums[j, t] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, weight)
+            mean = sums[j, t] / totals[t]
+            square = 0.0
+            stored = 0.0
+            for e in range(segments[j, t], segments[j, t + 1]):
+                h = weight[observation[e]]
+                square += h * (values[e] - mean) ** 2
+                stored += h
+            if mean != 0.0 and segments[j, t + 1] - segments[j, t] < offsets[t + 1] - offsets[t]:
+                square += (totals[t] - stored) * mean * mean
+            squares[j, t] = square

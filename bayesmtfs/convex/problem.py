@@ -14,7 +14,7 @@ Any feasible theta bounds the minimum from below, so that ``primal - dual`` is a
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Kinks, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.priors.row_prox import Scratch, scratch
 from bayesmtfs.types import FloatArray, IntArray
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
@@ -43,7 +44,7 @@ class Problem:
 
     data: TaskData
     family: Family
-    penalty: RowPenalty
+    penalty: RowPenalty | Any  # a user's own penalty has less to offer, see `priors.Penalty`
     weight: FloatArray
     fit_intercept: bool = True
 
@@ -71,10 +72,15 @@ class Problem:
         return total(self.family, self.data.y, self.null_intercept[self.data.task], self.weight)
 
     @cached_property
+    def least_loss(self) -> float:
+        """Loss if every target could have its best linear predictor; 0 for most losses."""
+        return -total_conjugate(self.family, self.data.y, np.zeros_like(self.weight), self.weight)
+
+    @cached_property
     def gap_scale(self) -> float:
-        """The scale on which a gap is small: the objective at W = 0, or rounding error where that is 0."""
+        """The scale on which a gap is small: the objective at W = 0 above the least loss, or rounding error at least."""
         at_zero = total(self.family, self.data.y, np.zeros(self.data.n_observations), self.weight)
-        return max(self.null_objective, ROUNDING * at_zero)
+        return max(self.null_objective - self.least_loss, ROUNDING * abs(at_zero))
 
     @cached_property
     def kinks(self) -> Kinks:
@@ -166,7 +172,7 @@ class Problem:
         """Best dual value along the ray of a candidate theta, made feasible by scaling."""
         largest = float(self.row_dual_norms(theta).max())
         feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
-        if self.family.name == "squared":
+        if self.family.quadratic:
             # The dual is a parabola along the ray: take its top, or the end of the feasible part
             curvature = float(np.sum(theta**2 / self.weight))
             top = -float(theta @ self.data.y) / curvature if curvature > 0 else 1.0
@@ -177,6 +183,100 @@ class Problem:
     def gap(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""
         return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta)), 0.0)
+
+
+StepArguments = tuple[IntArray, FloatArray, float, FloatArray, Scratch]
+
+
+@dataclass(frozen=True, eq=False)
+class PenaltyRows:
+    """Rows of the penalty, each a run of features: one feature, or a group that enters or leaves together.
+
+    Matrices (k, m) that belong to these rows have their features in the order of ``features``.
+    """
+
+    features: IntArray  # (k,) numbers of the features, row by row
+    starts: IntArray  # (R + 1,) where each row begins among them
+    penalty: RowPenalty
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """All rows of a problem."""
+        groups = problem.data.groups
+        p = problem.data.n_features
+        if groups is None:
+            return cls(np.arange(p), np.arange(p + 1), problem.penalty)
+        sizes = np.unique(groups, return_counts=True)[1]
+        return cls(np.argsort(groups, kind="stable"), _starts(sizes), problem.penalty)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows R."""
+        return len(self.starts) - 1
+
+    @property
+    def grouped(self) -> bool:
+        """Whether some row has more than one feature."""
+        return self.n_rows < len(self.features)
+
+    @cached_property
+    def sizes(self) -> IntArray:
+        """(R,) Number of features of each row."""
+        return np.diff(self.starts)
+
+    @cached_property
+    def strengths(self) -> FloatArray:
+        """(R,) Strength of the penalty on each row."""
+        return self.penalty.strengths(self.n_rows)
+
+    def take(self, chosen: IntArray) -> Self:
+        """Return some of the rows."""
+        penalty = self.penalty.take(chosen)
+        if not self.grouped:
+            return type(self)(self.features[chosen], np.arange(len(chosen) + 1), penalty)
+        starts = _starts(self.sizes[chosen])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], self.sizes[chosen])
+        return type(self)(self.features[places], starts, penalty)
+
+    def blocks(self, n_tasks: int) -> Blocks:
+        """How a matrix (k, m) is cut into these rows."""
+        groups = np.repeat(np.arange(self.n_rows), self.sizes) if self.grouped else None
+        return Blocks(len(self.features), n_tasks, groups=groups)
+
+    def gather(self, W: FloatArray) -> FloatArray:
+        """(R, entries) One line per row of the penalty, from a matrix (k, m)."""
+        return self.blocks(W.shape[1]).gather(W) if self.grouped else W
+
+    def value(self, W: FloatArray, norms: FloatArray) -> float:
+        """Penalty of W (k, m), whose rows have the given q-norms."""
+        value = float(self.strengths @ norms)
+        if self.penalty.entrywise:
+            entries = np.abs(W).sum(axis=1) * np.repeat(self.strengths * self.sparsity, self.sizes)
+            value += float(entries.sum())
+        return value
+
+    def dual_norms(self, gradient: FloatArray) -> FloatArray:
+        """(R,) Smallest penalty strength that holds each row at zero against a gradient (k, m)."""
+        return self.penalty.dual_norm(self.gather(gradient))
+
+    def norms(self, W: FloatArray) -> FloatArray:
+        """(R,) q-norm of each row of W (k, m)."""
+        return RowPenalty(1.0, self.norm_q).norms(self.gather(W))
+
+    @property
+    def norm_q(self) -> float:
+        """Norm within a row."""
+        return float(self.penalty.norm_q)
+
+    @cached_property
+    def sparsity(self) -> FloatArray:
+        """(R,) Weight of the 1-norm within each row."""
+        return np.array(self.penalty.sparsities(self.n_rows))
+
+    def step_arguments(self, n_tasks: int) -> StepArguments:
+        """Rows and penalty as the compiled sweeps take them."""
+        entries = int(self.sizes.max(initial=1)) * n_tasks
+        return self.starts, self.strengths, self.norm_q, self.sparsity, scratch(self.norm_q, entries)
 
 
 def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatArray:
@@ -197,3 +297,7 @@ def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatA
     shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
     shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
     return theta * np.where(theta > 0, shrink_positive[part], shrink_negative[part])
+
+
+def _starts(sizes: IntArray) -> IntArray:
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)

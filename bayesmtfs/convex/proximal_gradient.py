@@ -1,86 +1,119 @@
-"""Accelerated proximal gradient for any smooth loss and any row penalty.
+r"""Spectral proximal gradient: the generic solver, which asks of a penalty its value, dual norm and proximal step only.
 
-Objective: the convex problem of `problem`. The steps are those of FISTA (Beck and Teboulle 2009, *SIAM Journal on
-Imaging Sciences* 2:183-202) with the gradient restart of O'Donoghue and Candes (2015, *Foundations of Computational
-Mathematics* 15:715-732), and stop at a duality gap. Features are centred within each task (implicitly: a sparse
-design stays sparse), which changes nothing but the intercept and makes the steps larger.
+Objective: the convex problem of `problem` with a smooth loss, whose curvature need not be bounded. All it asks of the
+rows are sums over them, so that they may be spread over machines. One pass over the rows at (W, b) gives
 
-This is the plain reference: right for every q, loss and data form, and easy to read; other solvers are faster.
+.. math::
+
+   f = \sum_i c_i l(y_i, \eta_i), \qquad A^\pm = \sum_i \theta_i^\pm x_i e_{t(i)}^\top, \qquad
+   s^\pm = \sum_i \theta_i^\pm e_{t(i)}, \qquad \theta_i = c_i l'(y_i, \eta_i) ,
+
+split by the sign of theta, and these add over parts of the data. Their sums are the gradient, and the split parts are
+what makes theta dual feasible (see `problem.with_zero_sum`), so that the duality gap needs only one pass more.
+
+The steps are those of SpaRSA (Wright, Nowak and Figueiredo 2009, *IEEE Transactions on Signal Processing* 57:2479-2493,
+with the Barzilai-Borwein curvature of eq. 24 and the acceptance rule of eq. 22): one pass per step, where an accelerated
+method with line search needs two. Features are centred within tasks, which changes nothing but the intercept.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family, total, total_conjugate
+from bayesmtfs.priors.blocks import Blocks
+from bayesmtfs.priors.row_penalty import Penalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
-POWER_ITERATIONS = 30
-CHECK_EVERY = 10  # iterations between two looks at the gap
+MEMORY = 5  # objectives of which the largest has to be undercut
+DECREASE = 1e-4  # share of the expected decrease that has to be reached
+CHECK_EVERY = 5  # steps between two looks at the gap
+CURVATURES = (1e-10, 1e10)  # range of the curvature, relative to the first one
 
 
-class State(NamedTuple):
-    """What changes from step to step."""
+class RowSums(NamedTuple):
+    """What one pass over rows gives."""
 
-    W: FloatArray  # (p, m)
-    b: FloatArray  # (m,) intercept on centred features
-    point: FloatArray  # W carried on by its momentum: where the next gradient is taken
-    point_b: FloatArray
-    momentum: float
-    lipschitz: float
+    value: float
+    positive: FloatArray  # (p, m) A+
+    negative: FloatArray  # (p, m) A-
+    positive_total: FloatArray  # (m,) s+
+    negative_total: FloatArray  # (m,) s-
 
 
-class CentredLoss:
-    """The smooth part of a problem, as a function of W and of the intercept on centred features."""
+class Passes(Protocol):
+    """Rows, wherever they are."""
+
+    means: FloatArray  # (p, m) weighted means of the features of each task
+
+    def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
+        """Sums of one pass."""
+
+    def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
+        """Conjugate of the loss at theta, its positive entries times ``above[t]``, the others times ``below[t]``."""
+
+
+class LocalPasses:
+    """Rows that are all here."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
         data = problem.data
-        if problem.fit_intercept:
-            self.means = data.adjoint(problem.weight) / problem.task_weight
-        else:
-            self.means = np.zeros((data.n_features, data.n_tasks))
+        if data.design.dtype != np.float64:
+            data = replace(data, design=data.design.astype(np.float64))
+        self.rows = (data, problem.weight, problem.family)
+        self.means = data.adjoint(problem.weight) / problem.task_weight
 
-    def linear_predictor(self, W: FloatArray, b: FloatArray) -> FloatArray:
-        """(N,) Linear predictor."""
-        return self.problem.data.linear_predictor(W, self.intercept(W, b))
+    def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
+        """Sums of one pass."""
+        return row_sums(*self.rows, W, intercept)
 
-    def intercept(self, W: FloatArray, b: FloatArray) -> FloatArray:
-        """(m,) Intercept on the features as they are."""
-        result: FloatArray = b - np.einsum("pm,pm->m", self.means, W)
-        return result
-
-    def gradient(self, eta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Gradient in W (p, m) and in b (m,)."""
-        problem = self.problem
-        theta = problem.weight * problem.family.gradient(problem.data.y, eta)
-        sums = problem.task_sums(theta) * problem.fit_intercept
-        return problem.data.adjoint(theta) - self.means * sums, sums
-
-    def value(self, eta: FloatArray) -> float:
-        """Weighted sum of the loss."""
-        problem = self.problem
-        return problem.objective(np.zeros((problem.data.n_features, problem.data.n_tasks)), eta)
-
-    def apply(self, V: FloatArray) -> FloatArray:
-        """Weighted second-moment matrix of each task's centred features, times V."""
-        theta = self.problem.weight * self.linear_predictor(V, np.zeros(self.problem.data.n_tasks))
-        return self.problem.data.adjoint(theta) - self.means * self.problem.task_sums(theta)
+    def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
+        """Conjugate of the loss, see `Passes.conjugate`."""
+        return row_conjugate(*self.rows, W, intercept, above, below)
 
 
-def largest_curvature(problem: Problem) -> float:
-    """Estimate of the largest curvature of the loss over tasks, by power iteration on all tasks at once."""
-    loss, data = CentredLoss(problem), problem.data
-    V = np.random.default_rng(0).standard_normal((data.n_features, data.n_tasks))
-    size = np.linalg.norm(V, axis=0)
-    for _ in range(POWER_ITERATIONS):
-        V = loss.apply(np.divide(V, size, out=np.zeros_like(V), where=size > 0))
-        size = np.linalg.norm(V, axis=0)
-    largest = max(float(size.max()), float(problem.task_weight.max()) if problem.fit_intercept else 0.0)
-    return (problem.family.curvature_bound or 1.0) * largest or 1.0
+class SpectralPoint(NamedTuple):
+    """A point on centred features, with its sums."""
+
+    W: FloatArray
+    b: FloatArray
+    sums: RowSums
+    objective: float
+
+
+def row_sums(data: TaskData, weight: FloatArray, family: Family, W: FloatArray, intercept: FloatArray) -> RowSums:
+    """Sums over the rows of one part of the data, with coefficients (p, m) and (m,) of its tasks."""
+    eta = data.linear_predictor(W, intercept)
+    with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far; it is not accepted then
+        theta = weight * family.gradient(data.y, eta)
+        positive, negative = np.maximum(theta, 0.0), np.minimum(theta, 0.0)
+        starts = data.offsets[:-1]
+        return RowSums(
+            total(family, data.y, eta, weight),
+            data.adjoint(positive),
+            data.adjoint(negative),
+            np.add.reduceat(positive, starts),
+            np.add.reduceat(negative, starts),
+        )
+
+
+def row_conjugate(
+    data: TaskData,
+    weight: FloatArray,
+    family: Family,
+    W: FloatArray,
+    intercept: FloatArray,
+    above: FloatArray,
+    below: FloatArray,
+) -> float:
+    """Conjugate over the rows of one part, see `Passes.conjugate`."""
+    theta = weight * family.gradient(data.y, data.linear_predictor(W, intercept))
+    return total_conjugate(family, data.y, theta * np.where(theta > 0, above[data.task], below[data.task]), weight)
 
 
 def solve(
@@ -98,86 +131,136 @@ def solve(
     problem : what to minimise; its loss must be smooth
     start : an earlier solution to begin from
     tol : gap to reach, relative to the objective at W = 0
-    max_iter : most iterations
+    max_iter : most steps
     progress : see `progress.Progress`
     """
-    problem = replace(problem, data=_in_double(problem))
-    loss = CentredLoss(problem)
-    state = _first_state(problem, loss, start)
-    best = _certify(problem, loss, state, 0, tol)
-    trace = [best.objective]
-    iteration = 0
-    with Progress("proximal gradient", progress) as bar:
-        try:
-            while not best.converged and iteration < max_iter:
-                state = _step(problem, loss, state)
-                iteration += 1
-                if iteration % CHECK_EVERY == 0 or iteration == max_iter:
-                    current = _certify(problem, loss, state, iteration, tol)
-                    trace.append(current.objective)
-                    best = current if current.gap <= best.gap or current.converged else best._replace(n_iter=iteration)
-                    bar.update(_fraction(best, tol), f"gap {best.gap:.1e}")
-        except KeyboardInterrupt:
-            best = best._replace(interrupted=True)
-    return best._replace(objective_trace=np.array(trace))
+    spectral = Spectral(LocalPasses(problem), problem.penalty, problem.fit_intercept, problem.blocks)
+    point = spectral.at(np.zeros_like(spectral.means), problem.null_intercept)
+    if start is not None:
+        point = spectral.at(start.W, start.intercept + np.einsum("pm,pm->m", spectral.means, start.W))
+    return spectral.minimise(point, problem.gap_scale, tol, max_iter, progress)
 
 
-def _in_double(problem: Problem) -> TaskData:
-    data = problem.data
-    return data if data.design.dtype == np.float64 else replace(data, design=data.design.astype(np.float64))
+class Spectral:
+    """Loss plus penalty of rows wherever they are: steps, curvatures and gaps.
+
+    Parameters
+    ----------
+    passes : the rows
+    penalty : penalty on the rows of W
+    fit_intercept : whether every task has an unpenalised intercept
+    blocks : how W is cut into the rows of the penalty; None where they are the features
+    """
+
+    def __init__(self, passes: Passes, penalty: Penalty, fit_intercept: bool, blocks: Blocks | None = None) -> None:
+        self.passes = passes
+        self.penalty = penalty
+        self.fit_intercept = fit_intercept
+        self.means = passes.means if fit_intercept else np.zeros_like(passes.means)
+        self.blocks = Blocks(*self.means.shape) if blocks is None else blocks
+
+    def minimise(
+        self, point: SpectralPoint, scale: float, tol: float, max_iter: int, progress: bool | None = None
+    ) -> Solution:
+        """Go down from a point until the gap is the tolerance times the scale; the best point seen is the solution."""
+        curvature = self.first_curvature(point)
+        limits = (CURVATURES[0] * curvature, CURVATURES[1] * curvature)
+        best, gap, trace, n_iter = point, self.gap(point), [point.objective], 0
+        with Progress("proximal gradient", progress) as work:
+            while gap > tol * scale and n_iter < max_iter:
+                after = self.step(point, curvature, max(trace[-MEMORY:]))
+                curvature = float(np.clip(self.curvature(point, after), *limits))
+                point, n_iter = after, n_iter + 1
+                trace.append(point.objective)
+                if n_iter % CHECK_EVERY == 0 or n_iter == max_iter:
+                    reached = self.gap(point)
+                    best, gap = (point, reached) if reached <= gap else (best, gap)
+                    work.update(share_of_way(gap, scale, tol), f"gap {gap:.1e}")
+        return Solution(
+            W=best.W,
+            intercept=self.intercept(best.W, best.b),
+            objective=best.objective,
+            gap=gap,
+            scale=scale,
+            converged=gap <= tol * scale,
+            n_iter=n_iter,
+            objective_trace=np.array(trace),
+            interrupted=work.interrupted,
+        )
+
+    def intercept(self, W: FloatArray, b: FloatArray) -> FloatArray:
+        """(m,) Intercept on the features as they are."""
+        found: FloatArray = b - np.einsum("pm,pm->m", self.means, W)
+        return found
+
+    def at(self, W: FloatArray, b: FloatArray) -> SpectralPoint:
+        """Point with its sums and objective."""
+        sums = self.passes.sums(W, self.intercept(W, b))
+        return SpectralPoint(W, b, sums, sums.value + self.penalty.value(self.blocks.gather(W)))
+
+    def gradient(self, point: SpectralPoint) -> tuple[FloatArray, FloatArray]:
+        """Gradient in W and in b."""
+        sums = point.sums
+        in_b = (sums.positive_total + sums.negative_total) * self.fit_intercept
+        return sums.positive + sums.negative - self.means * in_b, in_b
+
+    def first_curvature(self, point: SpectralPoint) -> float:
+        """Curvature along the gradient, from a short step; positive whatever the data are."""
+        in_W, in_b = self.gradient(point)
+        length = np.sqrt(float(np.sum(in_W**2) + in_b @ in_b))
+        if length == 0:
+            return 1.0
+        small = 1e-3 / length
+        found = self.curvature(point, self.at(point.W - small * in_W, point.b - small * in_b))
+        return found if 0 < found < np.inf else length
+
+    def curvature(self, before: SpectralPoint, after: SpectralPoint) -> float:
+        """Barzilai-Borwein curvature between two points; 0 where they are the same."""
+        moves = (after.W - before.W, after.b - before.b)
+        changes = [new - old for new, old in zip(self.gradient(after), self.gradient(before), strict=True)]
+        square = _product(moves, moves)
+        return _product(moves, changes) / square if square > 0 else 0.0
+
+    def step(self, point: SpectralPoint, curvature: float, ceiling: float) -> SpectralPoint:
+        """One accepted proximal step; the curvature doubles until the objective falls enough."""
+        in_W, in_b = self.gradient(point)
+        while True:
+            rows = self.blocks.gather(point.W - in_W / curvature)
+            W = self.blocks.scatter(self.penalty.prox(rows, 1.0 / curvature))
+            after = self.at(W, point.b - in_b / curvature)
+            moves = (after.W - point.W, after.b - point.b)
+            square = _product(moves, moves)
+            rounding = 1e-14 * abs(ceiling)
+            if after.objective <= ceiling - DECREASE / 2 * curvature * square + rounding or square == 0:
+                return after
+            curvature *= 2.0
+
+    def gap(self, point: SpectralPoint) -> float:
+        """Objective minus the dual value of theta, made feasible."""
+        above, below, largest = self.balance(point)
+        feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
+        intercept = self.intercept(point.W, point.b)
+        conjugate = self.passes.conjugate(point.W, intercept, feasible * above, feasible * below)
+        return max(point.objective + conjugate, 0.0)
+
+    def balance(self, point: SpectralPoint) -> tuple[FloatArray, FloatArray, float]:
+        """Factors of the positive and the negative theta of each task that make its sum 0; the largest dual norm."""
+        sums = point.sums
+        above = below = np.ones_like(sums.positive_total)
+        if self.fit_intercept:
+            up, down = sums.positive_total, -sums.negative_total
+            smaller = np.minimum(up, down)
+            above = np.divide(smaller, up, out=np.zeros_like(up), where=up > 0)
+            below = np.divide(smaller, down, out=np.zeros_like(up), where=down > 0)
+        rows = self.blocks.gather(sums.positive * above + sums.negative * below)
+        return above, below, float(self.penalty.dual_norm(rows).max())
 
 
-def _first_state(problem: Problem, loss: CentredLoss, start: Solution | None) -> State:
-    if start is None:
-        W, b = np.zeros((problem.data.n_features, problem.data.n_tasks)), problem.null_intercept
-    else:
-        W, b = start.W, start.intercept + np.einsum("pm,pm->m", loss.means, start.W)
-    return State(W, b, W, b, 1.0, largest_curvature(problem))
+def share_of_way(gap: float, scale: float, tol: float) -> float:
+    """How far the gap has come, on a log scale, for a progress bar."""
+    relative = gap / scale if scale > 0 else tol
+    return 1.0 if relative <= tol else float(np.log(min(relative, 1.0)) / np.log(max(tol, 1e-16)))
 
 
-def _step(problem: Problem, loss: CentredLoss, state: State) -> State:
-    """One accelerated step, with a larger curvature where the estimate was too small."""
-    point_eta = loss.linear_predictor(state.point, state.point_b)
-    value = loss.value(point_eta)
-    gradient_W, gradient_b = loss.gradient(point_eta)
-    lipschitz = state.lipschitz
-    while True:
-        W = _prox(problem, state.point - gradient_W / lipschitz, 1.0 / lipschitz)
-        b = state.point_b - gradient_b / lipschitz
-        move_W, move_b = W - state.point, b - state.point_b
-        square = float(np.sum(move_W**2) + np.sum(move_b**2))
-        bound = value + float(np.sum(gradient_W * move_W) + gradient_b @ move_b) + lipschitz / 2 * square
-        if loss.value(loss.linear_predictor(W, b)) <= bound + 1e-12 * abs(value):
-            break
-        lipschitz *= 1.5
-    momentum = (1 + np.sqrt(1 + 4 * state.momentum**2)) / 2
-    if float(np.sum(-move_W * (W - state.W)) - move_b @ (b - state.b)) > 0:  # the momentum points uphill: restart
-        return State(W, b, W, b, 1.0, lipschitz)
-    share = (state.momentum - 1) / momentum
-    return State(W, b, W + share * (W - state.W), b + share * (b - state.b), momentum, lipschitz)
-
-
-def _prox(problem: Problem, W: FloatArray, step: float) -> FloatArray:
-    return problem.blocks.scatter(problem.penalty.prox(problem.blocks.gather(W), step))
-
-
-def _certify(problem: Problem, loss: CentredLoss, state: State, iteration: int, tol: float) -> Solution:
-    """Objective and duality gap of a state."""
-    eta = loss.linear_predictor(state.W, state.b)
-    gap = problem.gap(state.W, eta)
-    return Solution(
-        W=state.W,
-        intercept=loss.intercept(state.W, state.b),
-        objective=problem.objective(state.W, eta),
-        gap=gap,
-        scale=problem.gap_scale,
-        converged=gap <= tol * problem.gap_scale,
-        n_iter=iteration,
-        objective_trace=np.empty(0),
-    )
-
-
-def _fraction(best: Solution, tol: float) -> float:
-    """How far the gap has come, on a log scale."""
-    relative = best.gap / best.scale if best.scale > 0 else tol
-    return 1.0 if relative <= tol else float(np.log10(max(1.0 / relative, 1.0)) / np.log10(1.0 / tol))
+def _product(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> float:
+    return float(sum(np.sum(x * y) for x, y in zip(a, b, strict=True)))

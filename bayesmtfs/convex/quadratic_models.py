@@ -11,6 +11,12 @@ A sweep takes the exact step of `row_steps` for one row after the other. After a
 extrapolated (Anderson acceleration as in Bertrand and Massias 2021, *AISTATS*), which is kept where it lowers the
 objective. Everything a sweep keeps is affine in W, so that an extrapolation needs no pass over the data. The model is
 solved up to a given duality gap of its own.
+
+Sweeps find which entries are zero soon, but may take long to settle the others where features are nearly collinear;
+then Newton steps on the rows that are not zero take over, on which the penalty is smooth (`RowPenalty.curvature`). As
+Gram matrices couple features within a task and the penalty couples tasks within a row, the Newton system is
+block-diagonal by tasks but for one rank-one term per row: it is solved by an inverse per task and one system of the
+size of the number of rows (Sherman-Morrison-Woodbury).
 """
 
 from abc import ABC, abstractmethod
@@ -18,12 +24,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from bayesmtfs.convex.active_newton import newton_direction
 from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
-from bayesmtfs.convex.penalty_rows import PenaltyRows
-from bayesmtfs.convex.sparse_kernels import sweep_columns
-from bayesmtfs.convex.working_set_kernels import NO_CURVATURE, gram, sweep_gram
-from bayesmtfs.types import FloatArray
+from bayesmtfs.convex.problem import PenaltyRows
+from bayesmtfs.convex.row_steps import NO_CURVATURE, gram, sweep_columns, sweep_gram
+from bayesmtfs.types import FloatArray, IntArray
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
 EASY_ROUNDS = 4  # that are spent on more accuracy than needed
@@ -37,6 +41,9 @@ CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be t
 GOLDEN = (5.0**0.5 - 1.0) / 2.0
 GOLDEN_STEPS = 20
 ROUNDING = 1e-26  # of the squares of a centred column, relative to those it had before
+RIDGE = 1e-11  # on the Gram matrices, relative to their mean diagonal: columns may be collinear
+STIFF = 1e7  # curvature of what must not move, relative to the largest of the loss
+TIED = 1e-9  # relative difference below which entries share the largest absolute value
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
 
@@ -216,7 +223,7 @@ class GramModel(QuadraticModel):
         places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
         Q, W = self.Q[places], self.coefficients[places]
         rows = self.rows.take(np.flatnonzero(alive))
-        direction = newton_direction(Q[:, :, places], gradient[places], W, self.norms[alive], rows)
+        direction = newton_direction(Q[:, :, places], gradient[places], W, rows)
         if direction is None:
             return False
         change = np.einsum("jti,jt->ti", Q, direction)
@@ -290,6 +297,51 @@ def quadratic_model(
     if large:
         return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums)
     return GramModel(columns, rows, curvature, curvature_sums)
+
+
+def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:
+    """(k, m) Newton direction at W, whose rows are all non-zero; None where the system is singular.
+
+    Parameters
+    ----------
+    Q : (k, m, k) Gram matrices
+    gradient : (k, m) gradient of the quadratic part
+    W : (k, m) coefficients
+    rows : the rows and their penalty
+    """
+    by_task = Q.transpose(1, 0, 2)
+    squares = np.einsum("tjj->jt", by_task)
+    stiff = STIFF * float(squares.max())
+    blocks = rows.blocks(W.shape[1])
+    lines = blocks.gather(W)
+    hessian = rows.penalty.curvature(lines, stiff, TIED)
+    diagonal = blocks.scatter(np.broadcast_to(hessian.diagonal, lines.shape))
+    fixed = np.isinf(diagonal)
+    descent = np.where(fixed, 0.0, -gradient - blocks.scatter(rows.penalty.gradient(lines, TIED)))
+    k = len(W)
+    system = by_task.copy()
+    system[:, np.arange(k), np.arange(k)] += (np.minimum(diagonal, stiff) + RIDGE * float(squares.mean())).T
+    try:
+        inverse = np.linalg.inv(system)
+        direction = np.einsum("tjl,lt->jt", inverse, descent)
+        if hessian.direction.any():
+            z = blocks.scatter(hessian.direction)
+            direction += _rank_one_part(inverse, direction, z, hessian.scale, rows.starts)
+    except np.linalg.LinAlgError:
+        return None
+    return np.where(fixed, 0.0, direction) if np.all(np.isfinite(direction)) else None
+
+
+def _rank_one_part(
+    inverse: FloatArray, direction: FloatArray, z: FloatArray, scale: FloatArray, starts: IntArray
+) -> FloatArray:
+    """What the terms ``- scale_i z_i z_i'`` add to a solution without them."""
+    first = starts[:-1]
+    products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
+    coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
+    right_side = np.add.reduceat(np.sum(z * direction, axis=1), first)
+    share = np.linalg.solve(np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling, right_side)
+    return np.einsum("tjl,lt->jt", inverse, z * np.repeat(share, np.diff(starts))[:, np.newaxis])
 
 
 def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:

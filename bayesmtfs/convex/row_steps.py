@@ -1,4 +1,4 @@
-"""Compiled minimisation over one row of W when the curvature differs between its entries.
+"""Compiled minimisation over one row of W when the curvature differs between its entries, and sweeps over rows.
 
 The problem is ``min_w sum_j (h_j w_j^2 / 2 - b_j w_j) + lam (r ||w||_1 + ||w||_q)`` with curvatures ``h_j > 0``: the
 step of a coordinate descent over rows where every task has a design of its own. With equal curvatures it is the
@@ -15,6 +15,10 @@ secular equation of trust-region methods, Conn, Gould and Toint 2000, section 7.
 row had before needs one or two steps. For other q a bracket guards Newton. There the roots u_j are closed forms at
 q = 3 and 1.5; else they are found along with s, by Newton on the logarithm of both sides: a log-sum-exp of two lines in
 the logarithm of the root, which is convex, so that Newton cannot fail.
+
+In sweeps, arrays with one entry per feature and task are (k, m), but running gradients are (m, k): task by task, so
+that the update of all features is one contiguous loop. A row of the penalty is a run of features, from ``starts[r]`` to
+``starts[r + 1]``: one feature, or a group of them. Columns are those of `columns`.
 """
 
 import math
@@ -22,9 +26,12 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesmtfs.convex.columns import LANES, Int32Array, segment_sum
 from bayesmtfs.priors.row_prox import ZERO_SLACK, Scratch
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, IntArray
 
+NO_CURVATURE = 1e-300  # of an entry that nothing depends on, which is held at zero
+PANEL = 256  # observations that are multiplied at once, few enough to stay in the cache
 MAX_STEPS = 100
 SCALAR_TOLERANCE = 1e-9  # of a Newton step at q = 2: what is left after it is of the order of its square
 NORM_TOLERANCE = 1e-12  # of log ||u||_q against 0, relative to its slope
@@ -348,3 +355,221 @@ def _first_roots(
             roots[j] = unit if norm_q > 2.0 else unit ** (norm_q - 1.0)
         else:
             roots[j] = _upper_bound(abs(linear[j]), first, second, exponent)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def move_row(
+    r: int,
+    linear: FloatArray,
+    bounds: FloatArray,
+    W: FloatArray,
+    norms: FloatArray,
+    starts: IntArray,
+    strengths: FloatArray,
+    norm_q: float,
+    sparsity: FloatArray,
+    work: Scratch,
+    moves: FloatArray,
+) -> bool:
+    """Take the step of row r, write how far its entries went to ``moves``, and return False if it was and is zero.
+
+    ``linear`` is b of the row problem; the other arguments are those of `sweep_gram`.
+    """
+    k, m = W.shape
+    first, stop = starts[r] * m, starts[r + 1] * m
+    coefficients = W.reshape(k * m)[first:stop]
+    curvature = bounds.reshape(k * m)[first:stop]
+    for e in range(stop - first):
+        moves[e] = coefficients[e]
+        if curvature[e] <= NO_CURVATURE:
+            linear[e] = 0.0
+    start = norms[r]
+    row = moves[: stop - first]
+    norms[r] = row_step(linear[: stop - first], curvature, strengths[r], norm_q, sparsity[r], start, row, work)
+    if norms[r] == 0.0 and start == 0.0:
+        return False
+    for e in range(stop - first):
+        before = coefficients[e]
+        coefficients[e] = row[e]
+        row[e] -= before
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def longest_row(starts: IntArray) -> int:
+    """Largest number of features in a row."""
+    longest = 0
+    for r in range(starts.size - 1):
+        longest = max(longest, starts[r + 1] - starts[r])
+    return longest
+
+
+@njit(cache=True, error_model="numpy")
+def copy(source: FloatArray, target: FloatArray) -> None:
+    """Copy a matrix (an array assignment compiles thirty times slower than this loop)."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
+def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray, Q: FloatArray) -> None:
+    """Write ``sum_i h_i (x_ij - mean_jt) (x_il - mean_lt)`` over the observations of task t to ``Q[j, t, l]``.
+
+    Observations are taken a panel at a time, transposed, and multiplied two features by two.
+    """
+    k = A.shape[1]
+    panel = np.empty((k + 1, PANEL + LANES))  # a power of two as its length would make the rows share cache lines
+    for t in range(offsets.size - 1):
+        for a in range(k):
+            for b in range(Q.shape[2]):
+                Q[a, t, b] = 0.0
+        for first in range(offsets[t], offsets[t + 1], PANEL):
+            n = min(offsets[t + 1] - first, PANEL)
+            padded = (n + LANES - 1) // LANES * LANES
+            for i in range(n):
+                root = math.sqrt(weight[first + i])
+                for j in range(k):
+                    panel[j, i] = root * (A[first + i, j] - means[j, t])
+                panel[k, i] = 0.0
+            for j in range(k + 1):
+                for i in range(n, padded):
+                    panel[j, i] = 0.0
+            for a in range(0, k, 2):
+                for b in range(a, k, 2):
+                    s00, s01, s10, s11 = 0.0, 0.0, 0.0, 0.0
+                    for i in range(padded):
+                        s00 += panel[a, i] * panel[b, i]
+                        s01 += panel[a, i] * panel[b + 1, i]
+                        s10 += panel[a + 1, i] * panel[b, i]
+                        s11 += panel[a + 1, i] * panel[b + 1, i]
+                    Q[a, t, b] += s00
+                    if b + 1 < k:
+                        Q[a, t, b + 1] += s01
+                    if a + 1 < k and b > a:
+                        Q[a + 1, t, b] += s10
+                    if a + 1 < k and b + 1 < k:
+                        Q[a + 1, t, b + 1] += s11
+        for a in range(k):
+            for b in range(a):
+                Q[a, t, b] = Q[b, t, a]
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def sweep_gram(
+    Q: FloatArray,
+    bounds: FloatArray,
+    gradient: FloatArray,
+    W: FloatArray,
+    norms: FloatArray,
+    starts: IntArray,
+    strengths: FloatArray,
+    norm_q: float,
+    sparsity: FloatArray,
+    work: Scratch,
+    W_iterates: FloatArray,
+    gradient_iterates: FloatArray,
+) -> None:
+    """Sweep over the rows as often as the iterates have room, keeping W and its gradient after every sweep.
+
+    Parameters
+    ----------
+    Q : (k, m, k or more) array
+        Gram matrix of every task.
+    bounds : (k, m) array
+        Curvature used for every entry: that of Q, or for the features of a group a bound on it.
+    gradient, W, norms : (m, k or more), (k, m) and (R,) arrays
+        Gradient of the quadratic part, coefficients and their q-norms by row; updated. The first sweep visits every
+        row, the others only those that are not zero.
+    starts, strengths, norm_q, sparsity, work
+        The rows and their penalty, see `row_step`.
+    W_iterates, gradient_iterates : (n + 1, ...) arrays
+        Receive the values before the first and after each of the n sweeps.
+    """
+    k, m = W.shape
+    width = gradient.shape[1]
+    size = longest_row(starts) * m
+    linear = np.empty(size)
+    moves = np.empty(size)
+    copy(W, W_iterates[0])
+    copy(gradient, gradient_iterates[0])
+    for sweep in range(1, W_iterates.shape[0]):
+        for r in range(starts.size - 1):
+            if sweep > 1 and norms[r] == 0.0:
+                continue
+            e = 0
+            for j in range(starts[r], starts[r + 1]):
+                for t in range(m):
+                    linear[e] = bounds[j, t] * W[j, t] - gradient[t, j]
+                    e += 1
+            if not move_row(r, linear, bounds, W, norms, starts, strengths, norm_q, sparsity, work, moves):
+                continue
+            e = 0
+            for j in range(starts[r], starts[r + 1]):
+                for t in range(m):
+                    if moves[e] != 0.0:
+                        for i in range(width):
+                            gradient[t, i] += moves[e] * Q[j, t, i]
+                    e += 1
+        copy(W, W_iterates[sweep])
+        copy(gradient, gradient_iterates[sweep])
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sweep_columns(
+    segments: IntArray,
+    observation: Int32Array,
+    values: FloatArray,
+    weight: FloatArray,
+    sums: FloatArray,
+    means: FloatArray,
+    bounds: FloatArray,
+    slope: FloatArray,
+    shift: FloatArray,
+    W: FloatArray,
+    norms: FloatArray,
+    starts: IntArray,
+    strengths: FloatArray,
+    norm_q: float,
+    sparsity: FloatArray,
+    work: Scratch,
+    W_iterates: FloatArray,
+    slope_iterates: FloatArray,
+    shift_iterates: FloatArray,
+) -> None:
+    """Sweep over the rows as `sweep_gram` does, without Gram matrices.
+
+    ``slope`` (N,) is the derivative of the quadratic part in the linear predictor without the move ``shift`` (m,) of
+    the intercepts, so that no column has to be centred; ``sums`` and ``means`` (k, m) are the weighted sums of the
+    columns and what a unit of their coefficient takes from the intercept.
+    """
+    m = W.shape[1]
+    size = longest_row(starts) * m
+    linear = np.empty(size)
+    moves = np.empty(size)
+    for sweep in range(W_iterates.shape[0]):
+        for r in range(starts.size - 1):
+            if sweep == 0 or (sweep > 1 and norms[r] == 0.0):
+                continue
+            e = 0
+            for j in range(starts[r], starts[r + 1]):
+                for t in range(m):
+                    total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
+                    linear[e] = bounds[j, t] * W[j, t] - total - sums[j, t] * shift[t]
+                    e += 1
+            if not move_row(r, linear, bounds, W, norms, starts, strengths, norm_q, sparsity, work, moves):
+                continue
+            e = 0
+            for j in range(starts[r], starts[r + 1]):
+                for t in range(m):
+                    move = moves[e]
+                    e += 1
+                    if move != 0.0:
+                        shift[t] -= means[j, t] * move
+                        for i in range(segments[j, t], segments[j, t + 1]):
+                            slope[observation[i]] += weight[observation[i]] * values[i] * move
+        copy(W, W_iterates[sweep])
+        for i in range(slope.size):
+            slope_iterates[sweep, i] = slope[i]
+        for t in range(m):
+            shift_iterates[sweep, t] = shift[t]

@@ -1,35 +1,36 @@
-"""Working-set solver for the squared loss where all tasks share one design.
+"""Working sets for the squared loss where all tasks share one design.
 
     minimise over W, b:   sum_i c_i/2 ||y_i - W'x_i - b||^2 + sum_j penalty_j(w^j)
 
-for any row penalty (q-norm with 1 <= q <= inf, or sparse-group) and row factors c that are the same for all tasks.
-Rounds alternate between a working set of columns, on which the problem is solved by `shared_design_rows`, and a look
-at all columns, which certifies the result by a duality gap or brings new columns in (Massias, Gramfort and Salmon
-2018, *Celer*, ICML). What makes it fast:
+for any row penalty and row factors c that are the same for all tasks. The rounds are those of `working_set`; the solve
+on the columns in use is that of `shared_rows`. What makes it fast:
 
 - The product of X with the residuals is most of the work, so that there are as few of them as can be: one to begin
   with and one per round. A working set is solved to the accuracy that is wanted in the end, unless that takes longer
   than another look; and where the residuals hardly moved, most columns are certified without one (`Scores`).
 - The Gram matrix of the working set serves all tasks, and rows have isotropic curvature: an exact row update is one
   proximal step, and at q = 2 a Newton step takes one Cholesky factor of the size of the support.
-- Along a path `State` carries columns, Gram matrix and scores on, so that few full products are left.
+- Along a path `SharedDesignState` carries columns, Gram matrix and scores on, so that few full products are left.
 
-X is never copied or centred: an intercept is fitted by centring the residuals and the columns in use.
+X is never copied or centred. With one factor ``c_i`` per row of the design the loss is ``unit / 2 ||Y - Z W||^2`` where
+row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors: only columns in use are ever
+written out as columns of Z. Scores of all columns need no centring, since the residuals are centred already. Residuals
+are kept task by row ``(m, n)``: their product with X is then the fast one.
 """
 
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
 from bayesmtfs.convex.problem import ROUNDING, Problem
-from bayesmtfs.convex.shared_design_columns import Columns, SharedDesign
-from bayesmtfs.convex.shared_design_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
-from bayesmtfs.convex.shared_design_scores import Scores
+from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
+from bayesmtfs.convex.working_set import Answer, Rounds, run
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.priors.row_penalty import RowPenalty
-from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
 FIRST_ROWS = 100  # smallest size of the first working set
@@ -40,12 +41,284 @@ ROUGH_SHARE = 0.1  # of the gap before a round: where a working set may be left 
 MAX_REPEATS = 3  # rounds on the same columns, each ten times as accurate; then rounding is in the way
 LARGEST_GRAM = 6000  # columns
 GRAM_PER_TASK = 200  # columns per task, above which epochs without a Gram matrix are cheaper than the matrix
+LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
+LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
+MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
+SLACK = 1e-12  # of a bound, for rounding
+CHUNK = 500_000  # numbers that are converted at a time where X is float32: they stay in the cache
+CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
+DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
+
+
+class SharedDesign:
+    """The data of a problem, weighted and centred.
+
+    Attributes
+    ----------
+    unit : mean factor of a row's loss
+    Y : (m, n) weighted and centred targets
+    is_null : (p,) columns that were found to be zeros, or constant where there is an intercept
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        data = problem.data
+        self.X: Design = data.design
+        n, m = self.X.shape[0], data.n_tasks
+        factor = problem.weight[:n]
+        self.unit = float(factor.mean())
+        self.root = None if np.all(factor == factor[0]) else np.sqrt(factor / self.unit)
+        self.share = factor / factor.sum() if problem.fit_intercept else None
+        self.y_mean = np.zeros(m)
+        Y = data.y.reshape(m, n)
+        if self.share is not None:
+            self.y_mean = Y @ self.share
+            Y = Y - self.y_mean[:, None]
+        self.Y: FloatArray = Y if self.root is None else Y * self.root
+        self.is_null = np.zeros(self.X.shape[1], dtype=bool)
+        self._lengths: FloatArray | None = None
+
+    def centred(self, residual: FloatArray) -> FloatArray:
+        """Residuals (m, n) without the rounding error of their weighted sums, which large means of X would multiply."""
+        if self.share is None:
+            return residual
+        root = np.ones(residual.shape[1]) if self.root is None else self.root
+        return residual - np.outer(residual @ root / len(root), root)
+
+    @property
+    def lengths(self) -> FloatArray:
+        """(p,) Length of every column of Z."""
+        if self._lengths is None:
+            self._lengths = self._column_lengths()
+        return self._lengths
+
+    def _column_lengths(self) -> FloatArray:
+        n, p = self.X.shape
+        weight = np.ones(n) if self.root is None else self.root**2
+        if sp.issparse(self.X):
+            squared = sp.csr_matrix((np.square(self.X.data, dtype=np.float64), self.X.indices, self.X.indptr), (n, p))
+            square = np.asarray(squared.T @ weight)
+            mean = np.zeros(p) if self.share is None else np.asarray(self.X.T @ self.share)
+            return np.sqrt(np.maximum(square - n * mean**2, 0.0) + 1e-12 * square)
+        lengths = np.empty(p)
+        step = max(1, CHUNK // n)
+        for start in range(0, p, step):
+            part = self.X[:, start : start + step]
+            if self.share is not None:
+                part = part - self.share @ part
+            weighted = part if self.root is None else part * self.root[:, None]
+            lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->j", weighted, weighted, dtype=np.float64))
+        return lengths
+
+    def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
+        """(p, m) or (k, m) inner products of columns of Z with the residuals (m, n)."""
+        weighted = residual if self.root is None else residual * self.root
+        X = self.X if features is None else self.X[:, features]
+        if sp.issparse(X):
+            return np.asarray(X.T @ weighted.T)
+        if X.dtype == np.float64:
+            return (weighted @ X).T
+        result = np.empty((X.shape[1], len(residual)))
+        step = max(1, CHUNK // X.shape[0])
+        for start in range(0, X.shape[1], step):
+            result[start : start + step] = (weighted @ X[:, start : start + step].astype(np.float64)).T
+        return result
+
+    def columns(self, features: IntArray) -> "UnitColumns":
+        """Columns of Z, scaled to length 1."""
+        return SparseUnitColumns(self, features) if sp.issparse(self.X) else DenseUnitColumns(self, features)
+
+
+class DenseUnitColumns:
+    """Columns of Z of length 1, written out."""
+
+    def __init__(self, design: SharedDesign, features: IntArray) -> None:
+        Z = design.X.T[features].astype(np.float64, order="C", copy=False)
+        self.mean = np.zeros(len(features))
+        if design.share is not None:
+            self.mean = Z @ design.share
+            Z -= self.mean[:, None]
+        if design.root is not None:
+            Z *= design.root
+        self.Z: FloatArray = Z
+        self.length = np.sqrt(np.einsum("in,in->i", Z, Z))
+        self.length[self.length <= CONSTANT * np.sqrt(self.n_rows) * np.abs(self.mean)] = 0.0
+        Z *= inverse(self.length)[:, None]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of data n."""
+        return self.Z.shape[1]
+
+    def take(self, rows: IntArray | slice) -> "DenseUnitColumns":
+        """Some of the columns."""
+        part = object.__new__(DenseUnitColumns)
+        part.Z, part.mean, part.length = self.Z[rows], self.mean[rows], self.length[rows]
+        return part
+
+    def join(self, other: "DenseUnitColumns") -> "DenseUnitColumns":
+        """These columns and others."""
+        part = object.__new__(DenseUnitColumns)
+        part.Z = np.concatenate([self.Z, other.Z])
+        part.mean, part.length = np.append(self.mean, other.mean), np.append(self.length, other.length)
+        return part
+
+    def gram(self, other: "DenseUnitColumns") -> FloatArray:
+        """Inner products with other columns."""
+        return self.Z @ other.Z.T
+
+    def predict(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m)."""
+        return W.T @ self.Z
+
+    def correlations(self, residual: FloatArray) -> FloatArray:
+        """(k, m) Inner products with the residuals (m, n)."""
+        return self.Z @ residual.T
+
+
+class SparseUnitColumns:
+    """Columns of Z of length 1, as a sparse matrix A and a rank-one centring: ``Z = A - root mean'``."""
+
+    def __init__(self, design: SharedDesign, features: IntArray) -> None:
+        A = sp.csc_matrix(design.X[:, features], dtype=np.float64)
+        n = A.shape[0]
+        self.mean = np.zeros(len(features)) if design.share is None else np.asarray(A.T @ design.share)
+        self.root = np.ones(n) if design.root is None else design.root
+        A = sp.csc_matrix(A.multiply(self.root[:, None]))
+        square = np.asarray(A.multiply(A).sum(axis=0)).ravel() - n * self.mean**2
+        self.length = np.sqrt(np.maximum(square, 0.0))
+        size = np.sqrt(n) * np.abs(self.mean)
+        for j in np.flatnonzero((self.length <= DOUBTFUL * size) & (size > 0)):
+            centred = A[:, [j]].toarray()[:, 0] - self.root * self.mean[j]
+            self.length[j] = np.linalg.norm(centred)
+        self.length[self.length <= CONSTANT * size] = 0.0
+        scale = inverse(self.length)
+        self.A: Any = sp.csc_matrix(A.multiply(scale))
+        self.centre = self.mean * scale
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows of data n."""
+        return len(self.root)
+
+    def take(self, rows: IntArray | slice) -> "SparseUnitColumns":
+        """Some of the columns."""
+        part = object.__new__(SparseUnitColumns)
+        part.A, part.root = self.A[:, rows], self.root
+        part.mean, part.length, part.centre = self.mean[rows], self.length[rows], self.centre[rows]
+        return part
+
+    def join(self, other: "SparseUnitColumns") -> "SparseUnitColumns":
+        """These columns and others."""
+        part = object.__new__(SparseUnitColumns)
+        part.A, part.root = sp.hstack([self.A, other.A], format="csc"), self.root
+        part.mean, part.length = np.append(self.mean, other.mean), np.append(self.length, other.length)
+        part.centre = np.append(self.centre, other.centre)
+        return part
+
+    def gram(self, other: "SparseUnitColumns") -> FloatArray:
+        """Inner products with other columns."""
+        products = (self.A.T @ other.A).toarray()
+        return np.asarray(products - len(self.root) * np.outer(self.centre, other.centre))
+
+    def predict(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m)."""
+        return np.asarray((self.A @ W).T - np.outer(self.centre @ W, self.root))
+
+    def correlations(self, residual: FloatArray) -> FloatArray:
+        """(k, m) Inner products with the residuals (m, n)."""
+        return np.asarray(self.A.T @ residual.T)
+
+
+UnitColumns = Any  # DenseUnitColumns or SparseUnitColumns
+
+
+def inverse(length: FloatArray) -> FloatArray:
+    """``1 / length``, and 0 for a column of zeros."""
+    return np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
+
+
+class Reference(NamedTuple):
+    """Residuals at which all columns were looked at."""
+
+    residual: FloatArray  # (m, n)
+    norms: FloatArray  # (p,)
+
+
+class Scores:
+    """Dual norms of the correlations of all columns, for one penalty up to its strength.
+
+    Parameters
+    ----------
+    design : the weighted and centred data
+    penalty : the penalty on the rows
+    """
+
+    def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
+        self.design, self.penalty = design, penalty
+        self.reference: Reference | None = None
+
+    def exact(self, residual: FloatArray) -> FloatArray:
+        """(p,) Dual norms at residuals (m, n), by a look at all columns."""
+        norms = np.where(self.design.is_null, 0.0, all_dual_norms(self.penalty, self.design.correlations(residual)))
+        self.reference = Reference(residual, norms)
+        return norms
+
+    def bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray:
+        """(p,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
+
+        Parameters
+        ----------
+        residual : (m, n)
+        strength : penalty strength
+        length : of a typical column; 0 where none is known
+        """
+        bounds = None if self.reference is None else self._sphere_bounds(residual, self.reference, strength, length)
+        if bounds is None:
+            return self.exact(residual)
+        unsure = np.flatnonzero(bounds >= strength)
+        if len(unsure) > LARGEST_SHARE * len(bounds):
+            return self.exact(residual)
+        bounds[unsure] = self.penalty.take(unsure).dual_norm(self.design.correlations(residual, unsure))
+        return np.where(self.design.is_null, 0.0, bounds)
+
+    def _sphere_bounds(
+        self, residual: FloatArray, reference: Reference, strength: float, length: float
+    ) -> FloatArray | None:
+        """(p,) Upper bounds from the values at a reference; None where that is too far to be of use."""
+        old = reference.residual
+        square = float(np.vdot(old, old))
+        share = max(float(np.vdot(old, residual)) / square, 0.0) if square > 0 else 0.0
+        radius = spectral_norm(residual - share * old) * self.penalty.largest_dual_norm(len(old))
+        if radius == 0.0:
+            return share * reference.norms
+        if radius * length > LARGEST_RADIUS * strength:
+            return None
+        weights = 1.0 if self.penalty.weights is None else self.penalty.weights
+        return (1.0 + SLACK) * (share * reference.norms + radius * self.design.lengths / weights)
+
+
+def all_dual_norms(penalty: RowPenalty, rows: FloatArray) -> FloatArray:
+    """Dual norms of all rows, by the short way where nothing can over- or underflow."""
+    if penalty.is_euclidean and penalty.weights is None:
+        with np.errstate(over="ignore"):
+            norms: FloatArray = np.sqrt(np.einsum("pm,pm->p", rows, rows))
+        if 1e-100 < norms.max() < 1e100:
+            return norms
+    return penalty.dual_norm(rows)
+
+
+def spectral_norm(matrix: FloatArray) -> float:
+    """Largest singular value of a matrix with a small side; of others an upper bound."""
+    if min(matrix.shape) > MAX_SPECTRUM:
+        return float(np.linalg.norm(matrix))
+    small = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    return (1.0 + SLACK) * float(np.sqrt(max(np.linalg.eigvalsh(small)[-1], 0.0)))
 
 
 def applies(problem: Problem) -> bool:
     """Whether this solver fits a problem."""
     data, penalty = problem.data, problem.penalty
-    if problem.family.name != "squared" or not data.is_complete:
+    if not problem.family.quadratic or not data.is_complete:
         return False
     if data.groups is not None or data.present is not None or penalty.strength == 0.0:
         return False
@@ -55,11 +328,11 @@ def applies(problem: Problem) -> bool:
     return bool(np.all(factors == factors[0]))
 
 
-class WorkingSet(NamedTuple):
+class ColumnsInUse(NamedTuple):
     """Columns in use and what is known of them."""
 
     features: IntArray  # (k,)
-    columns: Columns  # of length 1
+    columns: UnitColumns
     Q: FloatArray | None  # (k, k) their Gram matrix, unless there are too many of them
     W: FloatArray  # (k, m) coefficients on columns of length 1
 
@@ -69,7 +342,7 @@ class WorkingSet(NamedTuple):
         return np.flatnonzero(self.W.any(axis=1))
 
 
-class State:
+class SharedDesignState:
     """What one solve leaves to the next on the same data: pass one object along a path of penalty strengths.
 
     Parameters
@@ -81,7 +354,7 @@ class State:
         self.problem = problem
         self.design = SharedDesign(problem)
         self.scores = Scores(self.design, problem.penalty)
-        self.working: WorkingSet | None = None
+        self.working: ColumnsInUse | None = None
 
     def largest_penalty(self) -> float:
         """Smallest strength at which W = 0 is optimal; the look at all columns that it takes serves the next solve."""
@@ -97,7 +370,7 @@ class State:
 class Certificate(NamedTuple):
     """A point and what is known of it, on the scale of `SharedDesign`."""
 
-    working: WorkingSet
+    working: ColumnsInUse
     objective: float
     gap: float
     scores: FloatArray  # (p,) dual norms relative to the penalty strength; where they are below 1, upper bounds
@@ -110,7 +383,7 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 10_000,
     progress: bool | None = None,
-    state: State | None = None,
+    state: SharedDesignState | None = None,
 ) -> Solution:
     """Minimise the problem.
 
@@ -142,43 +415,30 @@ def solve(
             "per row, no groups and a positive penalty for every row; pass solver='auto'"
         )
     if state is None:
-        state = State(problem)
+        state = SharedDesignState(problem)
     elif not state.fits(problem):
         raise ValueError("state belongs to other data or another penalty; pass one made from this problem, or None")
-    search = _Search(problem, state, start)
-    best = search.certify()
-    trace, n_iter, interrupted = [best.objective], 0, False
-    wanted = tol * search.scale
-    with Progress("working set", progress) as bar:
-        try:
-            n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
-            while best.gap > wanted and n_iter < max_iter and n_repeats <= MAX_REPEATS:
-                n_repeats = 0 if search.extend(best.scores) else n_repeats + 1
-                inner_gap = INNER_SHARE * wanted * 0.1 ** max(n_repeats - 1, 0)
-                rough_gap = ROUGH_SHARE * best.gap if n_repeats == 0 else 0.0
-                n_iter += search.minimise(inner_gap, rough_gap, max_iter - n_iter)
-                current = search.certify()
-                trace.append(current.objective)
-                best = current if current.gap <= best.gap else best._replace(scores=current.scores)
-                bar.update(_fraction(best.gap / search.scale, tol), f"gap {best.gap / search.scale:.1e}")
-        except KeyboardInterrupt:
-            interrupted = True
-    return search.solution(best, tol, n_iter, trace, interrupted)
+    return run(SharedRounds(problem, state, start), tol, max_iter, progress)
 
 
-class _Search:
-    """One solve: the problem at its penalty strength, and the state that changes from round to round."""
+class SharedRounds(Rounds):
+    """One solve: the problem at its penalty strength, and the state that changes from round to round.
 
-    def __init__(self, problem: Problem, state: State, start: Solution | None) -> None:
+    Objectives and gaps inside are in the unit of the design.
+    """
+
+    def __init__(self, problem: Problem, state: SharedDesignState, start: Solution | None) -> None:
         self.problem, self.state, self.design = problem, state, state.design
         self.penalty = problem.penalty
         self.strength = self.penalty.strength / self.design.unit
         self.strengths = self.penalty.strengths(problem.data.n_features) / self.design.unit
         self.null_objective = float(np.vdot(self.design.Y, self.design.Y)) / 2
         at_zero = float(problem.weight @ np.square(problem.data.y)) / 2 / self.design.unit
-        self.scale = max(self.null_objective, ROUNDING * at_zero)
+        self.scale = max(self.null_objective, ROUNDING * at_zero) * self.design.unit
         self.best_dual = -np.inf
+        self.n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
         self._begin(start)
+        self.best = Certificate(self.working, np.inf, np.inf, np.empty(0))
 
     def _begin(self, start: Solution | None) -> None:
         """Put the rows of the start into the working set."""
@@ -186,7 +446,7 @@ class _Search:
         if working is None:
             none = np.empty(0, dtype=np.int64)
             empty = np.zeros((0, self.problem.data.n_tasks))
-            working = WorkingSet(none, self.design.columns(none), np.zeros((0, 0)), empty)
+            working = ColumnsInUse(none, self.design.columns(none), np.zeros((0, 0)), empty)
         self.working = working._replace(W=np.zeros_like(working.W))
         if start is not None:
             support = np.flatnonzero(start.W.any(axis=1))
@@ -196,7 +456,25 @@ class _Search:
             W = start.W[self.working.features] * self.working.columns.length[:, None]
             self.working = self.working._replace(W=W)
 
-    def certify(self) -> Certificate:
+    def look(self) -> tuple[float, float]:
+        """Certify the working set's coefficients on all columns; the smallest gap so far."""
+        current, unit = self._certify(), self.design.unit
+        self.best = current if current.gap <= self.best.gap else self.best._replace(scores=current.scores)
+        return current.objective * unit, self.best.gap * unit
+
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Bring in the columns that were missing and solve on those in use.
+
+        The smaller gap is sought as long as that takes no more work than another look at all columns.
+        """
+        self.n_repeats = 0 if self._extend(self.best.scores) else self.n_repeats + 1
+        self.stuck = self.n_repeats > MAX_REPEATS
+        gap = INNER_SHARE * wanted / self.design.unit * 0.1 ** max(self.n_repeats - 1, 0)
+        rough_gap = ROUGH_SHARE * self.best.gap if self.n_repeats == 0 else 0.0
+        look = 2.0 * self.design.X.size * self.problem.data.n_tasks
+        return self._minimise(Goal(gap, rough_gap, look, max_iter))
+
+    def _certify(self) -> Certificate:
         """Objective and duality gap of the working set's coefficients, on all columns."""
         working, design = self.working, self.design
         active = working.active
@@ -210,7 +488,7 @@ class _Search:
         objective = square / 2 + self._penalty(active).value(W)
         return Certificate(working, objective, max(objective - self.best_dual, 0.0), scores)
 
-    def extend(self, scores: FloatArray) -> bool:
+    def _extend(self, scores: FloatArray) -> bool:
         """Bring columns into the working set; whether there were any that violate their bound."""
         working = self.working
         outside = scores.copy()
@@ -234,7 +512,7 @@ class _Search:
         features, columns, Q, W = self.working
         if len(rows) < len(features):
             kept_Q = None if Q is None else Q[np.ix_(rows, rows)]
-            self.working = WorkingSet(features[rows], columns.take(rows), kept_Q, W[rows])
+            self.working = ColumnsInUse(features[rows], columns.take(rows), kept_Q, W[rows])
 
     def _add(self, features: IntArray) -> None:
         """Add columns, with coefficients of zero."""
@@ -254,27 +532,23 @@ class _Search:
             Q[k:, k:] = fresh.gram(fresh)
         W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
         columns = old.columns.join(fresh) if k > 0 else fresh
-        self.working = WorkingSet(np.append(old.features, features), columns, Q, W)
+        self.working = ColumnsInUse(np.append(old.features, features), columns, Q, W)
 
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
         n, m = self.design.X.shape[0], self.problem.data.n_tasks
         return max(3 * FIRST_ROWS, min(max(n, 10 * FIRST_ROWS), GRAM_PER_TASK * m, LARGEST_GRAM))
 
-    def minimise(self, gap: float, rough_gap: float, max_iter: int) -> int:
-        """Solve the problem on the working set; the number of iterations.
-
-        The smaller gap is sought as long as that takes no more work than another look at all columns.
-        """
+    def _minimise(self, goal: Goal) -> int:
+        """Solve the problem on the working set; the number of iterations."""
         working = self.working
         gram = ColumnGram(working.columns) if working.Q is None else StoredGram(working.Q)
         penalty = self._penalty(np.arange(len(working.features)))
         # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
         target = working.columns.correlations(self.residual) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
-        look = 2.0 * self.design.X.size * self.problem.data.n_tasks
         with _blas().limit(limits=1):  # on small matrices threads wait for each other more than they work
-            W, n_iter = minimise(rows, working.W, Goal(gap, rough_gap, look, max_iter))
+            W, n_iter = minimise(rows, working.W, goal)
         self.working = working._replace(W=W)
         return n_iter
 
@@ -283,34 +557,19 @@ class _Search:
         features, length = self.working.features[rows], self.working.columns.length[rows]
         return replace(self.penalty.take(features), strength=1.0, weights=self.strengths[features] / length)
 
-    def solution(self, best: Certificate, tol: float, n_iter: int, trace: list[float], interrupted: bool) -> Solution:
+    def answer(self) -> Answer:
         """Return the result in the units of the problem, and leave the working set to the next solve."""
         self.state.working = self.working
-        data, unit, working = self.problem.data, self.design.unit, best.working
+        data, unit, working = self.problem.data, self.design.unit, self.best.working
         active = working.active
         rows = working.W[active] / working.columns.length[active][:, None]
         W = np.zeros((data.n_features, data.n_tasks))
         W[working.features[active]] = rows
-        return Solution(
-            W=W,
-            intercept=self.design.y_mean - working.columns.mean[active] @ rows,
-            objective=best.objective * unit,
-            gap=best.gap * unit,
-            scale=self.scale * unit,
-            converged=best.gap <= tol * self.scale,
-            n_iter=n_iter,
-            objective_trace=np.array(trace) * unit,
-            interrupted=interrupted,
-        )
+        intercept = self.design.y_mean - working.columns.mean[active] @ rows
+        return Answer(W, intercept, self.best.objective * unit, self.best.gap * unit)
 
 
 @cache
 def _blas() -> ThreadpoolController:
     """Return the threads of the linear algebra libraries; finding them takes milliseconds."""
     return ThreadpoolController()
-
-
-def _fraction(relative_gap: float, tol: float) -> float:
-    """How far the gap has come, on a log scale."""
-    wanted = max(tol, np.finfo(np.float64).eps)
-    return 1.0 if relative_gap <= wanted else float(np.log10(min(relative_gap, 1.0)) / np.log10(wanted))

@@ -1,32 +1,33 @@
-"""Working-set proximal Newton method for any smooth loss, any row penalty, and any design.
-
-Objective: the convex problem of `problem`. Every task may have its own design, missing cells and weights, so that the
-curvature of the loss differs between tasks and the step of a row is not a proximal step (see `row_steps`).
+"""Working sets: alternate between a look at all rows of the penalty and a solve on the few that matter.
 
 A round is
 
 1. the gradient of the loss for all features, which gives each row a score (its dual norm over the penalty strength: a
    zero row with a score above 1 must enter) and a dual point, hence a bound on the suboptimality;
 2. a working set: the rows that are not zero and those with the largest scores;
-3. a quadratic model of the loss on it (`quadratic_models`), solved a few times more accurately than the current gap;
-4. a line search along the step to its minimum.
+3. a solve on the working set, a few times more accurate than the current gap.
 
-The squared loss is its own quadratic model, so that rounds after the first serve to enlarge the working set. What makes
-it fast: full passes over the data are few and happen only in 1; everything in 3 is a compiled loop over numbers that
-fit the cache, warm from round to round; and no model is solved more accurately than the round can use.
+`run` goes through the rounds; two kinds of them exist. Those of `shared_design` are for the squared loss where all
+tasks have one design. Those of this module, `NewtonRounds`, are for any smooth loss, any row penalty, and any design:
+every task may have its own, with missing cells and weights, so that the curvature of the loss differs between tasks and
+the step of a row is not a proximal step (see `row_steps`). Their solve is a proximal Newton step: a quadratic model of
+the loss (`quadratic_models`), and a line search along the step to its minimum. The squared loss is its own quadratic
+model, so that rounds after the first serve to enlarge the working set. What makes it fast: full passes over the data
+are few and happen only in 1; everything in 3 is a compiled loop over numbers that fit the cache, warm from round to
+round; and no model is solved more accurately than the round can use.
 
 The idea of solving on a growing set of rows up to a share of the duality gap is that of Massias, Gramfort and Salmon
 2018 (*Celer*, ICML); see there and Lee, Sun and Saunders 2014 for convergence.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import ColumnDesign, Columns, by_columns
-from bayesmtfs.convex.penalty_rows import PenaltyRows
-from bayesmtfs.convex.problem import Problem, with_zero_sum
+from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
 from bayesmtfs.convex.quadratic_models import QuadraticModel, quadratic_model
 from bayesmtfs.families import total, total_conjugate
 from bayesmtfs.progress import Progress
@@ -45,7 +46,89 @@ FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
 
 
-class Point(NamedTuple):
+class Answer(NamedTuple):
+    """The best point of some rounds."""
+
+    W: FloatArray  # (p, m)
+    intercept: FloatArray  # (m,)
+    objective: float
+    gap: float
+
+
+class Rounds(ABC):
+    """One search: what a round does."""
+
+    scale: float  # on which a gap is small
+    stuck = False  # whether more rounds will not help
+
+    @abstractmethod
+    def look(self) -> tuple[float, float]:
+        """Objective of the current point, and the duality gap that a look at all rows leaves."""
+
+    @abstractmethod
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Choose a working set and solve on it, on the way to a wanted gap; the number of iterations."""
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Return the best point so far."""
+
+
+def run(rounds: Rounds, tol: float, max_iter: int, progress: bool | None) -> Solution:
+    """Go through rounds until the gap is small enough."""
+    trace: list[float] = []
+    n_iter, wanted = 0, tol * rounds.scale
+    with Progress("working set", progress) as work:
+        while True:
+            objective, gap = rounds.look()
+            trace.append(objective)
+            if gap <= wanted or n_iter >= max_iter or rounds.stuck:
+                break
+            work.update(proximal_gradient.share_of_way(gap, rounds.scale, tol), f"gap {gap:.1e}")
+            n_iter += rounds.improve(wanted, max_iter - n_iter)
+    best = rounds.answer()
+    return Solution(
+        *best,
+        scale=rounds.scale,
+        converged=best.gap <= wanted,
+        n_iter=n_iter,
+        objective_trace=np.array(trace),
+        interrupted=work.interrupted,
+    )
+
+
+def solve(
+    problem: Problem,
+    start: Solution | None = None,
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 10_000,
+    progress: bool | None = None,
+    design: ColumnDesign | None = None,
+) -> Solution:
+    """Minimise the problem by Newton steps on working sets.
+
+    Parameters
+    ----------
+    problem : what to minimise; its loss must be smooth
+    start : an earlier solution to begin from
+    tol : gap to reach, relative to the objective at W = 0
+    max_iter : most rounds
+    progress : see `progress.Progress`
+    design : the problem's data by columns, where several problems share them (`columns.by_columns`)
+    """
+    rounds = NewtonRounds(problem, by_columns(problem.data) if design is None else design, start)
+    found = run(rounds, tol, max_iter, progress)
+    if found.converged or found.interrupted or not rounds.stuck:
+        return found
+    # Go on with the plain solver, whose steps are short but always lead down
+    plain = proximal_gradient.solve(problem, found, tol=tol, max_iter=max_iter - found.n_iter, progress=progress)
+    best = found if plain.gap > found.gap else plain
+    trace = np.append(found.objective_trace, plain.objective_trace)
+    return best._replace(n_iter=found.n_iter + plain.n_iter, objective_trace=trace, interrupted=plain.interrupted)
+
+
+class ActivePoint(NamedTuple):
     """Coefficients of the rows that are not zero, and what follows from them."""
 
     active: IntArray  # (A,) numbers of the rows, ascending
@@ -61,7 +144,7 @@ class Point(NamedTuple):
         return self.loss + self.penalty
 
 
-class WorkingSet(NamedTuple):
+class ChosenRows(NamedTuple):
     """Rows that may move, with their columns and, where it lasts, the quadratic model of the loss on them."""
 
     chosen: IntArray  # numbers of the rows, ascending
@@ -70,216 +153,165 @@ class WorkingSet(NamedTuple):
     model: QuadraticModel | None
 
 
-def solve(
-    problem: Problem,
-    start: Solution | None = None,
-    *,
-    tol: float = 1e-6,
-    max_iter: int = 10_000,
-    progress: bool | None = None,
-    design: ColumnDesign | None = None,
-) -> Solution:
-    """Minimise the problem.
+class NewtonMove(NamedTuple):
+    """A move to the minimum of a quadratic model."""
 
-    Parameters
-    ----------
-    problem : what to minimise; its loss must be smooth
-    start : an earlier solution to begin from
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most rounds
-    progress : see `progress.Progress`
-    design : the problem's data by columns, where several problems share them (`columns.by_columns`)
-    """
-    design = by_columns(problem.data) if design is None else design
-    rows = PenaltyRows.of(problem)
-    point = _first_point(problem, design, rows, start)
-    wanted = tol * problem.gap_scale
-    working: WorkingSet | None = None
-    dual, damping, waiting, smallest_gap = -np.inf, LEAST_DAMPING, 0, np.inf
-    trace: list[float] = []
-    interrupted = False
-    with Progress("working set", progress) as bar:
-        try:
-            while len(trace) <= max_iter and waiting < PATIENCE:
-                slope = problem.weight * problem.family.gradient(problem.data.y, point.eta)
-                scores, value = _certify(problem, design, rows, slope)
-                dual = max(dual, value)
-                gap = point.objective - dual
-                trace.append(point.objective)
-                if gap <= wanted or len(trace) > max_iter:
-                    break
-                bar.update(_fraction(gap, problem.gap_scale, tol), f"gap {gap:.1e}")
-                waiting = waiting + 1 if gap > 0.9 * smallest_gap else 0
-                smallest_gap = min(gap, smallest_gap)
-                working = _working_set(problem, design, rows, point, scores, working)
-                gaps = _inner_gaps(problem, gap, wanted)
-                point, working, damping = _newton_step(problem, point, slope, working, gaps, damping)
-        except KeyboardInterrupt:
-            interrupted = True
-    solution = _solution(problem, rows, point, dual, wanted, trace, interrupted)
-    if solution.converged or interrupted or len(trace) > max_iter:
-        return solution
-    return _by_plain_solver(problem, solution, tol, max_iter, progress)
+    W: FloatArray  # (k, m) where it begins
+    change: FloatArray  # (k, m)
+    eta: FloatArray  # (N,) change of the linear predictor
+    intercept: FloatArray  # (m,) change of the intercepts
+    predicted: float  # change of the objective, to first order in the loss
 
 
-def _first_point(problem: Problem, design: ColumnDesign, rows: PenaltyRows, start: Solution | None) -> Point:
-    if start is None:
-        nothing = np.zeros((0, problem.data.n_tasks))
-        eta = problem.null_intercept[problem.data.task]
-        return Point(np.arange(0), nothing, problem.null_intercept, eta, problem.null_objective, 0.0)
-    W = start.W[rows.features]
-    active = np.flatnonzero(np.add.reduceat(np.any(W != 0, axis=1), rows.starts[:-1]))
-    some = rows.take(active)
-    W = start.W[some.features]
-    eta = design.take(some.features).linear_predictor(W) + start.intercept[problem.data.task]
-    loss = total(problem.family, problem.data.y, eta, problem.weight)
-    return Point(active, W, start.intercept, eta, loss, some.value(W, some.norms(W)))
+class NewtonRounds(Rounds):
+    """Proximal Newton steps on working sets."""
 
+    def __init__(self, problem: Problem, design: ColumnDesign, start: Solution | None) -> None:
+        self.problem, self.design = problem, design
+        self.rows = PenaltyRows.of(problem)
+        self.scale = problem.gap_scale
+        self.point = self._first_point(start)
+        self.working: ChosenRows | None = None
+        self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
+        self.damping, self.waiting = LEAST_DAMPING, 0
 
-def _certify(problem: Problem, design: ColumnDesign, rows: PenaltyRows, slope: FloatArray) -> tuple[FloatArray, float]:
-    """Score of every row, and the dual value of the slopes made feasible."""
-    data = problem.data
-    theta = _with_zero_sums(problem, slope)
-    norms = design.scores(rows, theta)
-    largest = float(norms.max(initial=0.0))
-    strength = rows.penalty.strength
-    feasible = strength / largest if largest > 0 else np.inf
-    if problem.family.name == "squared":
+    def _first_point(self, start: Solution | None) -> ActivePoint:
+        problem, rows = self.problem, self.rows
+        if start is None:
+            nothing = np.zeros((0, problem.data.n_tasks))
+            eta = problem.null_intercept[problem.data.task]
+            return ActivePoint(np.arange(0), nothing, problem.null_intercept, eta, problem.null_objective, 0.0)
+        alive = np.any(start.W[rows.features] != 0, axis=1)
+        active = np.flatnonzero(np.add.reduceat(alive, rows.starts[:-1]))
+        some = rows.take(active)
+        W = start.W[some.features]
+        eta = self.design.take(some.features).linear_predictor(W) + start.intercept[problem.data.task]
+        loss = total(problem.family, problem.data.y, eta, problem.weight)
+        return ActivePoint(active, W, start.intercept, eta, loss, some.value(W, some.norms(W)))
+
+    def look(self) -> tuple[float, float]:
+        """Score every row and bound the suboptimality by the slopes made dual feasible."""
+        problem, strength = self.problem, self.problem.penalty.strength
+        self.slope = problem.weight * problem.family.gradient(problem.data.y, self.point.eta)
+        theta = self._with_zero_sums(self.slope)
+        norms = self.design.scores(self.rows, theta)
+        self.scores = norms / strength if strength > 0 else np.where(norms > 0, np.inf, 0.0)
+        largest = float(norms.max(initial=0.0))
+        self.dual = max(self.dual, self._dual_value(theta, strength / largest if largest > 0 else np.inf))
+        self.gap = self.point.objective - self.dual
+        self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
+        self.smallest_gap = min(self.gap, self.smallest_gap)
+        self.stuck = self.waiting >= PATIENCE
+        return self.point.objective, self.gap
+
+    def _with_zero_sums(self, slope: FloatArray) -> FloatArray:
+        """Slopes whose sum over each task with an intercept is 0, within the domain of the conjugate loss."""
+        problem = self.problem
+        if not problem.fit_intercept:
+            return slope
+        if problem.family.quadratic:  # whose conjugate is finite everywhere: centre them
+            means = problem.task_sums(slope) / problem.task_weight
+            return slope - problem.weight * means[problem.data.task]
+        return with_zero_sum(slope, problem.data.task, problem.data.offsets[:-1])
+
+    def _dual_value(self, theta: FloatArray, feasible: float) -> float:
+        """Dual value of theta, scaled by at most ``feasible``."""
+        problem = self.problem
+        if not problem.family.quadratic:
+            return -total_conjugate(problem.family, problem.data.y, min(1.0, feasible) * theta, problem.weight)
         # The dual is a parabola along the ray: take its top, or the end of the feasible part
-        square, inner = float(theta @ (theta / problem.weight)), float(theta @ data.y)
+        square, inner = float(theta @ (theta / problem.weight)), float(theta @ problem.data.y)
         scale = min(max(-inner / square, 0.0), feasible) if square > 0 else 0.0
-        value = -scale * (inner + 0.5 * scale * square)
-    else:
-        value = -total_conjugate(problem.family, data.y, min(1.0, feasible) * theta, problem.weight)
-    return norms / strength if strength > 0 else np.where(norms > 0, np.inf, 0.0), value
+        return -scale * (inner + 0.5 * scale * square)
 
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""
+        working = self._choose_rows()
+        curvature, slope, shift = self._model_terms()
+        curvature_sums = self._curvature_sums(curvature)
+        lasting = self.problem.family.quadratic
+        model = working.model
+        if model is None:
+            model = quadratic_model(working.columns, working.rows, curvature, curvature_sums, lasting)
+        W = self._coefficients(working)
+        model.start(W, slope)
+        final = FINAL_SHARE * wanted
+        needed = max(final, INNER_SHARE * self.gap)
+        model.minimise(needed, final if lasting else needed)
+        step = self._search_line(working, model, self._move(working, model, W, shift))
+        if step < 1.0:
+            self.damping = min(1.0, max(FIRST_DAMPING, 4.0 * self.damping))
+        else:
+            self.damping = self.damping / 4.0 if self.damping > FIRST_DAMPING / 4.0 else LEAST_DAMPING
+        self.working = working._replace(model=model if lasting else None)
+        return 1
 
-def _with_zero_sums(problem: Problem, slope: FloatArray) -> FloatArray:
-    """Slopes whose sum over each task with an intercept is 0, within the domain of the conjugate loss."""
-    if not problem.fit_intercept:
-        return slope
-    if problem.family.name == "squared":  # whose conjugate is finite everywhere: centre them
-        means = problem.task_sums(slope) / problem.task_weight
-        return slope - problem.weight * means[problem.data.task]
-    return with_zero_sum(slope, problem.data.task, problem.data.offsets[:-1])
+    def _choose_rows(self) -> ChosenRows:
+        """Rows that are not zero, and those with the largest scores."""
+        scores, n_rows = self.scores, self.rows.n_rows
+        scores[self.point.active] = np.inf
+        chosen = np.flatnonzero(scores > min(PROMISING, float(scores.max()) * PROMISING))
+        size = max(FIRST_ROWS, GROWTH * len(self.point.active))
+        if len(chosen) > size:
+            chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
+        elif 2 * len(chosen) > n_rows:
+            chosen = np.arange(n_rows)
+        if self.working is not None and np.array_equal(self.working.chosen, chosen):
+            return self.working
+        some = self.rows.take(chosen)
+        return ChosenRows(chosen, some, self.design.take(some.features), None)
 
+    def _model_terms(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(N,) Curvatures and slopes of the loss, these with the best move (m,) of the intercepts, and this move."""
+        problem, curvature = self.problem, self.problem.weight
+        if not problem.family.quadratic:
+            second = problem.family.curvature(problem.data.y, self.point.eta)
+            bound = problem.family.curvature_bound
+            largest = float(second.max()) if bound is None else bound
+            curvature = curvature * np.maximum(second, self.damping * largest)
+        shift = -problem.task_sums(self.slope) / self._curvature_sums(curvature)
+        return curvature, self.slope + curvature * shift[problem.data.task], shift
 
-def _working_set(
-    problem: Problem,
-    design: ColumnDesign,
-    rows: PenaltyRows,
-    point: Point,
-    scores: FloatArray,
-    before: WorkingSet | None,
-) -> WorkingSet:
-    """Rows that are not zero, and those with the largest scores."""
-    scores[point.active] = np.inf
-    chosen = np.flatnonzero(scores > min(PROMISING, float(scores.max()) * PROMISING))
-    size = max(FIRST_ROWS, GROWTH * len(point.active))
-    if len(chosen) > size:
-        chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
-    elif 2 * len(chosen) > rows.n_rows:
-        chosen = np.arange(rows.n_rows)
-    if before is not None and np.array_equal(before.chosen, chosen):
-        return before
-    some = rows.take(chosen)
-    return WorkingSet(chosen, some, design.take(some.features), None)
+    def _curvature_sums(self, curvature: FloatArray) -> FloatArray:
+        """(m,) Curvature in the intercept of each task; inf where there is none, which keeps it where it is."""
+        problem = self.problem
+        return problem.task_sums(curvature) if problem.fit_intercept else np.full(problem.data.n_tasks, np.inf)
 
+    def _coefficients(self, working: ChosenRows) -> FloatArray:
+        """(k, m) Coefficients of the working set."""
+        alive = np.zeros(working.rows.n_rows, dtype=bool)
+        alive[np.searchsorted(working.chosen, self.point.active)] = True
+        W = np.zeros((len(working.rows.features), self.problem.data.n_tasks))
+        W[np.repeat(alive, working.rows.sizes)] = self.point.W
+        return W
 
-def _inner_gaps(problem: Problem, gap: float, wanted: float) -> tuple[float, float]:
-    """Gap to which a model must be solved, and gap that would be worth some more sweeps."""
-    final = FINAL_SHARE * wanted
-    needed = max(final, INNER_SHARE * gap)
-    return needed, final if problem.family.name == "squared" else needed
+    def _move(self, working: ChosenRows, model: QuadraticModel, W: FloatArray, shift: FloatArray) -> NewtonMove:
+        change = model.coefficients - W
+        intercept = shift - np.einsum("km,km->m", model.means, change)
+        eta = working.columns.linear_predictor(change) + intercept[self.problem.data.task]
+        penalty_change = working.rows.value(model.coefficients, model.norms) - self.point.penalty
+        return NewtonMove(W, change, eta, intercept, float(self.slope @ eta) + penalty_change)
 
+    def _search_line(self, working: ChosenRows, model: QuadraticModel, move: NewtonMove) -> float:
+        """Go along a move as far as the objective falls enough; the share of it that was gone, below 1 if shortened."""
+        problem, point, step = self.problem, self.point, 1.0
+        while step >= SMALLEST_STEP:
+            W = model.coefficients if step == 1.0 else move.W + step * move.change
+            eta = point.eta + step * move.eta
+            loss = total(problem.family, problem.data.y, eta, problem.weight)
+            norms = model.norms if step == 1.0 else working.rows.norms(W)
+            penalty = working.rows.value(W, norms)
+            if loss + penalty <= point.objective + ROUNDING * abs(point.objective) + SUFFICIENT * step * move.predicted:
+                alive = norms > 0
+                intercept = point.intercept + step * move.intercept
+                W = W[np.repeat(alive, working.rows.sizes)]
+                self.point = ActivePoint(working.chosen[alive], W, intercept, eta, loss, penalty)
+                break
+            step *= 0.5
+        return step
 
-def _newton_step(
-    problem: Problem,
-    point: Point,
-    slope: FloatArray,
-    working: WorkingSet,
-    gaps: tuple[float, float],
-    damping: float,
-) -> tuple[Point, WorkingSet, float]:
-    """Minimise the quadratic model at a point and go as far towards its minimum as the objective falls."""
-    data, loss = problem.data, problem.family
-    lasting = loss.quadratic
-    curvature = problem.weight
-    if not lasting:
-        curvature = curvature * np.maximum(loss.curvature(data.y, point.eta), damping * (loss.curvature_bound or 0.0))
-    curvature_sums = np.full(data.n_tasks, np.inf)
-    if problem.fit_intercept:
-        curvature_sums = problem.task_sums(curvature)
-    shift = -problem.task_sums(slope) / curvature_sums
-    model = working.model
-    if model is None:
-        model = quadratic_model(working.columns, working.rows, curvature, curvature_sums, lasting)
-    moved = np.zeros(working.rows.n_rows, dtype=bool)
-    moved[np.searchsorted(working.chosen, point.active)] = True
-    W = np.zeros((len(working.rows.features), data.n_tasks))
-    W[np.repeat(moved, working.rows.sizes)] = point.W
-    model.start(W, slope + curvature * shift[data.task])
-    model.minimise(*gaps)
-    move = model.coefficients - W
-    shift = shift - np.einsum("km,km->m", model.means, move)
-    eta_move = working.columns.linear_predictor(move) + shift[data.task]
-    predicted = float(slope @ eta_move) + working.rows.value(model.coefficients, model.norms) - point.penalty
-    step = 1.0
-    while step >= SMALLEST_STEP:
-        new_W = model.coefficients if step == 1.0 else W + step * move
-        eta = point.eta + step * eta_move
-        new_loss = total(loss, data.y, eta, problem.weight)
-        norms = model.norms if step == 1.0 else working.rows.norms(new_W)
-        penalty = working.rows.value(new_W, norms)
-        if new_loss + penalty <= point.objective * (1.0 + ROUNDING) + SUFFICIENT * step * predicted:
-            alive = norms > 0
-            new_W = new_W[np.repeat(alive, working.rows.sizes)]
-            point = Point(working.chosen[alive], new_W, point.intercept + step * shift, eta, new_loss, penalty)
-            break
-        step *= 0.5
-    if step < 1.0:
-        damping = min(1.0, max(FIRST_DAMPING, 4.0 * damping))
-    else:
-        damping = damping / 4.0 if damping > FIRST_DAMPING / 4.0 else LEAST_DAMPING
-    return point, working._replace(model=model if lasting else None), damping
-
-
-def _solution(
-    problem: Problem,
-    rows: PenaltyRows,
-    point: Point,
-    dual: float,
-    wanted: float,
-    trace: list[float],
-    interrupted: bool,
-) -> Solution:
-    W = np.zeros((problem.data.n_features, problem.data.n_tasks))
-    W[rows.take(point.active).features] = point.W
-    gap = max(point.objective - dual, 0.0)
-    return Solution(
-        W=W,
-        intercept=point.intercept,
-        objective=point.objective,
-        gap=gap,
-        scale=problem.gap_scale,
-        converged=gap <= wanted,
-        n_iter=len(trace) - 1,
-        objective_trace=np.array(trace),
-        interrupted=interrupted,
-    )
-
-
-def _by_plain_solver(problem: Problem, stuck: Solution, tol: float, max_iter: int, progress: bool | None) -> Solution:
-    """Go on with the plain solver, whose steps are short but always lead down."""
-    plain = proximal_gradient.solve(problem, stuck, tol=tol, max_iter=max_iter - stuck.n_iter, progress=progress)
-    if plain.gap > stuck.gap:
-        plain = stuck
-    return plain._replace(
-        n_iter=stuck.n_iter + plain.n_iter, objective_trace=np.append(stuck.objective_trace, plain.objective_trace)
-    )
-
-
-def _fraction(gap: float, scale: float, tol: float) -> float:
-    """How far the gap has come, on a log scale."""
-    relative = gap / scale if scale > 0 else tol
-    return float(np.clip(np.log(relative) / np.log(tol), 0.0, 1.0)) if relative > 0 else 1.0
+    def answer(self) -> Answer:
+        """Return the current point: no step goes up."""
+        W = np.zeros((self.problem.data.n_features, self.problem.data.n_tasks))
+        W[self.rows.take(self.point.active).features] = self.point.W
+        return Answer(W, self.point.intercept, self.point.objective, max(self.point.objective - self.dual, 0.0))

@@ -1,6 +1,6 @@
 """Penalised logistic fits of dask DataFrames: every pass over the rows is made where the rows are.
 
-A partition is read once, stays with its worker and answers with sums over its rows (`summed_passes`); they are
+A partition is read once, stays with its worker and answers with sums over its rows (`proximal_gradient`); they are
 added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
 pure functions of partitions and coefficients, so that nothing is counted twice.
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from bayesmtfs.convex.summed_passes import RowSums, largest_penalty, row_conjugate, row_sums, solve
+from bayesmtfs.convex.proximal_gradient import RowSums, Spectral, row_conjugate, row_sums
 from bayesmtfs.data.classes import match_classes, read_classes
 from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.tasks import TaskData
@@ -127,12 +127,13 @@ def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution
     odds = np.log(np.maximum(totals.positive, least)) - np.log(np.maximum(totals.negative, least))
     start = odds if model.fit_intercept else np.zeros_like(odds)
     penalty = RowPenalty(model.penalty_strength or 0.0, model.norm_q, model.task_sparsity)
+    spectral = Spectral(passes, penalty, model.fit_intercept)
+    point = spectral.at(np.zeros_like(passes.means), start)
     strength = model.penalty_strength
     if strength is None:
-        strength = DEFAULT_SHARE * largest_penalty(passes, penalty, start, model.fit_intercept)
-        penalty = RowPenalty(strength, model.norm_q, model.task_sparsity)
-    options: dict[str, Any] = {"tol": model.tol, "max_iter": model.max_iter, "progress": model.progress}
-    return solve(passes, penalty, start, fit_intercept=model.fit_intercept, **options), float(strength)
+        strength = DEFAULT_SHARE * spectral.balance(point)[2]
+        spectral.penalty = penalty.with_strength(strength)
+    return spectral.minimise(point, point.objective, model.tol, model.max_iter, model.progress), float(strength)
 
 
 def _fitted(

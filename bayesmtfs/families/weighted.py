@@ -36,7 +36,8 @@ def total(family: Family, y: FloatArray, eta: FloatArray, weight: FloatArray | N
     >>> total(Gaussian(), np.array([1.0, 2.0]), np.zeros(2), weight=np.array([1.0, 0.5]))
     1.5
     """
-    return _weighted_sum(family.value(y, eta), weight)
+    with np.errstate(over="ignore", invalid="ignore"):  # a line search may go too far, and is told so
+        return _weighted_sum(family.value(y, eta), weight)
 
 
 def total_conjugate(family: Family, y: FloatArray, dual: FloatArray, weight: FloatArray | None = None) -> float:

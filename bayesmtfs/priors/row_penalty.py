@@ -20,13 +20,21 @@ from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.special import gammaln
 
 from bayesmtfs.priors.row_prox import ZERO_SLACK, clipping_level, prox_rows
 from bayesmtfs.types import FloatArray, IntArray
+
+
+class RowCurvature(NamedTuple):
+    """Hessian ``diag(diagonal_i) - scale_i direction_i direction_i'`` of a penalty at each of some rows."""
+
+    diagonal: FloatArray  # (R, k), or (R, 1) where it is the same for all entries; inf holds an entry in its place
+    scale: FloatArray  # (R,)
+    direction: FloatArray  # (R, k)
 
 
 class Penalty(ABC):
@@ -219,6 +227,57 @@ class RowPenalty(Penalty):
         points = np.array(rows, dtype=np.float64, order="C")
         prox_rows(points, thresholds, float(self.norm_q))
         return points
+
+    def gradient(self, rows: FloatArray, tied: float = 0.0) -> FloatArray:
+        """Gradient (R, k) at rows that are not zero; a subgradient at a kink.
+
+        At q = inf entries count as the largest of their row up to a relative difference ``tied``, and share evenly.
+        """
+        units = np.abs(rows) / self.norms(rows)[:, np.newaxis]
+        if self.norm_q == np.inf:
+            largest = units >= 1.0 - tied
+            sizes = largest / largest.sum(axis=1, keepdims=True)
+        else:
+            sizes = units ** (self.norm_q - 1.0)
+        if self.entrywise:
+            sizes = sizes + self.sparsities(len(rows))[:, np.newaxis]
+        return self.strengths(len(rows))[:, np.newaxis] * sizes * np.sign(rows)
+
+    def curvature(self, rows: FloatArray, stiff: float, tied: float = 0.0) -> RowCurvature:
+        """Curvature at rows that are not zero, on which Newton steps of quadratic models rest.
+
+        For 1 < q < inf and ``u = |w| / ||w||_q`` the Hessian of a row is ``lam (q - 1) / ||w||_q [diag(u^(q-2)) - z z']``
+        with ``z = sign(w) u^(q-1)``. Entries stay where the penalty has a kink: zeros at q = 1 are held, and ties at
+        q = inf are bound to each other.
+
+        Parameters
+        ----------
+        rows : (R, k) array
+            Rows that are not zero.
+        stiff : float
+            Curvature that binds entries to each other, and above which they are held.
+        tied : float
+            Relative difference up to which entries share the largest absolute value, at q = inf.
+        """
+        q, sizes, norms = self.norm_q, np.abs(rows), self.norms(rows)
+        if q == 1.0 or rows.shape[1] == 1:
+            return RowCurvature(np.where(sizes > 0, 0.0, np.inf), np.ones(len(rows)), np.zeros_like(rows))
+        units = sizes / norms[:, np.newaxis]
+        if q == np.inf:
+            largest = units >= 1.0 - tied
+            counts = largest.sum(axis=1, keepdims=True)
+            bound = largest & (counts > 1)
+            direction = np.where(bound, np.sign(rows), 0.0) / np.sqrt(counts)
+            return RowCurvature(np.where(bound, stiff, 0.0), np.full(len(rows), stiff), direction)
+        scale = np.minimum((q - 1.0) * self.strengths(len(rows)) / norms, stiff)
+        diagonal = scale[:, np.newaxis]
+        if self.entrywise:
+            diagonal = np.where(sizes > 0, diagonal, np.inf)
+        elif q != 2.0:
+            with np.errstate(divide="ignore"):
+                diagonal = diagonal * units ** (q - 2.0)
+            diagonal = np.where(diagonal > stiff, np.inf, diagonal)
+        return RowCurvature(diagonal, scale, np.sign(rows) * units ** (q - 1.0))
 
     def subdifferential_distance(self, rows: FloatArray, gradient: FloatArray) -> FloatArray:
         """Distance (R,) of every row of ``-gradient`` to the subdifferential of the penalty at that row.

@@ -6,8 +6,7 @@ import scipy.sparse as sp
 
 from bayesmtfs import TaskData
 from bayesmtfs.convex.columns import by_columns
-from bayesmtfs.convex.penalty_rows import PenaltyRows
-from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
 

@@ -1,12 +1,13 @@
-"""Accelerated proximal gradient: KKT conditions, starts, interruption."""
+"""Spectral proximal gradient: KKT conditions, starts, interruption, and rows seen only through sums over parts."""
 
 import numpy as np
 import pytest
 
-from bayesmtfs import TaskData
-from bayesmtfs.convex import proximal_gradient
+from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.convex import proximal_gradient, working_set
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.families import find_family
+from bayesmtfs.convex.proximal_gradient import RowSums, Spectral, row_conjugate, row_sums
+from bayesmtfs.families import Logistic, find_family
 from bayesmtfs.priors import RowPenalty
 
 CASES = ["p > n", "duplicate columns", "zero column", "one task", "one feature", "collinear tasks", "unequal scales"]
@@ -74,14 +75,14 @@ def test_a_start_at_the_solution_is_recognised():
 def test_interruption_returns_the_best_so_far(monkeypatch):
     problem = hard_problem("unequal scales", 2)
     steps = iter(range(35))
-    plain = proximal_gradient._step
+    plain = proximal_gradient.Spectral.step
 
     def interrupted(*arguments):
         if next(steps) == 30:
             raise KeyboardInterrupt
         return plain(*arguments)
 
-    monkeypatch.setattr(proximal_gradient, "_step", interrupted)
+    monkeypatch.setattr(proximal_gradient.Spectral, "step", interrupted)
     solution = proximal_gradient.solve(problem, tol=1e-14)
     assert solution.interrupted and not solution.converged
     assert solution.objective < problem.null_objective
@@ -93,3 +94,74 @@ def test_constant_target_has_no_gap():
     problem = Problem(data, find_family("squared"), RowPenalty(0.1, 2), data.loss_weights("mean"))
     solution = proximal_gradient.solve(problem)
     assert solution.converged and (solution.W == 0).all()
+
+
+class HalfByHalf:
+    """Passes over two halves of the rows, which are added."""
+
+    def __init__(self, data, halves, weights):
+        self.halves, self.weights = halves, weights
+        self.means = data.adjoint(data.weight) / np.add.reduceat(data.weight, data.offsets[:-1])
+
+    def sums(self, W, intercept):
+        found = [row_sums(d, w, Logistic(), W, intercept) for d, w in zip(self.halves, self.weights, strict=True)]
+        return RowSums(*(sum(part) for part in zip(*found, strict=True)))
+
+    def conjugate(self, *point):
+        parts = zip(self.halves, self.weights, strict=True)
+        return sum(row_conjugate(data, weight, Logistic(), *point) for data, weight in parts)
+
+
+@pytest.fixture(scope="module")
+def sim():
+    return simulate_tasks(n_tasks=3, n_features=6, n_relevant=2, n_samples=40, kind="classification", random_state=0)
+
+
+@pytest.fixture(scope="module")
+def passes(sim):
+    data = TaskData.from_long(sim.X + 2.0, sim.y, sim.tasks)
+    halves = [
+        TaskData.from_long(sim.X[i] + 2.0, sim.y[i], sim.tasks[i]) for i in (slice(0, None, 2), slice(1, None, 2))
+    ]
+    return data, HalfByHalf(data, halves, [np.full(len(half.y), 1 / 40) for half in halves])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("norm_q", "task_sparsity"), [(1, 0.0), (2, 0.0), (np.inf, 0.0), (2, 0.4)])
+def test_the_same_minimum_and_a_true_gap(passes, fit_intercept, norm_q, task_sparsity):
+    data, parts = passes
+    problem = Problem(
+        data, Logistic(), RowPenalty(0.02, norm_q, task_sparsity), data.loss_weights("mean"), fit_intercept
+    )
+    whole = working_set.solve(problem, tol=1e-12)
+    spectral = Spectral(parts, problem.penalty, fit_intercept)
+    start = spectral.at(np.zeros((6, 3)), problem.null_intercept)
+    found = spectral.minimise(start, start.objective, 1e-12, 10_000)
+    assert found.converged
+    np.testing.assert_allclose(found.W, whole.W, atol=1e-5)
+    assert abs(found.objective - whole.objective) < 1e-11
+    early = spectral.minimise(start, start.objective, 1e-12, 3)
+    assert not early.converged
+    assert early.gap >= early.objective - whole.objective > 0
+    assert spectral.balance(start)[2] == pytest.approx(problem.largest_penalty, rel=1e-12)
+
+
+def test_sums_are_the_gradient(passes):
+    data, parts = passes
+    rng = np.random.default_rng(0)
+    W, b, direction = rng.standard_normal((6, 3)), rng.standard_normal(3), rng.standard_normal((6, 3))
+    sums, step = parts.sums(W, b), 1e-6
+    slope = (parts.sums(W + step * direction, b).value - parts.sums(W - step * direction, b).value) / (2 * step)
+    assert np.sum((sums.positive + sums.negative) * direction) == pytest.approx(slope, rel=1e-6)
+    slope = (parts.sums(W, b + step).value - parts.sums(W, b - step).value) / (2 * step)
+    assert np.sum(sums.positive_total + sums.negative_total) == pytest.approx(slope, rel=1e-6)
+
+
+def test_a_penalty_at_which_nothing_is_selected_needs_no_step(passes):
+    data, parts = passes
+    problem = Problem(data, Logistic(), RowPenalty(0.0, 2), data.loss_weights("mean"))
+    strength = 1.01 * problem.largest_penalty
+    spectral = Spectral(parts, RowPenalty(strength, 2), True)
+    start = spectral.at(np.zeros((6, 3)), problem.null_intercept)
+    found = spectral.minimise(start, start.objective, 1e-9, 10_000)
+    assert found.n_iter == 0 and found.converged and not found.W.any()

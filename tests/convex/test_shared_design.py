@@ -1,4 +1,4 @@
-"""The working-set solver for a shared design against cvxpy, scikit-learn, the plain solver and its own certificate."""
+"""One design for all tasks: minima, certificates, scores of all columns, and columns in use."""
 
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from sklearn.linear_model import MultiTaskLasso
 from bayesmtfs import TaskData
 from bayesmtfs.convex import proximal_gradient, shared_design
 from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.shared_design import Scores, SharedDesign, all_dual_norms, spectral_norm
 from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.priors import RowPenalty
 
@@ -218,7 +219,7 @@ def test_a_state_carried_along_a_path_changes_nothing_but_the_work(norm_q, spars
     looks = []
     exact = shared_design.Scores.exact
     monkeypatch.setattr(shared_design.Scores, "exact", lambda *a: looks.append(1) or exact(*a))
-    state = shared_design.State(problem)
+    state = shared_design.SharedDesignState(problem)
     largest = state.largest_penalty()
     assert largest == pytest.approx(problem.largest_penalty, rel=1e-12)
     solution, objectives = None, []
@@ -238,7 +239,7 @@ def test_a_state_of_another_problem_is_refused():
     problem = make_problem(X, Y)
     for other in (make_problem(X, Y), replace(problem, fit_intercept=False), make_problem(X, Y, 3)):
         with pytest.raises(ValueError, match="state belongs to other data or another penalty"):
-            shared_design.solve(problem, state=shared_design.State(other))
+            shared_design.solve(problem, state=shared_design.SharedDesignState(other))
 
 
 def test_an_interrupt_returns_the_best_so_far(monkeypatch):
@@ -299,3 +300,127 @@ def test_what_it_applies_to():
     assert not shared_design.applies(replace(problem, penalty=RowPenalty(1.0, 2, weights=np.arange(60.0))))
     grouped = TaskData.from_wide(X, Y, groups=np.arange(60) // 2)
     assert not shared_design.applies(replace(problem, data=grouped))
+
+
+COLUMN_FORMS = {
+    "C": np.ascontiguousarray,
+    "F": np.asfortranarray,
+    "float32": lambda X: X.astype(np.float32),
+    "sparse": sp.csr_matrix,
+    "sparse float32": lambda X: sp.csr_matrix(X, dtype=np.float32),
+}
+FEATURES = np.array([4, 0, 5])
+
+
+@pytest.fixture(
+    params=[(w, b) for w in (False, True) for b in (False, True)], ids=lambda p: f"weights {p[0]} icpt {p[1]}"
+)
+def written_out(request):
+    """A problem on numbers that float32 holds exactly, and its Z and Y."""
+    weighted, fit_intercept = request.param
+    rng = np.random.default_rng(0)
+    X = np.round(rng.standard_normal((9, 6)) * (rng.random((9, 6)) < 0.7), 2).astype(np.float32).astype(np.float64)
+    Y = rng.standard_normal((9, 3))
+    weight = rng.uniform(0.5, 2.0, 9) if weighted else None
+    data = TaskData.from_wide(X, Y, sample_weight=weight)
+    problem = Problem(data, Gaussian(), RowPenalty(1.0, 2), data.loss_weights("mean"), fit_intercept)
+    factor = problem.weight[:9]
+    if fit_intercept:
+        X, Y = X - factor @ X / factor.sum(), Y - factor @ Y / factor.sum()
+    root = np.sqrt(factor / factor.mean())[:, None]
+    return problem, root * X, root * Y
+
+
+@pytest.mark.parametrize("form", COLUMN_FORMS)
+def test_columns_are_those_of_the_matrix_written_out(written_out, form):
+    problem, Z, Y = written_out
+    X = COLUMN_FORMS[form](problem.data.design)
+    design = SharedDesign(replace(problem, data=replace(problem.data, design=X)))
+    np.testing.assert_allclose(design.Y, Y.T, atol=1e-12)
+    np.testing.assert_allclose(design.lengths, np.linalg.norm(Z, axis=0), rtol=1e-9)
+    np.testing.assert_allclose(design.correlations(Y.T), Z.T @ Y, atol=1e-12)
+    np.testing.assert_allclose(design.correlations(Y.T, FEATURES), Z[:, FEATURES].T @ Y, atol=1e-12)
+    columns = design.columns(FEATURES).take(np.array([1])).join(design.columns(FEATURES).take(slice(2, 3)))
+    unit = (Z / np.linalg.norm(Z, axis=0))[:, [0, 5]]
+    W = np.random.default_rng(1).standard_normal((2, 3))
+    np.testing.assert_allclose(columns.gram(columns), unit.T @ unit, atol=1e-12)
+    np.testing.assert_allclose(columns.predict(W), (unit @ W).T, atol=1e-12)
+    np.testing.assert_allclose(columns.correlations(Y.T), unit.T @ Y, atol=1e-12)
+    assert columns.n_rows == 9
+
+
+@pytest.mark.parametrize("form", ["C", "sparse"])
+def test_constant_columns_have_no_length(form):
+    X = COLUMN_FORMS[form](np.column_stack([np.full(7, 0.1), np.full(7, 1.0) + 1e-9 * np.arange(7), np.zeros(7)]))
+    data = TaskData.from_wide(X, np.ones((7, 2)))
+    problem = Problem(data, Gaussian(), RowPenalty(1.0, 2), data.weight)
+    length = SharedDesign(problem).columns(np.arange(3)).length
+    np.testing.assert_allclose(length, [0, 1e-9 * np.sqrt(28), 0], rtol=1e-5)
+
+
+def test_centring_removes_what_rounding_left(written_out):
+    problem, _, Y = written_out
+    design = SharedDesign(problem)
+    root = np.ones(9) if design.root is None else design.root
+    shifted = Y.T + 0.1 * root
+    expected = Y.T if problem.fit_intercept else shifted
+    np.testing.assert_allclose(design.centred(shifted), expected, atol=1e-14)
+
+
+WEIGHTS = np.random.default_rng(9).uniform(0.5, 2.0, 80)
+PENALTIES = [
+    RowPenalty(1.0, 1),
+    RowPenalty(1.0, 2),
+    RowPenalty(1.0, 3, weights=WEIGHTS),
+    RowPenalty(1.0, np.inf),
+    RowPenalty(1.0, task_sparsity=0.5, weights=WEIGHTS),
+    RowPenalty(1.0, task_sparsity=WEIGHTS),
+]
+
+
+def make_scores(penalty):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 80)) * rng.uniform(0.2, 3.0, 80) + 2.0
+    data = TaskData.from_wide(X, rng.standard_normal((30, 4)))
+    design = SharedDesign(Problem(data, Gaussian(), penalty, data.weight))
+    return Scores(design, penalty), design
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=lambda p: type(p).__name__ + str(getattr(p, "norm_q", "")))
+@pytest.mark.parametrize("distance", [0.0, 1e-3, 1e-2, 10.0])
+def test_bounds_are_upper_bounds_and_exact_from_the_strength_on(penalty, distance, monkeypatch):
+    scores, design = make_scores(penalty)
+    first = scores.exact(design.Y)
+    np.testing.assert_allclose(first, penalty.dual_norm(design.correlations(design.Y)), rtol=1e-12)
+    moved = design.centred(0.9 * design.Y + distance * np.random.default_rng(1).standard_normal(design.Y.shape))
+    truth = penalty.dual_norm(design.correlations(moved))
+    strength = float(np.quantile(truth, 0.8))
+    looks = []
+    look = SharedDesign.correlations
+    monkeypatch.setattr(SharedDesign, "correlations", lambda *a: looks.append(len(a)) or look(*a))
+    bounds = scores.bounds(moved, strength, 1.0)
+    assert np.all(bounds >= truth * (1 - 1e-13))
+    above = truth >= strength
+    np.testing.assert_allclose(bounds[above], truth[above], rtol=1e-12)
+    assert np.all(bounds[~above] < strength)
+    assert looks == [2 if distance == 10.0 else 3]  # nearby, some columns are looked at; far off, all
+
+
+def test_null_columns_do_not_count():
+    scores, design = make_scores(RowPenalty(1.0, 2))
+    design.is_null[3] = True
+    assert scores.exact(design.Y)[3] == 0
+    assert scores.bounds(design.Y, 1e-3, 1.0)[3] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+def test_dual_norms_at_extreme_scales(scale):
+    rows = np.array([[3.0, 4.0], [0.0, 0.0]])
+    np.testing.assert_allclose(all_dual_norms(RowPenalty(1.0, 2), scale * rows), [5 * scale, 0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(3, 40), (40, 3), (301, 302)])
+def test_spectral_norm_is_an_upper_bound(shape):
+    matrix = np.random.default_rng(0).standard_normal(shape)
+    largest = np.linalg.svd(matrix, compute_uv=False)[0]
+    assert largest <= spectral_norm(matrix) <= largest * (20 if min(shape) > 300 else 1 + 1e-9)

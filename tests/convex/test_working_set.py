@@ -265,14 +265,14 @@ def test_interruption_returns_the_best_so_far(monkeypatch):
     problem = problem_of(TaskData.from_long(X, y, tasks), loss="logistic")
     complete = working_set.solve(problem)
     rounds = iter(range(10))
-    step = working_set._newton_step
+    step = working_set.NewtonRounds.improve
 
     def interrupted(*arguments):
         if next(rounds) == 2:
             raise KeyboardInterrupt
         return step(*arguments)
 
-    monkeypatch.setattr(working_set, "_newton_step", interrupted)
+    monkeypatch.setattr(working_set.NewtonRounds, "improve", interrupted)
     solution = working_set.solve(problem)
     assert solution.interrupted and not solution.converged
     assert complete.objective < solution.objective < problem.null_objective
@@ -289,9 +289,7 @@ def test_rounds_are_limited():
 def test_the_plain_solver_takes_over_where_rounds_stall(monkeypatch):
     X, y, tasks = own_designs(p=5)
     problem = problem_of(TaskData.from_long(X, y, tasks))
-    monkeypatch.setattr(
-        working_set, "_newton_step", lambda problem, point, slope, working, *rest: (point, working, 1.0)
-    )
+    monkeypatch.setattr(working_set.NewtonRounds, "improve", lambda *arguments: 1)
     solution = working_set.solve(problem)
     assert solution.converged
     assert solution.objective == pytest.approx(minimum_by_cvxpy(problem), rel=2e-6)

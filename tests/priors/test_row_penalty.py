@@ -254,3 +254,69 @@ def test_a_euclidean_penalty_says_so():
     assert RowPenalty(1.0, task_sparsity=np.zeros(4)).is_euclidean
     assert not RowPenalty(1.0, task_sparsity=0.1).is_euclidean
     assert not RowPenalty(1.0, 3.0).is_euclidean
+
+
+SMOOTH = [RowPenalty(0.7, q) for q in (1.3, 1.5, 2, 3, 8)] + [RowPenalty(0.7, task_sparsity=0.4)]
+STIFF = 1e7
+
+
+def name(penalty):
+    return f"sparse group {penalty.task_sparsity}" if penalty.entrywise else f"q = {penalty.norm_q}"
+
+
+def hessians(bend):
+    """Dense Hessian of the penalty at each row."""
+    diagonal = np.broadcast_to(bend.diagonal, bend.direction.shape)
+    return [np.diag(d) - c * np.outer(g, g) for d, c, g in zip(diagonal, bend.scale, bend.direction, strict=True)]
+
+
+@pytest.mark.parametrize("penalty", SMOOTH, ids=name)
+def test_curvature_is_the_second_derivative(penalty):
+    rng = np.random.default_rng(0)
+    W = rng.standard_normal((3, 4)) + np.sign(rng.standard_normal((3, 4)))
+    bend = penalty.curvature(W, STIFF)
+    h = 1e-4
+    for row, found in zip(W, hessians(bend), strict=True):
+        steps = h * np.eye(4)
+        value = np.array(
+            [
+                [
+                    sum(s * r * penalty.value((row + s * a + r * b)[None]) for s in (1, -1) for r in (1, -1))
+                    for a in steps
+                ]
+                for b in steps
+            ]
+        )
+        np.testing.assert_allclose(found, value / (4 * h**2), atol=2e-6)
+
+
+def test_curvature_of_weighted_rows():
+    W = np.random.default_rng(1).standard_normal((3, 4))
+    weights = np.array([1.0, 5.0, 2.0, 0.5])
+    rows = np.array([1, 2, 3])
+    weighted = RowPenalty(1.0, 3, weights=weights).take(rows).curvature(W, STIFF)
+    plain = RowPenalty(1.0, 3).curvature(W, STIFF)
+    np.testing.assert_allclose(weighted.scale, weights[rows] * plain.scale)
+    np.testing.assert_allclose(weighted.diagonal, weights[rows][:, None] * plain.diagonal)
+
+
+def test_entries_at_kinks_are_held_or_bound():
+    W = np.array([[2.0, 0.0, -1.0], [1.0, -1.0, 0.5]])
+    assert RowPenalty(1.0, 1).curvature(W, STIFF).diagonal.tolist() == [[0, np.inf, 0], [0, 0, 0]]
+    sparse = RowPenalty(1.0, task_sparsity=0.5).curvature(W, STIFF)
+    assert np.isinf(sparse.diagonal).tolist() == [
+        [0, 1, 0],
+        [0, 0, 0],
+    ]
+    alone, tied = hessians(RowPenalty(1.0, np.inf).curvature(W, STIFF))
+    assert not alone.any()
+    np.testing.assert_allclose(tied @ [1, -1, 7], 0, atol=1e-6)  # ties may move together, the rest is free
+    assert tied[0] @ [1, 1, 0] > 1e6
+
+
+@pytest.mark.parametrize("penalty", [*SMOOTH, RowPenalty(0.7, 1), RowPenalty(0.7, np.inf)], ids=name)
+def test_gradient_is_the_derivative(penalty):
+    W = np.random.default_rng(2).standard_normal((3, 4))
+    steps = 1e-6 * np.eye(12).reshape(12, 3, 4)
+    differences = [(penalty.value(W + step) - penalty.value(W - step)) / 2e-6 for step in steps]
+    np.testing.assert_allclose(penalty.gradient(W).ravel(), differences, atol=1e-8)

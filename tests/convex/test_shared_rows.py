@@ -1,4 +1,4 @@
-"""The problem on the columns in use: all forms of descent, the gap, and the minimum."""
+"""The problem on the columns in use: descent in all forms, Newton steps, the gap, and the minimum."""
 
 from dataclasses import replace
 
@@ -6,23 +6,27 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData
-from bayesmtfs.convex import shared_design_rows as rows_module
+from bayesmtfs.convex import shared_rows as newton
+from bayesmtfs.convex import shared_rows as rows_module
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.shared_design_columns import SharedDesign
-from bayesmtfs.convex.shared_design_rows import (
+from bayesmtfs.convex.shared_design import SharedDesign
+from bayesmtfs.convex.shared_rows import (
     ColumnDescent,
     ColumnGram,
     Goal,
     GramDescent,
-    Progress,
     RowProblem,
+    Spent,
     StoredGram,
     WholeDescent,
     best_dual,
     minimise,
+    sweep_euclidean,
+    sweep_general,
 )
 from bayesmtfs.families import Gaussian
 from bayesmtfs.priors import RowPenalty
+from bayesmtfs.priors.row_prox import scratch
 
 PENALTIES = [RowPenalty(1.0, q) for q in (1, 1.5, 2, 3, np.inf)] + [RowPenalty(1.0, task_sparsity=0.5)]
 EXACT = Goal(gap=1e-11, rough_gap=0.0, work=0.0, max_iter=20_000)
@@ -128,7 +132,7 @@ def test_goal_is_rough_once_the_work_is_done():
     goal = Goal(gap=1.0, rough_gap=10.0, work=100.0, max_iter=5)
     assert goal.reached(1.0, 0.0) and goal.reached(10.0, 100.0)
     assert not goal.reached(10.0, 99.0) and not goal.reached(11.0, 1e9)
-    spent = Progress()
+    spent = Spent()
     spent.add(3, 5.0)
     assert (spent.n_iter, spent.work) == (3, 15.0)
 
@@ -136,3 +140,124 @@ def test_goal_is_rough_once_the_work_is_done():
 def test_no_more_iterations_than_allowed():
     problem, _ = make_rows(RowPenalty(1.0, 2))
     assert minimise(problem, np.zeros(problem.target.shape), EXACT._replace(max_iter=2))[1] == 2
+
+
+@pytest.fixture
+def block():
+    rng = np.random.default_rng(0)
+    Z = rng.standard_normal((15, 6))
+    Z /= np.linalg.norm(Z, axis=0)
+    W = rng.standard_normal((6, 4))
+    W[[1, 4]] = 0.0
+    Y = rng.standard_normal((15, 4))
+    thresholds = np.array([0.1, 0.5, 0.2, 9.0, 1.5, 0.3])
+    return Z, Y, W, thresholds
+
+
+def updated_row_by_row(Z, Y, W, prox):
+    W = W.copy()
+    for i in range(len(W)):
+        W[i] = prox(i, W[i] + Z[:, i] @ (Y - Z @ W))
+    return W
+
+
+def check(block, prox, sweep):
+    Z, Y, W, _ = block
+    correlation, rows = np.ascontiguousarray((Y - Z @ W).T @ Z), W.copy()
+    moved = sweep(Z.T @ Z, correlation, rows)
+    expected = updated_row_by_row(Z, Y, W, prox)
+    np.testing.assert_allclose(rows, expected, atol=1e-12)
+    assert np.array_equal(rows == 0, expected == 0)
+    np.testing.assert_allclose(correlation, (Y - Z @ rows).T @ Z, atol=1e-12)
+    np.testing.assert_allclose(moved, np.sum((rows - W) ** 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm_q", [1, 1.2, 1.5, 3, 10, np.inf])
+def test_general_sweep(block, norm_q):
+    _, _, W, thresholds = block
+    norms, work = np.linalg.norm(W, ord=norm_q, axis=1), scratch(float(norm_q), W.shape[1])
+
+    def prox(i, row):
+        return RowPenalty(thresholds[i], norm_q).prox(row[None], 1.0)[0]
+
+    check(block, prox, lambda Q, c, rows: sweep_general(Q, c, rows, thresholds, norms, float(norm_q), work))
+    rows = updated_row_by_row(*block[:3], prox)
+    np.testing.assert_allclose(norms, np.linalg.norm(rows, ord=norm_q, axis=1), atol=1e-12)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.6])
+def test_euclidean_sweep(block, sparsity):
+    thresholds = block[3]
+
+    def prox(i, row):
+        return RowPenalty(thresholds[i], task_sparsity=sparsity).prox(row[None], 1.0)[0]
+
+    check(block, prox, lambda Q, c, rows: sweep_euclidean(Q, c, rows, thresholds, sparsity * thresholds))
+
+
+SMOOTH = [RowPenalty(0.7, q) for q in (1.3, 1.5, 2, 3, 8)] + [RowPenalty(0.7, task_sparsity=0.4)]
+ALL = [*SMOOTH, RowPenalty(0.7, 1), RowPenalty(0.7, np.inf)]
+
+
+def name(penalty):
+    return f"sparse group {penalty.task_sparsity}" if penalty.entrywise else f"q = {penalty.norm_q}"
+
+
+def hessians(bend):
+    """Dense Hessian of the penalty at each row."""
+    diagonal = np.broadcast_to(bend.diagonal, bend.direction.shape)
+    return [np.diag(d) - c * np.outer(g, g) for d, c, g in zip(diagonal, bend.scale, bend.direction, strict=True)]
+
+
+@pytest.mark.parametrize("penalty", ALL, ids=name)
+def test_solve_rows_solves_the_whole_system(penalty):
+    rng = np.random.default_rng(2)
+    a, m, ridge = 5, 3, 0.01
+    Z = rng.standard_normal((8, a))
+    Q = Z.T @ Z / 8
+    W = rng.standard_normal((a, m))
+    W[1, 2] = W[3, 0] = 0.0
+    W[2, :2] = [3.0, -3.0]
+    right = rng.standard_normal((a, m))
+    bend = penalty.curvature(W, newton.STIFF)
+    found = newton.solve_rows(Q, bend, ridge, right)
+    free = np.broadcast_to(np.isfinite(bend.diagonal), W.shape)
+    finite = bend._replace(diagonal=np.where(np.isfinite(bend.diagonal), bend.diagonal, 0.0))
+    system = np.kron(Q, np.eye(m)) + ridge * np.eye(a * m)
+    for i, block in enumerate(hessians(finite)):
+        system[i * m : (i + 1) * m, i * m : (i + 1) * m] += block
+    kept = np.flatnonzero(free.ravel())
+    expected = np.zeros(a * m)
+    expected[kept] = np.linalg.solve(system[np.ix_(kept, kept)], right.ravel()[kept])
+    np.testing.assert_allclose(found, expected.reshape(a, m), rtol=1e-6, atol=1e-8)
+
+
+def test_a_system_that_is_not_definite_has_no_solution():
+    bend = RowPenalty(1.0, 1).curvature(np.ones((2, 1)), newton.STIFF)
+    assert newton.solve_rows(np.array([[1.0, 2.0], [2.0, 1.0]]), bend, 1e-3, np.ones((2, 1))) is None
+
+
+@pytest.mark.parametrize("penalty", ALL, ids=name)
+@pytest.mark.parametrize("design", ["independent", "duplicates", "nearly collinear"])
+def test_proximal_steps_reach_the_minimum(penalty, design):
+    rng = np.random.default_rng(3)
+    Z = rng.standard_normal((20, 12))
+    if design == "duplicates":
+        Z = Z[:, [0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]]
+    elif design == "nearly collinear":
+        Z = Z[:, :2] @ rng.standard_normal((2, 12)) + 1e-3 * Z
+    Z /= np.linalg.norm(Z, axis=0)
+    Y = 10 * Z[:, :3] @ rng.standard_normal((3, 4)) + rng.standard_normal((20, 4))
+    problem = RowProblem(StoredGram(Z.T @ Z), Y.T, Z.T @ Y, penalty, float(np.sum(Y**2)) / 2)
+    W = np.zeros((12, 4))
+    for sigma in 10.0 ** np.arange(0, 6):
+        for _ in range(5):
+            W, _ = newton.proximal_point(problem.gram, penalty, W, problem.correlation(W), sigma, 0.0)
+    gap = problem.objective_and_gap(W, problem.correlation(W))[1]
+    assert W.any() and gap <= 1e-7 * problem.null_objective
+
+
+def test_a_step_to_zero():
+    gram = StoredGram(np.eye(2))
+    W, _ = newton.proximal_point(gram, RowPenalty(5.0, 2), np.ones((2, 3)), np.zeros((2, 3)), 100.0, 0.0)
+    np.testing.assert_array_equal(W, 0)

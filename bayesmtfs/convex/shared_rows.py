@@ -1,22 +1,40 @@
-"""Least squares with a row penalty on the columns in use, by coordinate descent and Newton steps.
+"""Least squares with a row penalty on the columns in use, by coordinate descent and semismooth Newton steps.
 
     minimise over W (k, m):   1/2 ||Y - Z W||^2 + sum_i penalty_i(w^i),      columns of Z of length 1
 
-Coordinate descent goes through blocks of rows: one matrix product per block, exact updates inside it. A few epochs
-find most of the support; on well-conditioned columns they are all that is needed. Proximal steps by semismooth Newton
-take over after as much work in epochs as the first Newton steps will cost. Both stop at a duality gap.
+**Coordinate descent** goes through blocks of rows: one matrix product per block, exact updates inside it. On columns of
+length 1 the loss of one row of W, all others held, is ``1/2 ||w - v||^2`` with v the row plus its correlation with the
+residuals, so that its exact minimiser is one proximal step (Yuan and Lin 2006, *Journal of the Royal Statistical
+Society B* 68, section 3; Tseng 2001 for its convergence). A few epochs find most of the support; on well-conditioned
+columns they are all that is needed.
+
+**Newton steps** take over after as much work in epochs as the first of them will cost. The method is the proximal point
+algorithm whose steps are solved in the dual (the semismooth Newton augmented Lagrangian method of Li, Sun and Toh 2018,
+*SIAM Journal on Optimization* 28:433-458, for the lasso; Zhang, Zhang, Sun and Toh 2020, *Mathematical Programming*
+179:223-263, for groups). With ``Q = Z'Z`` and ``B = Z'Y`` a step from W_k minimises the objective plus
+``||W - W_k||^2 / (2 sigma)``. In the dual variable ``theta = Y - Z C`` it is the smooth convex problem
+
+    minimise over C:   1/2 <C, Q C> + 1/(2 sigma) ||W(C)||^2,      W(C) = prox_sigma(W_k + sigma (B - Q C)),
+
+whose Newton system involves the rows of W(C) that are not zero only. All rows may enter or leave at each step, which
+is why strongly correlated columns do not slow it down as they do coordinate descent. Per row the Hessian of the penalty
+is ``diag(h) - c g g'``. Without the rank-one terms the system falls apart into tasks, and at q = 2, where h is the same
+for all tasks, one Cholesky factor serves all of them; the rank-one terms of the a active rows are put back by one a x a
+system (Woodbury). That costs a^3 operations instead of (a m)^3.
+
+Both stop at a duality gap.
 """
 
+import math
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from numba import njit
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
-from bayesmtfs.convex.semismooth_newton import n_factors, proximal_point
-from bayesmtfs.convex.shared_design_columns import Columns
-from bayesmtfs.convex.shared_design_kernels import sweep_euclidean, sweep_general
-from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
-from bayesmtfs.priors.row_prox import scratch
+from bayesmtfs.priors.row_penalty import RowCurvature, RowPenalty, row_norms
+from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type, scratch
 from bayesmtfs.types import FloatArray, IntArray
 
 BLOCK = 48  # rows per block of coordinate descent
@@ -32,6 +50,12 @@ MANY_EPOCHS = 30
 MAX_PROXIMAL_STEPS = 30
 FIRST_SIGMA = 1e3  # length of the first proximal step; the diagonal of Z'Z is 1
 LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in W
+MAX_NEWTON = 30  # steps within one proximal step
+MAX_HALVINGS = 25  # of the length of a Newton step
+INEXACTNESS = 0.1  # of a proximal step, relative to its length
+SUFFICIENT = 1e-4  # share of the decrease that the slope promises
+STIFF = 1e7  # curvature that binds entries to each other; the diagonal of Q is 1
+RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other, where a system is not definite
 
 
 class StoredGram:
@@ -65,7 +89,7 @@ class ColumnGram:
 
     CHECK_SMALL_EVERY = 4
 
-    def __init__(self, columns: Columns) -> None:
+    def __init__(self, columns: Any) -> None:
         self.columns = columns
 
     def times(self, V: FloatArray) -> FloatArray:
@@ -112,7 +136,7 @@ class RowProblem(NamedTuple):
 
     def newton_cost(self, n_active: int) -> float:
         """Operations of a Newton step on so many rows; infinite where its factors would take too much memory."""
-        n_parts = n_factors(self.penalty, self.target.shape[1])
+        n_parts = 1 if self.penalty.is_euclidean else self.target.shape[1]  # Cholesky factors
         return 2.0 * n_parts * float(n_active) ** 3 if n_parts * n_active**2 <= MAX_FACTORS else np.inf
 
 
@@ -144,7 +168,7 @@ class Goal(NamedTuple):
         return gap <= self.gap or (gap <= self.rough_gap and work >= self.work)
 
 
-class Progress:
+class Spent:
     """Iterations and operations spent so far."""
 
     def __init__(self) -> None:
@@ -171,7 +195,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray
     W : (k, m) the new point
     n_iter : number of epochs and Newton steps
     """
-    W, spent, sigma, last = W.copy(), Progress(), FIRST_SIGMA, np.inf
+    W, spent, sigma, last = W.copy(), Spent(), FIRST_SIGMA, np.inf
     while True:
         descend(problem, W, goal, spent)
         correlation = problem.correlation(W)
@@ -193,7 +217,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
 
 
-def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Progress) -> None:
+def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Spent) -> None:
     """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
     descent = problem.gram.descent(problem, W)
     n_epochs, work, due = 0, 0.0, 0
@@ -334,7 +358,7 @@ class GramDescent(BlockDescent):
 class ColumnDescent(BlockDescent):
     """Descent that keeps the residuals up to date."""
 
-    def __init__(self, problem: RowProblem, W: FloatArray, columns: Columns) -> None:
+    def __init__(self, problem: RowProblem, W: FloatArray, columns: Any) -> None:
         super().__init__(problem, W)
         self.parts_of_columns = {part.start: columns.take(part) for part in self.parts}
         self.columns = columns
@@ -359,3 +383,258 @@ class ColumnDescent(BlockDescent):
         """Correlations of all rows with the residuals."""
         result: FloatArray = self.columns.correlations(self.residual)
         return result
+
+
+class Gram(Protocol):
+    """The matrix Q = Z'Z of columns of length 1."""
+
+    def times(self, V: FloatArray) -> FloatArray:
+        """(k, m) Q V, where most rows of V are zero."""
+
+    def block(self, rows: IntArray) -> FloatArray:
+        """(a, a) Q of some of the rows."""
+
+
+def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatArray) -> FloatArray | None:
+    """Solve ``(Q + ridge + Hessian of the penalty) S = right`` for the active rows; None where it is not definite.
+
+    Parameters
+    ----------
+    Q : (a, a) Gram matrix of the rows
+    hessian : curvature of the penalty at the rows
+    ridge : added to the diagonal, positive
+    right : (a, m)
+    """
+    n_rows, n_tasks = right.shape
+    same = hessian.diagonal.shape[1] == 1
+    parts = [slice(0, n_tasks)] if same else [slice(t, t + 1) for t in range(n_tasks)]
+    diagonals = ridge + hessian.diagonal
+    solution = np.zeros_like(right)
+    # the coupling of the rank-one terms, scaled to a diagonal of at most 1; its lower triangle
+    root = np.sqrt(hessian.scale)
+    coupling = np.eye(n_rows, order="F")
+    factors = []
+    for number, part in enumerate(parts):
+        free = np.flatnonzero(np.isfinite(diagonals[:, number]))
+        if len(free) == 0:
+            continue
+        grid = np.ix_(free, free) if len(free) < n_rows else (slice(None), slice(None))
+        factor, failed = _factor(Q[grid], diagonals[free, number])
+        if failed:
+            return None
+        solution[free, part] = dpotrs(factor, right[free, part], lower=1)[0]
+        along = root[free, None] * hessian.direction[free, part]
+        if along.any():
+            coupling[grid] -= dpotri(factor, lower=1)[0] * (along @ along.T).T
+        factors.append((factor, free, part, along))
+    inner = root * np.einsum("im,im->i", hessian.direction, solution)
+    if not inner.any():
+        return solution
+    outer_factor, failed = dpotrf(coupling, lower=1, overwrite_a=1)
+    if failed:
+        return None
+    weights = dpotrs(outer_factor, inner, lower=1)[0]
+    for factor, free, part, along in factors:
+        solution[free, part] += dpotrs(factor, weights[free, None] * along, lower=1)[0]
+    return solution
+
+
+def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
+    """Lower Cholesky factor of ``Q + diag(diagonal)``, and whether there is none."""
+    shifted = Q.copy(order="F")
+    shifted.ravel(order="K")[:: len(shifted) + 1] += diagonal
+    factor, failed = dpotrf(shifted, lower=1, overwrite_a=1)
+    return factor, bool(failed)
+
+
+def newton_correction(
+    gram: Gram, penalty: RowPenalty, point: FloatArray, error: FloatArray, sigma: float
+) -> tuple[IntArray, FloatArray] | None:
+    """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
+
+    Parameters
+    ----------
+    gram : Q
+    penalty : with one weight per row
+    point : (k, m) W(C)
+    error : (k, m) Q (W(C) - C)
+    sigma : length of the proximal step
+    """
+    active = np.flatnonzero(point.any(axis=1))
+    if len(active) == 0:
+        return active, point[active]
+    hessian = penalty.take(active).curvature(point[active], STIFF)
+    block = gram.block(active)
+    for ridge in RIDGES:
+        step = solve_rows(block, hessian, ridge + 1.0 / sigma, -error[active])
+        if step is not None and np.isfinite(step).all():
+            return active, step
+    return None
+
+
+def proximal_point(
+    gram: Gram, penalty: RowPenalty, W: FloatArray, correlation: FloatArray, sigma: float, floor: float
+) -> tuple[FloatArray, int]:
+    """One proximal step from W.
+
+    Parameters
+    ----------
+    gram : Q
+    penalty : with one weight per row
+    W : (k, m) where the step begins
+    correlation : (k, m) B - Q W
+    sigma : length of the step; the larger, the closer it comes to the minimum and the harder it is
+    floor : squared error at which the step counts as exact
+
+    Returns
+    -------
+    W : (k, m) the new point
+    n_steps : number of Newton steps
+    """
+    C, gamma = W.copy(), correlation.copy()  # gamma is B - Q C
+    point = _prox_all(penalty, W + sigma * gamma, sigma)
+    for n_steps in range(MAX_NEWTON):
+        direction = point - C
+        error = gram.times(direction)
+        moved = point - W
+        if np.vdot(direction, error) <= INEXACTNESS**2 / sigma * np.vdot(moved, moved) + floor:
+            return point, n_steps
+        correction = newton_correction(gram, penalty, point, error, sigma)
+        if correction is None:
+            return point, n_steps
+        direction[correction[0]] += correction[1]
+        change = gram.times(direction)
+        slope = -float(np.vdot(error, direction))
+        linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change))
+        size = float(np.vdot(point, point))
+        for halvings in range(MAX_HALVINGS):
+            length = 0.5**halvings
+            point = _prox_all(penalty, W + sigma * (gamma - length * change), sigma)
+            rise = length * linear + length**2 / 2 * square + (float(np.vdot(point, point)) - size) / (2 * sigma)
+            if rise <= SUFFICIENT * length * slope:
+                break
+        else:
+            return point, n_steps
+        C += length * direction
+        gamma -= length * change
+    return point, MAX_NEWTON
+
+
+def _prox_all(penalty: RowPenalty, rows: FloatArray, step: float) -> FloatArray:
+    """Proximal point of all rows; the Euclidean norm needs no compiled loop for it."""
+    if not penalty.is_euclidean:
+        return penalty.prox(rows, step)
+    thresholds = step * penalty.strengths(len(rows))
+    norms = np.sqrt(np.einsum("im,im->i", rows, rows))
+    kept = norms > thresholds
+    factors = np.where(kept, 1.0 - thresholds / np.where(kept, norms, 1.0), 0.0)
+    return factors[:, None] * rows
+
+
+@njit(cache=True, error_model="numpy")
+def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArray, W: FloatArray) -> float:
+    """Put a new row into W and bring the correlations up to date; the squared length of the change."""
+    square = 0.0
+    for t in range(row.size):
+        change = row[t] - W[i, t]
+        W[i, t] = row[t]
+        square += change * change
+        if change != 0.0:
+            for k in range(len(W)):
+                correlation[t, k] -= change * gram[i, k]
+    return square
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sweep_euclidean(
+    gram: FloatArray, correlation: FloatArray, W: FloatArray, thresholds: FloatArray, entry_thresholds: FloatArray
+) -> float:
+    """Update every row of a block exactly, one after the other, under ``threshold ||.||_2 + entry_threshold ||.||_1``.
+
+    Parameters
+    ----------
+    gram : (b, b) array
+        Inner products of the block's columns, which have length 1.
+    correlation : (m, b) array
+        Inner products of the residuals with the columns, task by task; kept up to date, in place.
+    W : (b, m) array
+        Rows of the block, overwritten.
+    thresholds, entry_thresholds : (b,) arrays
+        Strengths of the two norms of each row.
+
+    Returns
+    -------
+    float
+        Sum of the squared moves of all rows; half of it bounds the decrease of the objective from below.
+    """
+    n_rows, n_tasks = W.shape
+    row = np.empty(n_tasks)
+    total = 0.0
+    for i in range(n_rows):
+        square = 0.0
+        for t in range(n_tasks):
+            value = W[i, t] + correlation[t, i]
+            size = max(abs(value) - entry_thresholds[i], 0.0)
+            row[t] = math.copysign(size, value)
+            square += size * size
+        norm = math.sqrt(square)
+        kept = 1.0 - thresholds[i] / norm if norm > thresholds[i] else 0.0
+        for t in range(n_tasks):
+            row[t] = row[t] * kept if row[t] != 0.0 else 0.0
+        total += _change_row(i, row, gram, correlation, W)
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _is_surely_zero(row: FloatArray, threshold: float, norm_q: float) -> bool:
+    """Whether a simple bound on the dual norm of a row shows that its proximal point is zero.
+
+    The q*-norm is at most the 1-norm, and at most the 2-norm where q <= 2.
+    """
+    total = 0.0
+    square = 0.0
+    for value in row:
+        total += abs(value)
+        square += value * value
+    return total <= threshold or (norm_q <= 2.0 and square <= threshold * threshold)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sweep_general(
+    gram: FloatArray,
+    correlation: FloatArray,
+    W: FloatArray,
+    thresholds: FloatArray,
+    norms: FloatArray,
+    norm_q: float,
+    work: Scratch,
+) -> float:
+    """Update every row of a block exactly, one after the other, under ``threshold ||.||_q``.
+
+    Parameters
+    ----------
+    gram, correlation, W, thresholds : arrays
+        As in `sweep_euclidean`.
+    norms : (b,) array
+        First guesses of the q-norms of the rows, overwritten by their values; 0 for none.
+    norm_q : float
+        Norm of the penalty.
+    work : tuple of arrays
+        What `bayesmtfs.priors.row_prox.scratch` gives for q.
+
+    Returns
+    -------
+    float
+        Sum of the squared moves of all rows; half of it bounds the decrease of the objective from below.
+    """
+    n_rows, n_tasks = W.shape
+    row = np.empty(n_tasks)
+    total = 0.0
+    for i in range(n_rows):
+        for t in range(n_tasks):
+            row[t] = W[i, t] + correlation[t, i]
+        if norms[i] == 0.0 and _is_surely_zero(row, thresholds[i], norm_q):
+            continue
+        norms[i] = prox_row_of_type(row, thresholds[i], norm_q, work, norms[i])
+        total += _change_row(i, row, gram, correlation, W)
+    return total
