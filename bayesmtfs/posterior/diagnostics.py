@@ -14,7 +14,6 @@ mean, and by lag-1 autocorrelation are judged in full, since ranks of a hundred 
 them.
 """
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -24,8 +23,8 @@ from arviz_stats.base.array import array_stats
 from arviz_stats.sampling_diagnostics import bfmi, ess, rhat
 from numpy.typing import NDArray
 
-from bayesmtfs.posterior.draws import POSITIVE, Draws
-from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning
+from bayesmtfs.posterior.draws import POSITIVE, SampledDraws
+from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning, warn
 
 LARGEST_RHAT = 1.01
 LEAST_ESS_PER_CHAIN = 100
@@ -124,16 +123,7 @@ class Diagnostics:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, to keep in a file."""
-        return {
-            "table": [tuple(row) for row in self.table],
-            "n_chains": self.n_chains,
-            "n_draws": self.n_draws,
-            "divergences": self.divergences,
-            "bfmi": self.bfmi,
-            "depth_share": self.depth_share,
-            "pareto_shape": self.pareto_shape,
-            "interrupted": self.interrupted,
-        }
+        return {**vars(self), "table": [tuple(row) for row in self.table]}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Diagnostics":
@@ -142,12 +132,13 @@ class Diagnostics:
         return cls(**{**content, "table": table})
 
 
-def diagnose(draws: Draws, max_depth: int = 10) -> Diagnostics:
+def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> Diagnostics:
     """Judge draws, in any units.
 
     Parameters
     ----------
     draws : what a sampler gave
+    labels : whether to look at the tails, which separable labels make heavy
     max_depth : largest depth of a trajectory of NUTS
     """
     rows = []
@@ -165,7 +156,7 @@ def diagnose(draws: Draws, max_depth: int = 10) -> Diagnostics:
         divergences=int(statistics["diverging"].sum()) if "diverging" in statistics else None,
         bfmi=_least_bfmi(statistics["energy"]) if "energy" in statistics else None,
         depth_share=None if depth is None else float(np.mean(depth >= max_depth)),
-        pareto_shape=None if "noise" in draws.variables else _heaviest_tail(draws.variables["coef"]),
+        pareto_shape=_heaviest_tail(draws.variables["coef"]) if labels else None,
         interrupted=draws.interrupted,
     )
 
@@ -194,7 +185,7 @@ def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
     return steps if prior in ("mixed_norm", "jeffreys") else f"{steps}, or lower expected_features"
 
 
-def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str, stacklevel: int = 2) -> None:
+def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str) -> None:
     """Give one `PosteriorWarning` with all problems and what to do, where there are any.
 
     Parameters
@@ -202,35 +193,25 @@ def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str, stackl
     diagnostics : of the draws
     message : a problem that the sampler itself saw, or nothing
     remedy : advice that fits the sampler
-    stacklevel : see ``warnings.warn``
     """
     problems = diagnostics.problems() + ([message] if message else [])
     if diagnostics.interrupted:
         problems.insert(0, f"sampling was interrupted, {diagnostics.n_draws} draws per chain are kept")
     if problems:
-        warnings.warn(
-            f"do not trust this posterior yet: {'; '.join(problems)}; {remedy} (see diagnostics_)",
-            PosteriorWarning,
-            stacklevel=stacklevel + 1,
+        warn(
+            f"do not trust this posterior yet: {'; '.join(problems)}; {remedy} (see diagnostics_)", PosteriorWarning
         )
 
 
-def warn_of_tails(diagnostics: Diagnostics, stacklevel: int = 2) -> None:
-    """Give a `PosteriorWarning` where coefficients of labels have hardly a mean, as separable labels make them.
-
-    Parameters
-    ----------
-    diagnostics : of the draws
-    stacklevel : see ``warnings.warn``
-    """
+def warn_of_tails(diagnostics: Diagnostics) -> None:
+    """Give a `PosteriorWarning` where coefficients of labels have hardly a mean, as separable labels make them."""
     shape = diagnostics.pareto_shape
     if shape is not None and shape > HEAVY_TAIL:
-        warnings.warn(
+        warn(
             f"some coefficients have tails so heavy (Pareto shape {shape:.2f}) that their means and deviations, coef_ and "
             "coef_std_, are uncertain or do not exist: the labels are separable, or nearly so, and do not say how large "
             "effects are. Signs, probabilities and quantiles hold; for means take prior='horseshoe', or tail_shape=2",
             PosteriorWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -1,8 +1,8 @@
-"""Draws of a posterior on their way from a sampler to the user: the same arrays from every sampler.
+"""Draws of a posterior on their way from a sampler to the user: the same arrays from every sampler; and what they say.
 
-Samplers work on data in `data.scaling.SamplingUnits` and on the features that `screening` left; `in_user_units` brings what
-they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the law that it was
-sampled under.
+Samplers work on data in `data.scaling.SamplingUnits` and on the features that `preparation` left; `in_user_units` brings what
+they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the distribution that it
+was sampled under.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.data.scaling import SamplingUnits
+from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.types import BoolArray, FloatArray
 
 # Dimensions of a variable after chain and draw
@@ -32,7 +33,7 @@ LEAST_DRAWS = 4  # fewer per chain say nothing
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class SampledDraws:
     """What a sampler gives.
 
     Attributes
@@ -75,7 +76,13 @@ def stacked(chains: Sequence[dict[str, FloatArray]]) -> dict[str, FloatArray]:
     return {name: np.stack([chain[name][:shortest] for chain in chains]) for name in chains[0]}
 
 
-def in_user_units(draws: Draws, units: SamplingUnits, fit_intercept: bool) -> Draws:
+def fixed_variables(prior: Hyperprior, learn_q: bool) -> frozenset[str]:
+    """Names of what the generalized normal rows of a hyperprior do not learn."""
+    learned = {"norm_q": learn_q, "global_scale": prior.learn_global_scale, "intercept": prior.fit_intercept}
+    return frozenset(name for name, is_learned in learned.items() if not is_learned)
+
+
+def in_user_units(draws: SampledDraws, units: SamplingUnits, fit_intercept: bool) -> SampledDraws:
     """Draws of data in the user's units.
 
     ``global_scale`` stays as it is, in units of sd(y) / sd(x), in which all features have one.
@@ -93,7 +100,7 @@ def in_user_units(draws: Draws, units: SamplingUnits, fit_intercept: bool) -> Dr
     return replace(draws, variables=variables)
 
 
-def with_all_features(draws: Draws, kept: BoolArray) -> Draws:
+def with_all_features(draws: SampledDraws, kept: BoolArray) -> SampledDraws:
     """Zeros for the features that were not sampled."""
     if kept.all():
         return draws
@@ -107,6 +114,44 @@ def with_all_features(draws: Draws, kept: BoolArray) -> Draws:
     return replace(draws, variables=variables)
 
 
-def without(draws: Draws, name: str) -> Draws:
+def without(draws: SampledDraws, name: str) -> SampledDraws:
     """Draws without a variable that the model does not have, though its sampler does."""
     return replace(draws, variables={known: values for known, values in draws.variables.items() if known != name})
+
+
+# ---------------------------------------------------------------------- what they say of features
+
+
+def inclusion_probability(coef: FloatArray, unit: FloatArray, effect_size: float) -> FloatArray:
+    """(p,) Share of draws in which the largest effect over tasks exceeds a size.
+
+    Parameters
+    ----------
+    coef : (chains, draws, p, m)
+    unit : (p,) sd(x_i) / sd(y): what turns a coefficient into an effect
+    effect_size : size that matters
+
+    Examples
+    --------
+    >>> coef = np.array([[[[0.2, -0.9]], [[0.1, 0.3]]]])
+    >>> inclusion_probability(coef, np.array([0.5]), 0.2)
+    array([0.5])
+    """
+    largest = np.maximum(coef.max(axis=3), -coef.min(axis=3)) * unit
+    return np.asarray((largest > effect_size).mean(axis=(0, 1)))
+
+
+def local_false_sign_rate(coef: FloatArray) -> FloatArray:
+    """(m, p) ``min(P(w <= 0), P(w >= 0))``: probability that the likelier sign is wrong (Stephens 2017).
+
+    Parameters
+    ----------
+    coef : (chains, draws, p, m)
+
+    Examples
+    --------
+    >>> local_false_sign_rate(np.array([[[[0.2, 0.0]], [[0.1, 0.0]], [[-0.3, 0.0]], [[0.5, 0.0]]]]))
+    array([[0.25],
+           [1.  ]])
+    """
+    return np.minimum((coef <= 0).mean(axis=(0, 1)), (coef >= 0).mean(axis=(0, 1))).T.copy()

@@ -1,15 +1,15 @@
-r"""A posterior without sampling: expectation propagation for the rows, a normal law for every task.
+r"""A posterior without sampling: expectation propagation for the rows, a normal distribution for every task.
 
-The posterior at q = 2 is approximated by one normal law per task over its coefficients and intercept. The prior of a
+The posterior at q = 2 is approximated by one normal distribution per task over its coefficients and intercept. The prior of a
 row, which ties the tasks together through its unknown scale, is replaced by normal factors whose moments are matched
 in turn (Minka 2001; for group-sparse regression Hernandez-Lobato, Hernandez-Lobato and Dupont 2013, *JMLR*
-14:1891-1945), each time with the scale integrated out on a grid (`row_sites`). The global scale is integrated out on
+14:1891-1945), each time with the scale integrated out on a grid. The global scale is integrated out on
 the grid too, from what all rows say about it. The noise has its own posterior given the expected squared residuals;
-logistic labels enter through the normal law that is nearest in the sense of variational inference (Opper and
-Archambeau 2009), with the noise 1.
+labels, and other targets whose loss has a bounded curvature, enter through the normal distribution that is nearest in the
+sense of variational inference (Opper and Archambeau 2009), with the noise 1.
 
-Draws are made row by row: tau, then each scale, then the entries given it, with the correlations of the normal laws.
-So they keep the peak at zero and the tails that a normal law has not.
+Draws are made row by row: tau, then each scale, then the entries given it, with the correlations of the normal distributions.
+So they keep the peak at zero and the tails that a normal distribution has not.
 
 Error against long runs of the exact samplers, the largest over all coefficients of a problem (means in posterior
 deviations, deviations relative, probabilities that an effect exceeds 0.05):
@@ -24,7 +24,17 @@ regression, 15 rows per task, 20 features                0.65       -53% to +5% 
 =======================================================  =========  ============  =============
 
 With fewer rows than features, or labels that are nearly separable, the posterior has several modes or heavy tails that
-this approximation does not see: use ``sampler="nuts"`` there. Row scales end at `row_sites.LARGEST_SCALE` noise scales.
+this approximation does not see: use ``sampler="nuts"`` there. Row scales end at `LARGEST_SCALE` noise scales.
+
+At q = 2 the entries of row i given its scale are ``N(0, rho_i^2 / 2)``, and the scale has a density on the real line of
+``l = ln rho_i`` (`bayesmtfs.priors.hyperpriors`). When the rest of the model says ``N(mean_t, variance_t)`` about the
+entry of task t (the cavity), the row given l is normal with
+
+    v_t(l) = 1 / (1 / variance_t + 2 / rho^2),   m_t(l) = v_t(l) mean_t / variance_t,
+
+and what the row says about l is one integral on a line, done on a grid:
+
+    p(l | rest) ~ p(l | tau) prod_t N(mean_t; 0, variance_t + rho^2 / 2).
 """
 
 from dataclasses import dataclass
@@ -32,16 +42,17 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit, logsumexp
+from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.posterior.draws import Draws
-from bayesmtfs.posterior.row_sites import ScaleGrid, Tilted, conditional, scale_grid, tilt
+from bayesmtfs.families import Family
+from bayesmtfs.posterior.draws import SampledDraws, fixed_variables
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.hyperpriors import Hyperprior, log_noise_density
+from bayesmtfs.priors.hyperpriors import Hyperprior, log_global_scale_density, log_noise_density, log_scale_density
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray
 
+PRIORS = ("generalized_normal", "jeffreys")
 TOL = 5e-4  # largest change of a mean, in posterior deviations, at convergence
 MAX_ITER = 500
 FIRST_STEP, LEAST_STEP = 0.7, 0.05  # share of the way to the new factors; smaller as long as they do not settle
@@ -49,12 +60,17 @@ STEP_CUT, PATIENCE = 0.7, 8  # factor, and iterations without progress before it
 LEAST_PRECISION = 1e-5  # of a row's factor, less than that of any scale; with smaller ones rounding errors grow
 LEAST_SHARE = 1e-6  # of the precision that must be left when a factor is taken out
 NOISE_POINTS, NOISE_REACH = 200, 8.0
-NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # of expectations under a normal law
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # of expectations under a normal distribution
 NODE_WEIGHTS /= NODE_WEIGHTS.sum()
+SCALE_STEP = 0.15  # of the grid of ln rho
+BELOW = 12.0  # how far that grid goes below ln tau_0
+LARGEST_SCALE = 10.0  # its upper end, in units of the noise scale: separable labels have no other bound
+TINY = 1e-300
+GLOBAL_REACH, GLOBAL_POINTS = 5.0, 41  # of the grid of ln tau
 
 
-class TaskLaw(NamedTuple):
-    """Normal law of one task's coefficients, the intercept last."""
+class TaskNormal(NamedTuple):
+    """Normal distribution of one task's coefficients, the intercept last."""
 
     mean: FloatArray  # (p + 1,)
     covariance: FloatArray  # (p + 1, p + 1)
@@ -73,7 +89,7 @@ class Approximation:
 
     Attributes
     ----------
-    laws : one per task
+    normals : one per task
     factors : of the rows
     tilted : rows with their scales
     noise_grid, noise_probability : (K,) and (m, K)
@@ -81,7 +97,7 @@ class Approximation:
     converged, interrupted, n_iter : how the iterations ended
     """
 
-    laws: list[TaskLaw]
+    normals: list[TaskNormal]
     factors: _Factors
     tilted: Tilted
     noise_grid: FloatArray
@@ -92,93 +108,94 @@ class Approximation:
     interrupted: bool = False
 
 
-def approximate(data: TaskData, loss: str, prior: Hyperprior, progress: bool | None = None) -> Approximation:
+def supports(family: Family, prior: str, norm_q: float | None) -> bool:
+    """Whether there is such an approximation: normal rows with independent scales, and targets of bounded curvature."""
+    return prior in PRIORS and norm_q == 2 and (family.quadratic or _has_normal_bound(family))
+
+
+def _has_normal_bound(family: Family) -> bool:
+    """Whether expected gradients and curvatures, which are bounded, stand for the targets."""
+    return family.smooth and not family.has_noise and family.offers("curvature") and family.offers("curvature_bound")
+
+
+def approximate(data: TaskData, family: Family, prior: Hyperprior, progress: bool | None = None) -> Approximation:
     """Find the approximate posterior at q = 2.
 
     Parameters
     ----------
-    data : dense observations in sampling units; y is -1 and +1 for the logistic loss
-    loss : "squared" or "logistic"
+    data : dense observations in sampling units; labels are -1 and +1
+    family : of the targets, see `supports`
     prior : of scales, noise and intercepts
     progress : see `bayesmtfs.progress.Progress`
     """
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     grid = scale_grid(prior)
-    tasks = _tasks(data, loss, prior)
+    tasks = _tasks(data, family, prior)
     factors = _Factors(np.full((data.n_features, data.n_tasks), 2.0), np.zeros((data.n_features, data.n_tasks)))
     noise_grid = prior.noise_scale * np.exp(np.linspace(-NOISE_REACH, 2.0, NOISE_POINTS))
     noise_probability = np.full((data.n_tasks, NOISE_POINTS), 1.0 / NOISE_POINTS)
     precision = np.full(data.n_tasks, 1.0 / prior.noise_scale**2)
-    laws = [task.law(factors, t, precision[t]) for t, task in enumerate(tasks)]
-    converged = interrupted = False
-    n_iter, pace = 0, _Pace()
-    with Progress("expectation propagation", progress) as bar:
-        try:
-            while not converged and n_iter < MAX_ITER:
-                tilted, factors = _match_rows(laws, factors, blocks, data, grid, pace.step)
-                if loss == "squared":
-                    noise_probability = _noise(tasks, laws, noise_grid, prior)
-                    precision = noise_probability @ noise_grid**-2.0
-                before, laws = laws, [task.law(factors, t, precision[t], pace.step) for t, task in enumerate(tasks)]
-                change = max(_change(old, new) for old, new in zip(before, laws, strict=True)) / pace.step
-                converged, n_iter = change < TOL, n_iter + 1
-                pace.see(change)
-                bar.update(n_iter / MAX_ITER, f"change {change:.1e}")
-        except KeyboardInterrupt:
-            if n_iter == 0:
-                raise
-            interrupted = True
-    return Approximation(laws, factors, tilted, noise_grid, noise_probability, grid, converged, n_iter, interrupted)
+    normals = [task.normal(factors, t, precision[t]) for t, task in enumerate(tasks)]
+    converged, n_iter, pace = False, 0, _Pace()
+    with Progress("expectation propagation", progress) as work:
+        while not converged and n_iter < MAX_ITER:
+            tilted, factors = _match_rows(normals, factors, blocks, data, grid, pace.step)
+            if family.has_noise:
+                noise_probability = _noise(tasks, normals, noise_grid, prior)
+                precision = noise_probability @ noise_grid**-2.0
+            before, normals = normals, [task.normal(factors, t, precision[t], pace.step) for t, task in enumerate(tasks)]
+            change = max(_change(old, new) for old, new in zip(before, normals, strict=True)) / pace.step
+            converged, n_iter = change < TOL, n_iter + 1
+            pace.see(change)
+            work.update(n_iter / MAX_ITER, f"change {change:.1e}")
+    if n_iter == 0:
+        raise KeyboardInterrupt
+    return Approximation(
+        normals, factors, tilted, noise_grid, noise_probability, grid, converged, n_iter, work.interrupted
+    )
 
 
 def sample(
     data: TaskData,
-    loss: str,
+    family: Family,
     prior: Hyperprior,
     draws: int,
     chains: int,
     random_seed: int,
     progress: bool | None = None,
-) -> Draws:
+) -> SampledDraws:
     """Independent draws of the approximate posterior.
 
     Parameters
     ----------
-    data, loss, prior, progress : as in `approximate`
+    data, family, prior, progress : as in `approximate`
     draws, chains : numbers; the draws are independent, chains only shape them like those of a sampler
     random_seed : seed
     """
-    found = approximate(data, loss, prior, progress)
+    found = approximate(data, family, prior, progress)
     rng = np.random.default_rng(random_seed)
     total, (p, m) = draws * chains, (data.n_features, data.n_tasks)
     blocks = Blocks(p, m, groups=data.groups, present=data.present)
     global_number = rng.choice(len(found.grid.log_global), size=total, p=found.tilted.global_probability)
     scale_number = _draw_scales(rng, found, global_number)[:, blocks.row_of_feature]  # (S, p)
     W, intercept = np.empty((total, p, m)), np.empty((total, m))
-    for t, law in enumerate(found.laws):
-        W[:, :, t], intercept[:, t] = _draw_task(rng, law, found, t, scale_number)
+    for t, normal in enumerate(found.normals):
+        W[:, :, t], intercept[:, t] = _draw_task(rng, normal, found, t, scale_number)
     if data.present is not None:
         W *= data.present
-    noise = _draw_noise(rng, found, total, prior.shared_noise) if loss == "squared" else np.ones((total, m))
-    fixed = {"norm_q"} | ({"noise"} if loss != "squared" else set()) | (set() if prior.fit_intercept else {"intercept"})
-    variables = {
-        "coef": W,
-        "intercept": intercept if prior.fit_intercept else np.zeros((total, m)),
-        "noise": noise,
-        "row_scale": np.exp(found.grid.log_scale[scale_number]),
-        "norm_q": np.full(total, 2.0),
-    }
+    variables = {"coef": W, "intercept": intercept if prior.fit_intercept else np.zeros((total, m))}
+    if family.has_noise:
+        variables["noise"] = _draw_noise(rng, found, total, prior.shared_noise)
+    variables |= {"row_scale": np.exp(found.grid.log_scale[scale_number]), "norm_q": np.full(total, 2.0)}
     if prior.kind == "beta_prime":
         variables["global_scale"] = np.exp(found.grid.log_global[global_number])
-        fixed |= set() if prior.learn_global_scale else {"global_scale"}
-    message = "" if found.converged else f"expectation propagation did not settle in {found.n_iter} iterations"
-    return Draws(
+    return SampledDraws(
         sampler="fast",
         variables={name: values.reshape(chains, draws, *values.shape[1:]) for name, values in variables.items()},
-        fixed=frozenset(fixed),
+        fixed=fixed_variables(prior, learn_q=False),
         interrupted=found.interrupted,
         independent=True,
-        message=message,
+        message="" if found.converged else f"expectation propagation did not settle in {found.n_iter} iterations",
     )
 
 
@@ -203,47 +220,44 @@ class _Pace:
 
 @dataclass(eq=False)
 class _Task:
-    """Observations of one task with a column of ones, and what the likelihood says at the last law."""
+    """Observations of one task with a column of ones, and what the likelihood says at the last distribution."""
 
     X: FloatArray  # (n, p + 1)
     y: FloatArray
     weight: FloatArray
     intercept_precision: float
     intercept_linear: float
-    labels: bool
-    last: TaskLaw | None = None
-    terms: tuple[FloatArray, FloatArray] | None = None  # of the labels, at the last law
+    family: Family
+    last: TaskNormal | None = None
+    terms: tuple[FloatArray, FloatArray] | None = None  # of the targets, at the last distribution
 
-    def law(self, factors: _Factors, t: int, noise_precision: float, step: float = 1.0) -> TaskLaw:
-        """Normal law given the factors of the rows and the expected noise precision."""
-        if self.labels:
-            precision, linear = self.terms = self._damped_label_terms(step)
-        else:
+    def normal(self, factors: _Factors, t: int, noise_precision: float, step: float = 1.0) -> TaskNormal:
+        """Normal distribution given the factors of the rows and the expected noise precision."""
+        if self.family.quadratic:
             precision = self.weight * noise_precision
             linear = precision * self.y
+        else:
+            precision, linear = self.terms = self._damped_terms(step)
         prior_precision = np.append(factors.precision[:, t], self.intercept_precision)
         right = np.append(factors.linear[:, t], self.intercept_linear) + self.X.T @ linear
         covariance = _inverse(self.X, precision, prior_precision)
-        self.last = TaskLaw(covariance @ right, covariance)
+        self.last = TaskNormal(covariance @ right, covariance)
         return self.last
 
-    def _damped_label_terms(self, step: float) -> tuple[FloatArray, FloatArray]:
-        precision, linear = self._label_terms()
+    def _damped_terms(self, step: float) -> tuple[FloatArray, FloatArray]:
+        precision, linear = self._expected_terms()
         if self.terms is None:
             return precision, linear
         old_precision, old_linear = self.terms
-        return (
-            step * precision + (1.0 - step) * old_precision,
-            step * linear + (1.0 - step) * old_linear,
-        )
+        return step * precision + (1.0 - step) * old_precision, step * linear + (1.0 - step) * old_linear
 
-    def _label_terms(self) -> tuple[FloatArray, FloatArray]:
-        """Expected curvature of the logistic loss and the linear term that goes with it, at the last law."""
+    def _expected_terms(self) -> tuple[FloatArray, FloatArray]:
+        """Expected curvature of the loss and the linear term that goes with it, at the last distribution."""
         mean, deviation = (np.zeros(len(self.y)), np.ones(len(self.y))) if self.last is None else self._predictor()
-        probability = expit(mean[:, np.newaxis] + deviation[:, np.newaxis] * NODES)
-        curvature = self.weight * ((probability * (1.0 - probability)) @ NODE_WEIGHTS)
-        gradient = self.weight * ((self.y + 1.0) / 2.0 - probability @ NODE_WEIGHTS)
-        return curvature, curvature * mean + gradient
+        eta, y = mean[:, np.newaxis] + deviation[:, np.newaxis] * NODES, self.y[:, np.newaxis]
+        curvature = self.weight * (self.family.curvature(y, eta) @ NODE_WEIGHTS)
+        gradient = self.weight * (self.family.gradient(y, eta) @ NODE_WEIGHTS)
+        return curvature, curvature * mean - gradient
 
     def _predictor(self) -> tuple[FloatArray, FloatArray]:
         """Mean and deviation of the linear predictor."""
@@ -257,7 +271,7 @@ class _Task:
         return float(self.weight @ ((self.y - mean) ** 2 + deviation**2))
 
 
-def _tasks(data: TaskData, loss: str, prior: Hyperprior) -> list[_Task]:
+def _tasks(data: TaskData, family: Family, prior: Hyperprior) -> list[_Task]:
     # Without an intercept its prior is a peak at zero
     precision = 1.0 / prior.intercept_scale**2 if prior.fit_intercept else 1e12
     centre = prior.intercept_centre if prior.fit_intercept else 0.0
@@ -265,7 +279,7 @@ def _tasks(data: TaskData, loss: str, prior: Hyperprior) -> list[_Task]:
     for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
         design = np.column_stack([X, np.ones(len(X))])
         y = np.asarray(data.y[start:stop], dtype=np.float64)
-        tasks.append(_Task(design, y, data.weight[start:stop], precision, precision * centre, loss == "logistic"))
+        tasks.append(_Task(design, y, data.weight[start:stop], precision, precision * centre, family))
     return tasks
 
 
@@ -281,7 +295,7 @@ def _inverse(X: FloatArray, precision: FloatArray, prior_precision: FloatArray) 
     return np.diag(1.0 / prior_precision) - right.T @ cho_solve(core, right)
 
 
-def _change(old: TaskLaw, new: TaskLaw) -> float:
+def _change(old: TaskNormal, new: TaskNormal) -> float:
     deviation = np.sqrt(np.maximum(np.diag(new.covariance), 1e-30))
     return float(np.max(np.abs(new.mean - old.mean) / deviation))
 
@@ -290,10 +304,10 @@ def _change(old: TaskLaw, new: TaskLaw) -> float:
 
 
 def _match_rows(
-    laws: list[TaskLaw], factors: _Factors, blocks: Blocks, data: TaskData, grid: ScaleGrid, step: float
+    normals: list[TaskNormal], factors: _Factors, blocks: Blocks, data: TaskData, grid: ScaleGrid, step: float
 ) -> tuple[Tilted, _Factors]:
     """One round of expectation propagation over all rows at once."""
-    mean, precision = _cavities(laws, factors)
+    mean, precision = _cavities(normals, factors)
     rows = [blocks.gather(part) for part in (mean, 1.0 / precision)]
     real = blocks.gather(np.ones_like(mean) if data.present is None else data.present.astype(np.float64))
     rows[1] = np.where(real > 0, rows[1], 1.0)
@@ -309,24 +323,24 @@ def _match_rows(
     return tilted, _Factors(moved, step * new_linear + (1.0 - step) * factors.linear)
 
 
-def _cavities(laws: list[TaskLaw], factors: _Factors) -> tuple[FloatArray, FloatArray]:
+def _cavities(normals: list[TaskNormal], factors: _Factors) -> tuple[FloatArray, FloatArray]:
     """(p, m) Mean and precision of every coefficient without its own factor."""
-    mean = np.stack([law.mean[:-1] for law in laws], axis=1)
-    variance = np.stack([np.diag(law.covariance)[:-1] for law in laws], axis=1)
+    mean = np.stack([normal.mean[:-1] for normal in normals], axis=1)
+    variance = np.stack([np.diag(normal.covariance)[:-1] for normal in normals], axis=1)
     return _cavity(mean, variance, factors.precision, factors.linear)
 
 
 def _cavity(
     mean: FloatArray, variance: FloatArray, precision: FloatArray, linear: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and precision of a normal law divided by a factor; where nothing is left, next to nothing about the mean."""
+    """Mean and precision of a normal distribution divided by a factor; where nothing is left, next to nothing about the mean."""
     left = 1.0 / variance - precision
     known = left > LEAST_SHARE / variance
     left = np.where(known, left, LEAST_SHARE / variance)
     return np.where(known, (mean / variance - linear) / left, mean), left
 
 
-def _noise(tasks: list[_Task], laws: list[TaskLaw], grid: FloatArray, prior: Hyperprior) -> FloatArray:
+def _noise(tasks: list[_Task], normals: list[TaskNormal], grid: FloatArray, prior: Hyperprior) -> FloatArray:
     """(m, K) Probability of every noise level given the expected squared residuals."""
     squares = np.array([task.squared_residuals() for task in tasks])
     totals = np.array([task.weight.sum() for task in tasks])
@@ -355,25 +369,118 @@ def _draw_scales(rng: np.random.Generator, found: Approximation, global_number: 
 
 
 def _draw_task(
-    rng: np.random.Generator, law: TaskLaw, found: Approximation, t: int, scale_number: IntArray
+    rng: np.random.Generator, normal: TaskNormal, found: Approximation, t: int, scale_number: IntArray
 ) -> tuple[FloatArray, FloatArray]:
     """(S, p) Coefficients of one task given the scales, and (S,) its intercept."""
-    deviation = np.sqrt(np.diag(law.covariance))
-    correlation = law.covariance / np.outer(deviation, deviation)
+    deviation = np.sqrt(np.diag(normal.covariance))
+    correlation = normal.covariance / np.outer(deviation, deviation)
     factor = np.linalg.cholesky(correlation + 1e-10 * np.eye(len(deviation)))
     standard = rng.standard_normal((len(scale_number), len(deviation))) @ factor.T
-    variance = np.diag(law.covariance)[:-1]
-    mean, precision = _cavity(law.mean[:-1], variance, found.factors.precision[:, t], found.factors.linear[:, t])
+    variance = np.diag(normal.covariance)[:-1]
+    mean, precision = _cavity(normal.mean[:-1], variance, found.factors.precision[:, t], found.factors.linear[:, t])
     centre, spread = conditional(mean, 1.0 / precision, found.grid.variance[scale_number])
-    return centre + np.sqrt(spread) * standard[:, :-1], law.mean[-1] + deviation[-1] * standard[:, -1]
+    return centre + np.sqrt(spread) * standard[:, :-1], normal.mean[-1] + deviation[-1] * standard[:, -1]
 
 
 def _draw_noise(rng: np.random.Generator, found: Approximation, total: int, shared: bool) -> FloatArray:
     """(S, m) Noise of every task."""
-    m, step = len(found.laws), np.log(found.noise_grid[1] / found.noise_grid[0])
+    m, step = len(found.normals), np.log(found.noise_grid[1] / found.noise_grid[0])
     uniform, within = rng.random((2, total, m))
     if shared:
         uniform, within = np.repeat(uniform[:, :1], m, axis=1), np.repeat(within[:, :1], m, axis=1)
     cumulative = np.cumsum(found.noise_probability, axis=1)
     number = np.stack([np.searchsorted(cumulative[t], uniform[:, t] * cumulative[t, -1]) for t in range(m)], axis=1)
     return np.asarray(found.noise_grid[number] * np.exp(step * (within - 0.5)))
+
+
+# ---------------------------------------------------------------------- the prior of one row
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleGrid:
+    """Grids of ln rho and ln tau with the prior on them.
+
+    Attributes
+    ----------
+    log_scale : (G,)
+    log_prior : (G, T) of ln rho given tau, normalised over the grid
+    log_global : (T,)
+    log_global_prior : (T,)
+    """
+
+    log_scale: FloatArray
+    log_prior: FloatArray
+    log_global: FloatArray
+    log_global_prior: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        """(G,) Prior variance of an entry, ``rho^2 / 2``."""
+        return np.exp(2.0 * self.log_scale) / 2.0
+
+
+class Tilted(NamedTuple):
+    """Rows under the prior and their cavities."""
+
+    mean: FloatArray  # (R, k)
+    variance: FloatArray  # (R, k)
+    scale_evidence: FloatArray  # (R, G), what a row says about its scale, its largest value being 1
+    global_probability: FloatArray  # (T,)
+
+
+def scale_grid(prior: Hyperprior) -> ScaleGrid:
+    """Grid of a hyperprior at q = 2; without tau where the hyperprior has none or fixes it."""
+    centre = np.log(prior.global_scale)
+    if prior.kind == "log_uniform":
+        low, high = np.log(prior.bounds)
+        edges = np.linspace(low, high, max(int(np.ceil((high - low) / SCALE_STEP)), 20) + 1)
+        log_scale, log_global = (edges[1:] + edges[:-1]) / 2.0, np.array([centre])
+    else:
+        high = max(np.log(LARGEST_SCALE * prior.noise_scale), centre + 2.0)
+        log_scale = np.arange(high, centre - BELOW, -SCALE_STEP)[::-1]
+        reach = np.linspace(-GLOBAL_REACH, GLOBAL_REACH, GLOBAL_POINTS) if prior.learn_global_scale else np.zeros(1)
+        log_global = centre + reach
+    log_prior = np.stack([log_scale_density(log_scale, float(np.exp(g)), 2.0, prior) for g in log_global], axis=1)
+    log_global_prior = log_global_scale_density(log_global, prior)
+    return ScaleGrid(
+        log_scale,
+        log_prior - logsumexp(log_prior, axis=0),
+        log_global,
+        log_global_prior - logsumexp(log_global_prior),
+    )
+
+
+def tilt(mean: FloatArray, variance: FloatArray, real: FloatArray, grid: ScaleGrid) -> Tilted:
+    """Moments of rows under prior and cavity, the scales integrated out.
+
+    Parameters
+    ----------
+    mean, variance : (R, k) of the cavities
+    real : (R, k) 1 for entries, 0 for padding
+    grid : of the scales
+    """
+    log_row = _log_evidence(mean, variance, real, grid)
+    largest = log_row.max(axis=1, keepdims=True)
+    evidence = np.exp(log_row - largest)
+    prior = np.exp(grid.log_prior)
+    row = evidence @ prior + TINY  # (R, T)
+    log_global = grid.log_global_prior + np.log(row).sum(axis=0)
+    global_probability = np.exp(log_global - logsumexp(log_global))
+    averaged = evidence * (prior @ (global_probability / row).T).T  # (R, G)
+    centre, spread = conditional(mean[:, :, np.newaxis], variance[:, :, np.newaxis], grid.variance)
+    first = np.einsum("rkg,rg->rk", centre, averaged)
+    second = np.einsum("rkg,rg->rk", spread + centre**2, averaged)
+    return Tilted(first, second - first**2, evidence, global_probability)
+
+
+def conditional(mean: FloatArray, variance: FloatArray, prior_variance: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of entries given their scale."""
+    share = prior_variance / (prior_variance + variance)
+    return share * mean, share * variance
+
+
+def _log_evidence(mean: FloatArray, variance: FloatArray, real: FloatArray, grid: ScaleGrid) -> FloatArray:
+    """(R, G) ``sum_t ln N(mean_t; 0, variance_t + rho^2 / 2)`` up to a constant."""
+    total = variance[:, :, np.newaxis] + grid.variance
+    log_density = -0.5 * (np.log(total) + mean[:, :, np.newaxis] ** 2 / total)
+    return np.einsum("rkg,rk->rg", log_density, real)

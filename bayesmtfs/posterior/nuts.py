@@ -18,97 +18,99 @@ from pymc.model.fgraph import clone_model
 from scipy.special import gammaln
 
 from bayesmtfs import models
+from bayesmtfs.convex import automatic
+from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.posterior.draws import DIMENSIONS, LEAST_DRAWS, Draws
+from bayesmtfs.posterior.draws import DIMENSIONS, LEAST_DRAWS, SampledDraws
 from bayesmtfs.posterior.parallel import n_workers
+from bayesmtfs.posterior.sampling import PosteriorRequest
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior
+from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, Solution
 
 JITTERED = ("log_row_scale", "log_row_deviation", "log_global_scale", "inverse_norm_q", "noise", "shared_noise")
 MOVED = ("standard_coef", "mean_coef", "intercept")  # off a point at which derivatives vanish
 MOVE = 0.01  # of it, in units of sampling
 TILT = 1e-10  # of the log-density per unit of an intercept
+START_SHARE, START_TOL = 0.05, 1e-4  # penalty of the start, of the smallest one at which all coefficients are zero
+STARTS = 100  # tries to find a point to begin from
+LEAST_START_NOISE = 0.05
+DEFAULT_PENALTY_SHARE = 0.1
+MAX_DEPTH = 10  # of a trajectory
 KEPT_STATISTICS = ("diverging", "energy", "depth", "n_steps", "step_size", "logp")
 
 
-def build_model(
-    data: TaskData,
-    prior: str,
-    loss: str,
-    norm_q: float | None,
-    hyperprior: Hyperprior,
-    relation_concentration: float = 2.0,
-) -> pm.Model:
-    """PyMC model of a prior with learned row scales.
-
-    Parameters
-    ----------
-    data : observations in sampling units
-    prior : "generalized_normal", "jeffreys", "matrix_variate" or "horseshoe"
-    loss : "squared" or "logistic"
-    norm_q : q, None to learn it
-    hyperprior : of scales, noise and intercepts
-    relation_concentration : of the task correlations of the matrix-variate prior
-    """
-    if prior == "horseshoe":
-        return models.horseshoe_model(data, loss, prior=hyperprior)
-    shape: Any = "learn" if norm_q is None else norm_q
-    if prior == "matrix_variate":
-        concentration = relation_concentration
-        return models.matrix_variate_model(data, shape, loss, relation_concentration=concentration, prior=hyperprior)
-    return models.generalized_normal_model(data, shape, loss, prior=hyperprior)
+def sample_model(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> SampledDraws:
+    """Sample the model of a prior with learned row scales, from a penalised fit with a small penalty."""
+    model = build_model(data, request, prior)
+    problem = Problem(data, request.family, RowPenalty(0.0, 2.0), data.weight, request.fit_intercept)
+    point = automatic.solve(problem.with_strength(START_SHARE * problem.largest_penalty or 1.0), tol=START_TOL)
+    noise = _residual_noise(data, point) if request.family.has_noise else None
+    norm_q = 2.0 if request.norm_q is None else request.norm_q
+    start = start_values(model, data, point.W, point.intercept, noise, norm_q)
+    return sample(model, start, request)
 
 
-def sample(
-    model: pm.Model,
-    start: dict[str, FloatArray],
-    draws: int,
-    tune: int,
-    chains: int,
-    random_seed: int,
-    n_jobs: int | None = None,
-    target_accept: float = 0.9,
-    max_depth: int = 10,
-    progress: bool | None = None,
-) -> Draws:
-    """Sample a model.
+def sample_mixed_norm(data: TaskData, request: PosteriorRequest) -> tuple[SampledDraws, float]:
+    """Sample the model whose mode is the mixed-norm fit, from beside that mode; also gives the penalty strength."""
+    assert request.norm_q is not None
+    problem = Problem(data, request.family, RowPenalty(0.0, request.norm_q), data.weight, request.fit_intercept)
+    penalty = request.penalty_strength
+    if penalty is None:
+        penalty = DEFAULT_PENALTY_SHARE * problem.largest_penalty or 1.0
+    point = _beside(automatic.solve(problem.with_strength(penalty), tol=START_TOL), problem, request.random_seed)
+    model = models.mixed_norm_model(
+        data, penalty, request.norm_q, request.family, loss_scale="sum", fit_intercept=request.fit_intercept
+    )
+    start = start_values(model, data, point.W, point.intercept, None, request.norm_q)
+    return sample(model, start, request), penalty
 
-    Parameters
-    ----------
-    model : one of the package's models
-    start : first values of free variables, by name; scales are jittered by up to a factor of e, chain by chain
-    draws, tune, chains : numbers
-    random_seed : the same seed gives the same draws
-    n_jobs : chains at once
-    target_accept, max_depth : of NUTS
-    progress : see `bayesmtfs.progress.Progress`
-    """
+
+def build_model(data: TaskData, request: PosteriorRequest, prior: Hyperprior) -> pm.Model:
+    """PyMC model of a prior with learned row scales, for data in sampling units."""
+    if request.prior == "horseshoe":
+        return models.horseshoe_model(data, request.family, prior=prior)
+    norm_q: Any = "learn" if request.norm_q is None else request.norm_q
+    if request.prior == "matrix_variate":
+        concentration = request.relation_concentration
+        return models.matrix_variate_model(
+            data, norm_q, request.family, relation_concentration=concentration, prior=prior
+        )
+    return models.generalized_normal_model(data, norm_q, request.family, prior=prior)
+
+
+def sample(model: pm.Model, start: dict[str, FloatArray], request: PosteriorRequest) -> SampledDraws:
+    """Sample one of the package's models; scales of the start are jittered by up to a factor of e, chain by chain."""
     names = [name for name in DIMENSIONS if name in model.named_vars]
     model = _without_level_ground(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the compilers, about themselves
         jittered = {variable for variable in model.free_RVs if variable.name in JITTERED}
         compiled = nutpie.compile_pymc_model(model, initial_points=start, jitter_rvs=jittered, var_names=names)
-    cores = n_workers(n_jobs, chains)
-    with Progress("sampling (NUTS)", progress) as bar:
+    sampler = None
+    with Progress("sampling (NUTS)", request.progress) as work:
         sampler = nutpie.sample(
             compiled,
-            draws=draws,
-            tune=tune,
-            chains=chains,
-            cores=cores,
-            seed=random_seed,
+            draws=request.draws,
+            tune=request.tune,
+            chains=request.chains,
+            cores=n_workers(request.n_jobs, request.chains),
+            seed=request.random_seed,
             save_warmup=False,
             progress_bar=False,
-            progress_callback=_reporter(bar),
+            progress_callback=_reporter(work),
             blocking=False,
-            target_accept=target_accept,
-            maxdepth=max_depth,
+            target_accept=request.target_accept,
+            maxdepth=MAX_DEPTH,
         )
-        tree, interrupted = _finished(sampler)
-    return _as_draws(tree, model, interrupted)
+        tree = _finished(sampler)
+    if work.interrupted:
+        if sampler is None:
+            raise KeyboardInterrupt
+        tree = sampler.abort()  # gives the draws so far
+    return _as_draws(tree, model, work.interrupted)
 
 
 def start_values(
@@ -198,34 +200,56 @@ def _bounded(model: pm.Model, name: str) -> bool:
     return model.rvs_to_transforms.get(model[name]) is not None
 
 
-def _reporter(bar: Progress) -> Callable[[list[Any]], None]:
+def _reporter(work: Progress) -> Callable[[list[Any]], None]:
     def report(chains: list[Any]) -> None:
         done = sum(chain.finished_draws for chain in chains)
         total = sum(chain.total_draws for chain in chains)
         divergences = sum(chain.divergences for chain in chains)
-        bar.update(done / max(total, 1), f"{divergences} divergences" if divergences else "")
+        work.update(done / max(total, 1), f"{divergences} divergences" if divergences else "")
 
     return report
 
 
-def _finished(sampler: Any) -> tuple[Any, bool]:
-    """Wait for the draws, or take those that there are when the user presses Ctrl-C."""
+def _finished(sampler: Any) -> Any:
+    """Wait for the draws; threads of the sampler must not outlive an error."""
     try:
-        return sampler.wait(), False
-    except KeyboardInterrupt:
-        return sampler.abort(), True
+        return sampler.wait()
     except Exception as error:
-        sampler.cancel()  # its threads must not outlive the error
+        sampler.cancel()
         raise RuntimeError(
             "NUTS found no point to begin from, or could not go on from where it was; look for values in X and y that "
             "are far out, or use another prior or sampler"
         ) from error
-    except BaseException:
-        sampler.cancel()
-        raise
 
 
-def _as_draws(tree: Any, model: pm.Model, interrupted: bool) -> Draws:
+def _beside(point: Solution, problem: Problem, random_seed: int) -> Solution:
+    """A point near the mode at which no derivative vanishes, which NUTS would not begin from.
+
+    The mode has rows of exact zeros, and the slope of the hinge loss in an intercept is a whole number, often 0.
+    """
+    rng, data = np.random.default_rng([random_seed, 4]), problem.data
+    size = float(np.abs(point.W).mean()) or 1.0
+    moved = point
+    for attempt in range(1, STARTS + 1):
+        W = point.W + 0.1 * attempt * size * rng.standard_normal(point.W.shape)
+        if data.present is not None:
+            W = np.where(data.present, W, 0.0)
+        intercept = point.intercept + 0.1 * attempt * float(np.std(data.y)) * rng.standard_normal(data.n_tasks)
+        moved = point._replace(W=W, intercept=intercept)
+        slope = problem.family.gradient(data.y, data.linear_predictor(W, intercept))
+        if np.all(problem.task_sums(data.weight * slope) != 0):
+            break
+    return moved
+
+
+def _residual_noise(data: TaskData, point: Solution) -> FloatArray:
+    """(m,) Root mean square residual of every task, not below a small share of the target's deviation."""
+    residual = np.asarray(data.y, dtype=np.float64) - data.linear_predictor(point.W, point.intercept)
+    squares = np.add.reduceat(data.weight * residual**2, data.offsets[:-1]) / data.task_weights
+    return np.maximum(np.sqrt(squares), LEAST_START_NOISE)
+
+
+def _as_draws(tree: Any, model: pm.Model, interrupted: bool) -> SampledDraws:
     posterior, statistics = tree["posterior"].dataset, tree["sample_stats"].dataset
     complete = _complete_draws(posterior["coef"])
     if complete < LEAST_DRAWS:
@@ -238,9 +262,9 @@ def _as_draws(tree: Any, model: pm.Model, interrupted: bool) -> Draws:
     n_tasks = variables["coef"].shape[-1]
     shape = variables["coef"].shape[:2]
     variables.setdefault("intercept", np.zeros((*shape, n_tasks)))
-    if variables.get("noise", np.empty(0)).ndim != 3:
+    if "noise" in model.named_vars and variables.get("noise", np.empty(0)).ndim != 3:  # the number 1
         variables["noise"] = np.ones((*shape, n_tasks))
-    return Draws(
+    return SampledDraws(
         sampler="nuts",
         variables=variables,
         statistics={name: statistics[name].values[:, :complete] for name in KEPT_STATISTICS if name in statistics},

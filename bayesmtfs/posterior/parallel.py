@@ -37,14 +37,17 @@ def run_chains[Chain](
     n_jobs : how many at once, see `n_workers`
     progress : see `bayesmtfs.progress.Progress`
     """
-    board = _Board(n_chains)
-    workers = n_workers(n_jobs, n_chains)
-    with Progress("sampling", progress) as bar, ThreadPoolExecutor(workers) as pool:
-        chains: list[Future[Chain]] = [pool.submit(run, k, board.reporter(k)) for k in range(n_chains)]
-        try:
-            _watch(chains, board, bar)
-        except KeyboardInterrupt:
-            board.stop.set()
+    board, pool = _Board(n_chains), ThreadPoolExecutor(n_workers(n_jobs, n_chains))
+    chains: list[Future[Chain]] = []
+    with Progress("sampling", progress) as work:
+        for k in range(n_chains):
+            chains.append(pool.submit(run, k, board.reporter(k)))
+        _watch(chains, board, work)
+    if work.interrupted:
+        board.stop.set()
+    pool.shutdown()
+    if len(chains) < n_chains:
+        raise KeyboardInterrupt
     return [chain.result() for chain in chains]
 
 
@@ -64,10 +67,10 @@ class _Board:
         return report
 
 
-def _watch(chains: list[Future[Any]], board: _Board, bar: Progress) -> None:
+def _watch(chains: list[Future[Any]], board: _Board, work: Progress) -> None:
     waiting = set(chains)
     while waiting:
         done, waiting = wait(waiting, timeout=POLL, return_when="FIRST_EXCEPTION")
         if any(chain.exception() is not None for chain in done):
             board.stop.set()  # the error is raised by result(); the others need not go on
-        bar.update(sum(board.finished) / len(chains))
+        work.update(sum(board.finished) / len(chains))

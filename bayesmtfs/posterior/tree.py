@@ -9,31 +9,45 @@ multiplied by its sample weight.
 
 What a model holds fixed, such as ``norm_q`` where q is not learned, is in ``constant_data``: it has no chains to compare,
 and summaries of draws have nothing to say about it. `with_fixed_variables` puts it back among the draws.
+
+How features differ between tasks is there too, since a prediction for a new task has to know: with x_ti the rows of task
+t, a feature is taken as ``x = c + u_t + e`` with a level u of the task and a deviation e of the row, of variances v_b and
+v_w. One row of a new task says of its level ``E[u | x] = v_b / (v_b + v_w) (x - c)``; the variances are those of a one-way
+analysis of variance, with N the sum of the weights,
+
+    v_w = SS_within / (N - m),    v_b = max(SS_between / N - v_w m / N, 0).
+
+`predictive_checks` asks whether the model makes data like the data: for a statistic T of a task's targets it gives
+``P(T(y_new) >= T(y) | data)`` with y_new a posterior predictive draw (Gelman, Meng and Stern 1996, *Statistica Sinica*
+6:733-807). Values near 0 or 1 say that the model does not make what was seen; values near 1/2 are no proof that it does,
+since the data were used twice.
 """
 
 import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import narwhals as nw
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import expit, log_expit
 
-from bayesmtfs.data.scaling import SamplingUnits
+from bayesmtfs.data.scaling import SamplingUnits, column_means, pooled_moments
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.posterior.between_tasks import between_share, task_means
-from bayesmtfs.posterior.draws import DIMENSIONS, Draws
+from bayesmtfs.families import Family
+from bayesmtfs.posterior.draws import DIMENSIONS, SampledDraws
 from bayesmtfs.results.fit_result import current_versions
 from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
+STATISTICS = ("mean", "sd", "skewness", "smallest", "largest")
 
 
 def build_tree(
-    draws: Draws,
+    draws: SampledDraws,
     data: TaskData,
-    loss: str,
+    family: Family,
     units: SamplingUnits,
     deviations: FloatArray,
     random_seed: int,
@@ -45,7 +59,7 @@ def build_tree(
     ----------
     draws : in the user's units
     data : in the user's units, with the features of the draws; y is -1 and +1 for labels
-    loss : "squared", "logistic" or "hinge" (which has neither predictive draws nor a likelihood)
+    family : of the targets; predictions and log-likelihoods are there where it offers draws and a log-density
     units : that were used for sampling
     deviations : (p,) standard deviation of each feature over all rows
     random_seed : of the predictive draws
@@ -58,8 +72,7 @@ def build_tree(
         "task": data.task_names,
     }
     groups = {"/posterior": _posterior(draws, coords)}
-    if loss != "hinge":
-        groups |= _predictions(draws, data, loss, coords, random_seed)
+    groups |= _predictions(draws, data, family, coords, random_seed)
     if draws.statistics:
         statistics = {name: (("chain", "draw"), values) for name, values in draws.statistics.items()}
         groups["/sample_stats"] = xr.Dataset(statistics, {name: coords[name] for name in ("chain", "draw")})
@@ -104,11 +117,11 @@ def with_fixed_variables(tree: xr.DataTree) -> xr.Dataset:
     return posterior.assign({name: constant[name].expand_dims(sample) for name in fixed})
 
 
-def _is_drawn(draws: Draws, name: str) -> bool:
+def _is_drawn(draws: SampledDraws, name: str) -> bool:
     return name in DIMENSIONS and (name == "coef" or name not in draws.fixed)
 
 
-def _fixed(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
+def _fixed(draws: SampledDraws, coords: dict[str, Any]) -> xr.Dataset:
     """Variables that are the same in every draw."""
     variables = {
         name: (DIMENSIONS[name], values[0, 0])
@@ -120,7 +133,7 @@ def _fixed(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
     return xr.Dataset(variables, {axis: named[axis] for axis in axes})
 
 
-def _posterior(draws: Draws, coords: dict[str, Any]) -> xr.Dataset:
+def _posterior(draws: SampledDraws, coords: dict[str, Any]) -> xr.Dataset:
     variables = {
         name: (("chain", "draw", *DIMENSIONS[name]), values)
         for name, values in draws.variables.items()
@@ -152,29 +165,24 @@ def _constant_data(data: TaskData, units: SamplingUnits, deviations: FloatArray,
 
 
 def _predictions(
-    draws: Draws, data: TaskData, loss: str, coords: dict[str, Any], random_seed: int
+    draws: SampledDraws, data: TaskData, family: Family, coords: dict[str, Any], random_seed: int
 ) -> dict[str, xr.Dataset]:
     """Predictive draws and log-likelihoods of the observations, at some of the draws."""
     kept = kept_draws(draws, data.n_observations)
+    dims, some = ("chain", "draw", "obs"), {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
     eta = linear_predictors(data, *(draws.variables[name][:, kept] for name in ("coef", "intercept")))
-    rng = np.random.default_rng([random_seed, 1])
-    y = np.asarray(data.y, dtype=np.float64)
-    if loss == "squared":
-        noise = draws.variables["noise"][:, kept][:, :, data.task]
-        predicted = eta + noise * rng.standard_normal(eta.shape)
-        log_density = -0.5 * ((y - eta) / noise) ** 2 - np.log(noise) - 0.5 * np.log(2.0 * np.pi)
-    else:
-        predicted = np.where(rng.random(eta.shape) < expit(eta), 1.0, -1.0)
-        log_density = log_expit(y * eta)
-    some = {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
-    dims = ("chain", "draw", "obs")
-    return {
-        "/posterior_predictive": xr.Dataset({"y": (dims, predicted)}, some),
-        "/log_likelihood": xr.Dataset({"y": (dims, data.weight * log_density)}, some),
-    }
+    noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
+    found = {}
+    if family.offers("draw"):
+        predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
+        found["/posterior_predictive"] = xr.Dataset({"y": (dims, predicted)}, some)
+    if family.offers("log_density"):
+        log_density = data.weight * family.log_density(np.asarray(data.y, dtype=np.float64), eta, noise)
+        found["/log_likelihood"] = xr.Dataset({"y": (dims, log_density)}, some)
+    return found
 
 
-def kept_draws(draws: Draws, n_observations: int) -> IntArray:
+def kept_draws(draws: SampledDraws, n_observations: int) -> IntArray:
     """Numbers of the draws at which predictions are stored."""
     most = max(LARGEST_GROUP // max(draws.n_chains * n_observations, 1), LEAST_KEPT)
     if draws.n_draws <= most:
@@ -191,3 +199,95 @@ def linear_predictors(data: TaskData, coef: FloatArray, intercept: FloatArray) -
     for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         eta[:, start:stop] = np.asarray(X @ W[:, :, t].T).T + b[:, t : t + 1]
     return eta.reshape(*shape, -1)
+
+
+# ---------------------------------------------------------------------- features between tasks
+
+
+def task_means(data: TaskData) -> FloatArray:
+    """(p, m) Weighted mean of each feature in each task; over all tasks where a task does not have the feature."""
+    means = column_means(data)
+    return means if data.present is None else np.where(data.present, means, pooled_moments(data)[0][:, np.newaxis])
+
+
+def between_share(data: TaskData) -> FloatArray:
+    """(p,) Share of a feature's variance that lies between tasks, 0 to 1.
+
+    Examples
+    --------
+    A feature of the task, and one of the row:
+
+    >>> X = np.array([[0.0, 1.0], [0.0, -1.0], [3.0, 1.0], [3.0, -1.0]])
+    >>> between_share(TaskData.from_long(X, np.zeros(4), tasks=[0, 0, 1, 1]))
+    array([1., 0.])
+    """
+    weight, means = data.task_weights, task_means(data)
+    total, m = weight.sum(), data.n_tasks
+    between = np.average(
+        (means - np.average(means, axis=1, weights=weight)[:, np.newaxis]) ** 2, axis=1, weights=weight
+    )
+    squares = np.zeros(data.n_features)
+    for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
+        here = np.ones(data.n_features, dtype=bool) if data.present is None else data.present[:, t]
+        squares += np.where(here, data.weight[start:stop] @ (X - means[:, t]) ** 2, 0.0)
+    within = squares / max(total - m, 1.0)
+    level = np.maximum(between - within * m / total, 0.0)
+    return np.divide(level, level + within, out=np.zeros_like(level), where=level > 0)
+
+
+# ---------------------------------------------------------------------- predictive checks
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveChecks:
+    """Posterior predictive p-values.
+
+    Attributes
+    ----------
+    p_values : (m, 5) one column per statistic: mean, sd, skewness, smallest, largest
+    task_names : (m,)
+    """
+
+    p_values: FloatArray
+    task_names: NDArray[Any]
+
+    def to_frame(self, backend: Literal["pandas", "polars"] = "pandas") -> Any:
+        """Give a data frame with one row per task.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars"}
+        """
+        columns: dict[str, Any] = {"task": self.task_names.tolist()}
+        columns |= {name: self.p_values[:, number] for number, name in enumerate(STATISTICS)}
+        return nw.from_dict(columns, backend=backend).to_native()
+
+
+def predictive_checks(tree: Any) -> PredictiveChecks:
+    """Posterior predictive p-values of every task's mean, spread, skewness and extremes.
+
+    Parameters
+    ----------
+    tree : ``posterior_`` of a Bayesian estimator
+    """
+    if "posterior_predictive" not in tree.children:
+        raise ValueError(
+            "tree has no group posterior_predictive: a pseudo-likelihood makes no data; use loss='logistic'"
+        )
+    observed = tree["observed_data"]["y"].values
+    drawn = tree["posterior_predictive"]["y"].values.reshape(-1, len(observed))
+    task = tree["constant_data"]["task_index"].values
+    names = tree["posterior"]["task"].values
+    p_values = np.empty((len(names), len(STATISTICS)))
+    for t in range(len(names)):
+        chosen = task == t
+        p_values[t] = np.mean(_statistics(drawn[:, chosen]) >= _statistics(observed[np.newaxis, chosen]), axis=0)
+    return PredictiveChecks(p_values, names)
+
+
+def _statistics(y: FloatArray) -> FloatArray:
+    """(S, 5) Statistics of every row of targets."""
+    mean, sd = y.mean(axis=1), y.std(axis=1)
+    third = np.mean((y - mean[:, np.newaxis]) ** 3, axis=1)
+    skewness = np.divide(third, sd**3, out=np.zeros_like(third), where=sd > 0)
+    return np.stack([mean, sd, skewness, y.min(axis=1), y.max(axis=1)], axis=1)
