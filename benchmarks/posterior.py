@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from bayesmtfs.data.scaling import scaled
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import find_family
 from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, more_rows_than_features, sample_chain
 from bayesmtfs.papers.datasets import load_school
-from bayesmtfs.posterior.screening import chosen_features, screen
+from bayesmtfs.posterior.preparation import chosen_features, screen
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 
 GOOD_R_HAT = 1.01
@@ -255,7 +256,7 @@ def genes(options: argparse.Namespace, n_genes: int, run: Callable[..., list[Fig
     for seed in options.seeds:
         data = microarray_like(n_genes, seed, labels)
         if options.screened:
-            data = chosen_features(data, screen(data, loss, True, options.screened))
+            data = chosen_features(data, screen(data, find_family(loss), True, options.screened))
         for text in exponents:
             norm_q = None if text == "learn" else float(text)
             print(f"{n_genes} genes ({data.n_features} sampled), data seed {seed}, {options.targets}, q {text}")

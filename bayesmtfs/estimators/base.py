@@ -246,7 +246,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
                 )
             return Rows(design, None)
         index = match_labels(tasks, design.shape[0], self.tasks_)
-        if (index < 0).any() and self.unknown_task != "mean":
+        if (index < 0).any() and self.unknown_task == "error":
             raise ValueError(
                 f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
                 'set unknown_task="mean" to predict with the average task'

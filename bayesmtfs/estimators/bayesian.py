@@ -1,34 +1,67 @@
-"""Full posteriors behind scikit-learn's face: draws of coefficients, scales, noise and q, and what they say.
+"""Full posteriors as scikit-learn's estimators: draws of coefficients, scales, noise and q, and what they say.
 
-    y ~ N(x' w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(0, rho_i, q),   rho_i^2 ~ tau^2 BetaPrime
+    y ~ N(x' w_t + b_t, sigma_t^2) or another family,   w_it ~ GN(0, rho_i, q),   rho_i^2 ~ tau^2 BetaPrime
 
 The full Bayesian version of Zhang, Yeung and Xu (2010), with proper priors where theirs are not
 (`bayesmtfs.priors.hyperpriors`). Features and targets are centred and scaled inside, so that the priors mean the same
 in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` says which sampler is used.
 """
 
+import json
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.data.inputs import Design, match_labels
+from bayesmtfs.data.scaling import target_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.bayesian_attributes import PosteriorAttributes
-from bayesmtfs.estimators.bayesian_parameters import check_bayesian, posterior_request
-from bayesmtfs.estimators.bayesian_prediction import check_interval, predictive_summary, probability_summary
+from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
+from bayesmtfs.estimators.bayesian_prediction import (
+    NO_POPULATION,
+    PredictiveDraws,
+    Summary,
+    check_interval,
+    mean_interval,
+    mean_logit,
+    mean_predictor,
+    predictive_summary,
+)
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
-from bayesmtfs.posterior.sampling import sample_posterior
-from bayesmtfs.types import FloatArray
+from bayesmtfs.posterior.draws import inclusion_probability, local_false_sign_rate
+from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
+from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
+SAMPLERS = ("auto", "gibbs", "nuts", "fast")
+UNKNOWN_TASK = ("error", "mean", "population")
+INTERVAL = (0.05, 0.95)  # of a learned q
 
 
 @dataclass(repr=False, eq=False)
-class BayesianEstimator(PosteriorAttributes):
-    """The body of both estimators."""
+class BayesianEstimator(MultiTaskEstimator):
+    """What both estimators share."""
 
-    _losses: ClassVar[tuple[str, ...]]
+    _labels: ClassVar[bool]
+    _saved_attributes: ClassVar[tuple[str, ...]] = (
+        "inclusion_probability_",
+        "local_false_sign_rate_",
+        "coef_std_",
+        "mean_coef_",
+        "noise_",
+        "norm_q_",
+        "norm_q_interval_",
+        "task_relations_",
+        "_diagnostics",
+    )
 
     prior: str = "generalized_normal"
     norm_q: float | str = 2
@@ -60,25 +93,208 @@ class BayesianEstimator(PosteriorAttributes):
     random_state: Any = None
     n_jobs: int | None = None
     progress: bool | None = None
+    loss: str | Family = "squared"
 
     # ------------------------------------------------------------------ the fit
 
     def _check_parameters(self) -> None:
-        check_bayesian(self.get_params(deep=False), self.loss, self._losses)
+        check_choice("prior", self.prior, PRIORS)
+        check_choice("sampler", self.sampler, SAMPLERS)
+        check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
+        _check_loss(self.loss, self._labels, self.prior)
+        _check_norm_q(self.norm_q, self.prior)
+        _check_prior(self.prior, self.row_scale_bounds, self.unknown_task)
+        _check_shared_mean(self.shared_mean, self.mean_strength, self.prior)
+        if isinstance(self.random_state, int | np.integer) and self.random_state < 0:
+            raise ValueError(f"random_state is {self.random_state}; pass a whole number of at least 0, or None")
+        for name, least in (("draws", 4), ("tune", 0), ("chains", 1), ("max_features", 1)):
+            _check_whole_number(name, getattr(self, name), least)
+        for name in ("inclusion_threshold", "target_accept"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass a number between 0 and 1")
+        if not 0 <= self.effect_size < math.inf:
+            raise ValueError(f"effect_size is {self.effect_size}; pass a number of at least 0, such as 0.05")
 
     def _fit(self, data: TaskData) -> None:
-        request = posterior_request(self.get_params(deep=False), self.loss)
-        found = sample_posterior(data, request)
+        request = self._request()
+        found = sample_posterior(data, request, **self._stated_prior())
         remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
-        warn_of_problems(found.diagnostics, found.draws.message, remedy, stacklevel=3)
-        warn_of_tails(found.diagnostics, stacklevel=3)
+        warn_of_problems(found.diagnostics, found.draws.message, remedy)
+        warn_of_tails(found.diagnostics)
         self._store_posterior(data, found, request)
+
+    def _request(self) -> PosteriorRequest:
+        """How to sample."""
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        return PosteriorRequest(
+            prior=self.prior,
+            family=find_family(self.loss),
+            norm_q=None if isinstance(self.norm_q, str) else float(self.norm_q),
+            sampler=self.sampler,
+            draws=int(self.draws),
+            tune=int(self.tune),
+            chains=int(self.chains),
+            random_seed=int(seed),
+            fit_intercept=self.fit_intercept,
+            standardize=self.standardize,
+            max_features=self.max_features,
+            penalty_strength=self.penalty_strength,
+            relation_concentration=self.relation_concentration,
+            target_accept=self.target_accept,
+            n_jobs=self.n_jobs,
+            progress=self.progress,
+        )
+
+    def _stated_prior(self) -> dict[str, Any]:
+        """Parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`."""
+        return {
+            "expected_features": self.expected_features,
+            "global_scale": self.global_scale,
+            "learn_global_scale": self.learn_global_scale,
+            "tail_shape": self.tail_shape,
+            "spike_shape": self.spike_shape,
+            "bounds": self.row_scale_bounds,
+            "norm_q_bounds": self.norm_q_bounds,
+            "shared_noise": self.shared_noise,
+            "shared_mean": self.shared_mean,
+            "mean_strength": self.mean_strength,
+        }
+
+    def _store_posterior(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> None:
+        """Set the fitted attributes; features that were screened out have coefficient 0."""
+        variables, shape = found.draws.variables, (data.n_tasks, data.n_features)
+        coef = variables["coef"]
+        self.coef_, self.coef_std_ = np.zeros(shape), np.zeros(shape)
+        self.coef_[:, found.in_tree] = coef.mean(axis=(0, 1)).T
+        self.coef_std_[:, found.in_tree] = coef.std(axis=(0, 1)).T
+        for name in ("mean_coef_", "task_relations_"):  # of an earlier fit with another prior
+            self.__dict__.pop(name, None)
+        if "mean_coef" in variables:
+            self.mean_coef_ = np.zeros(data.n_features)
+            self.mean_coef_[found.in_tree] = variables["mean_coef"].mean(axis=(0, 1))
+        self.intercept_ = variables["intercept"].mean(axis=(0, 1))
+        self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
+        self.inclusion_probability_ = np.zeros(data.n_features)
+        height = target_deviation(data) if request.family.has_noise else 1.0
+        unit = found.tree["constant_data"]["feature_deviation"].values / height
+        self.inclusion_probability_[found.in_tree] = inclusion_probability(coef, unit, self.effect_size)
+        self.local_false_sign_rate_ = np.ones(shape)
+        self.local_false_sign_rate_[:, found.in_tree] = local_false_sign_rate(coef)
+        q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
+        self.norm_q_ = float(np.median(q))
+        # Order statistics: interpolating between two infinities gives no number
+        low, high = np.quantile(q, INTERVAL, method="inverted_cdf")
+        self.norm_q_interval_ = (float(low), float(high))
+        if "task_relations" in variables:
+            self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
+        # A tree that travels without its estimator still says what was asked for
+        found.tree.attrs["settings"] = json.dumps(self.get_params(deep=False), default=str)
+        self._diagnostics = found.diagnostics.as_dict()
+        self.n_iter_ = found.draws.n_draws
+        self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)
+        self.result_ = self._result(data, found, request)
+
+    def _result(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> FitResult:
+        sampler = f"{found.draws.n_chains} chains of {found.draws.n_draws} draws by the sampler '{found.draws.sampler}'"
+        penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
+        return FitResult(
+            method=type(self).__name__,
+            coef=self.coef_,
+            intercept=self.intercept_,
+            task_names=self.tasks_,
+            feature_names=self._feature_names,
+            convergence=Convergence(
+                converged=self.converged_, n_iter=self.n_iter_, message=f"{sampler}.", advice="raise draws and tune"
+            ),
+            selection=self.inclusion_probability_ > self.inclusion_threshold,
+            posterior=found.tree,
+            settings={**self.get_params(deep=False), **penalty, "n_rows": data.n_observations},
+            versions=current_versions(),
+            seed=request.random_seed,
+            noise=self.noise_,
+            absent=None if data.present is None else ~data.present.T,
+            screened_out=found.screened_out,
+        )
 
     @property
     def diagnostics_(self) -> Diagnostics:
         """Whether the draws can be trusted; ``diagnostics_.to_frame()`` is a table."""
         check_is_fitted(self)
         return Diagnostics.from_dict(self._diagnostics)
+
+    @property
+    def posterior_(self) -> Any:
+        """The draws, a DataTree in ArviZ form."""
+        check_is_fitted(self)
+        return self.result_.posterior
+
+    def get_support(self, indices: bool = False) -> BoolArray | IntArray:
+        """Features whose inclusion probability exceeds ``inclusion_threshold``.
+
+        Parameters
+        ----------
+        indices : return the numbers of the features instead of a mask
+        """
+        check_is_fitted(self)
+        support: BoolArray = self.inclusion_probability_ > self.inclusion_threshold
+        return np.flatnonzero(support) if indices else support
+
+    # ------------------------------------------------------------------ predictions
+
+    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
+        """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
+        check_is_fitted(self)
+        family = find_family(self.loss)
+        if family.targets == "labels" and family.offers("mean"):
+            return self._summarise(X, tasks, mean_logit(family))[0]
+        if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
+            return self._summarise(X, tasks, mean_predictor, expected=True)[0]
+        return super()._linear_predictor(X, tasks)
+
+    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
+        """Summaries of predictive draws, each of the shape of a prediction.
+
+        Parameters
+        ----------
+        X, tasks : rows, as in ``predict``
+        summary : of the draws at some rows
+        expected : for a new task use its expected coefficients instead of draws
+        """
+        draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
+        if isinstance(X, TaskData):
+            return self._summarise_task_data(X, summary, draws)
+        rows = self._read_rows(X, tasks)
+        if rows.task is not None:
+            return _by_task(rows.X, rows.task, summary, draws)
+        columns = [draws.summarise(rows.X, t, summary) for t in range(len(self.tasks_))]
+        if self._form in ("single", "long"):
+            return columns[0]
+        return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+
+    def _summarise_task_data(self, data: TaskData, summary: Summary, draws: PredictiveDraws) -> tuple[FloatArray, ...]:
+        index = match_labels(data.task_names, data.n_tasks, self.tasks_)
+        if self.unknown_task == "error" and (index < 0).any():
+            self._predict_task_data(data)  # says which tasks are unknown
+        if self._form == "wide" and data.shared_design:
+            columns = [draws.summarise(data.design, int(t), summary) for t in index]
+            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+        parts = _by_task(data.X, index[data.task], summary, draws)
+        return tuple(cast(FloatArray, data.in_input_order(part)) for part in parts)
+
+
+def _by_task(X: Design, task: IntArray, summary: Summary, draws: PredictiveDraws) -> tuple[FloatArray, ...]:
+    """Summaries at rows of several tasks."""
+    result: list[FloatArray] = []
+    for t in np.unique(task):
+        chosen = task == t
+        parts = draws.summarise(X[chosen], int(t), summary)
+        if not result:
+            result = [np.empty(len(task)) for _ in parts]
+        for whole, part in zip(result, parts, strict=True):
+            whole[chosen] = part
+    return tuple(result) if result else draws.summarise(X, 0, summary)
 
 
 @dataclass(repr=False, eq=False)
@@ -87,6 +303,9 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
 
     Parameters
     ----------
+    loss : str or Family, default "squared"
+        Family of the targets: "squared", "absolute", or any other one of numbers or counts (`bayesmtfs.families`) that
+        has a PyMC term, for NUTS. Coefficients act on the linear predictor, and ``predict`` gives the mean target.
     prior : {"generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
         Prior of the rows of coefficients: generalized normal with half-Cauchy-like scales; with log-uniform scales
         between bounds; with learned task relations; the prior whose mode is the mixed-norm fit (noise 1, in the user's
@@ -94,9 +313,9 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys", with labels if their sample weights are
-        whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of the time
-        (`bayesmtfs.posterior.fast` states its error).
+        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys" with the squared loss, and with labels if
+        their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of
+        the time (`bayesmtfs.posterior.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
@@ -132,7 +351,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     target_accept : float, default 0.9
         Of NUTS: larger values take smaller steps.
     max_features : int or None, default 1000
-        Above that, features are screened before sampling (`bayesmtfs.posterior.screening`), with a warning.
+        Above that, features are screened before sampling (`bayesmtfs.posterior.preparation`), with a warning.
     fit_intercept : bool, default True
         One intercept per task.
     standardize : bool, default False
@@ -183,7 +402,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     True
     """
 
-    _losses = ("squared",)
+    _labels = False
 
     def predict(self, X: Any, tasks: Any = None, return_std: bool = False, interval: float | None = None) -> Any:
         """Predict targets.
@@ -200,13 +419,22 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         the means, or a tuple of means, deviations (with ``return_std``), lower and upper ends (with ``interval``), each
         (n,), or (n, n_tasks) for a model of the wide form
         """
-        mean = self._linear_predictor(X, tasks)
+        check_is_fitted(self)
+        family = find_family(self.loss)
+        mean = self._linear_predictor(X, tasks) if family.linear_mean else self._mean(X, tasks)
         if not return_std and interval is None:
             return mean
         check_interval(interval)
+        family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        _, deviation, *ends = self._summarise(X, tasks, predictive_summary(rng, interval))
+        _, deviation, *ends = self._summarise(X, tasks, predictive_summary(family, rng, interval))
         return (mean, *([deviation] if return_std else []), *ends)
+
+    def _mean(self, X: Any, tasks: Any) -> FloatArray:
+        """Mean over draws of the expected target."""
+        family = find_family(self.loss)
+        family.require("A prediction", "mean")
+        return self._summarise(X, tasks, lambda eta, noise: (family.mean(eta).mean(axis=0),), expected=True)[0]
 
 
 @dataclass(repr=False, eq=False)
@@ -250,10 +478,10 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     True
     """
 
-    _losses = ("logistic", "hinge")
+    _labels = True
     _saved_attributes = (*BayesianEstimator._saved_attributes, "classes_")
 
-    loss: str = "logistic"
+    loss: str | Family = "logistic"
 
     def probability_interval(self, X: Any, tasks: Any = None, interval: float = 0.9) -> tuple[FloatArray, ...]:
         """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.
@@ -269,6 +497,66 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         """
         check_is_fitted(self)
         check_interval(interval)
-        if self.loss != "logistic":
+        family = find_family(self.loss)
+        if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, probability_summary(interval))
+        return self._summarise(X, tasks, mean_interval(family, interval))
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _check_whole_number(name: str, number: Any, least: int) -> None:
+    if name == "max_features" and number is None:
+        return
+    if int(number) != number or number < least:
+        raise ValueError(f"{name} is {number}; pass a whole number of at least {least}")
+
+
+def _check_loss(loss: Any, labels: bool, prior: str) -> None:
+    known = tuple(name for name in names(labels) if find_family(name).offers("pymc_dist"))
+    if not isinstance(loss, Family):
+        check_choice("loss", loss, known)
+    family = find_family(loss)
+    if (family.targets == "labels") != labels:
+        wanted = "BayesianRegressor" if labels else "BayesianClassifier"
+        raise ValueError(f"loss is {loss!r}, a family of {family.targets}; use {wanted}, or one of {known}")
+    if not family.offers("log_density") and prior != "mixed_norm":
+        raise ValueError(
+            f"loss={loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {prior!r}; "
+            "use loss='logistic'"
+        )
+
+
+def _check_norm_q(norm_q: Any, prior: str) -> None:
+    learned = isinstance(norm_q, str)
+    if norm_q is None or (learned and norm_q != "learn") or (not learned and not float(norm_q) >= 1):
+        raise ValueError(f"norm_q is {norm_q!r}; pass a number of at least 1, np.inf, or 'learn'")
+    if learned and prior == "mixed_norm":
+        raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
+    if prior == "horseshoe" and norm_q != 2:
+        raise ValueError(f"norm_q is {norm_q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+
+
+def _check_prior(prior: str, bounds: Any, unknown_task: str) -> None:
+    if unknown_task == "population" and prior == "mixed_norm":
+        raise ValueError(NO_POPULATION)
+    if prior == "jeffreys" and bounds is None:
+        raise ValueError(
+            "row_scale_bounds is None, but the Jeffreys prior without bounds is improper and so is its posterior; pass "
+            "'auto' or (low, high), or use prior='generalized_normal'"
+        )
+    if bounds is None or (isinstance(bounds, str) and bounds == "auto"):
+        return
+    if isinstance(bounds, str) or np.shape(bounds) != (2,) or not 0 < bounds[0] < bounds[1] < math.inf:
+        raise ValueError(f"row_scale_bounds is {bounds!r}; pass 'auto' or two finite numbers 0 < low < high")
+
+
+def _check_shared_mean(shared_mean: bool, strength: float | None, prior: str) -> None:
+    if strength is not None and not 0 < strength < math.inf:
+        raise ValueError(f"mean_strength is {strength}; pass a finite number above 0, or None")
+    if shared_mean and prior not in SHARED_MEAN_PRIORS:
+        raise ValueError(
+            f"shared_mean=True does not go with prior={prior!r}, whose rows have no mean of their own; use "
+            "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
+        )

@@ -1,28 +1,42 @@
 r"""Predictions from draws: averages, deviations and intervals, also for a task that was never seen.
 
 The expected linear predictor is that of the mean coefficients; probabilities are averages over draws, not those of the
-average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own
-(`bayesmtfs.estimators.new_tasks`) and the noise of a task at random: what the model believes of another task, with the
-uncertainty that comes with it.
+average. For a new task with ``unknown_task="population"`` every draw gets coefficients and an intercept of its own and the
+noise of a task at random: what the model believes of another task, with the uncertainty that comes with it.
+
+Intercepts have wide priors of their own, so that the data tell a task's level at the means of its own features,
+``l_t = b_t + w_t' xbar_t``, and not what it would be at those of another task: of a feature that is the same in all rows
+of a task, ``w_ti x_ti`` and b_t are known only together. A row x of a new task is therefore taken apart into the means of
+its task and the rest, ``x = E[xbar | x] + rest`` with ``E[xbar | x] = c + f (x - c)``, f the share of each feature's
+variance between tasks (`bayesmtfs.posterior.tree`), and draw by draw
+
+    eta = l_new + w_new' (1 - f) (x - c),      w_new ~ GN(mu, rho, q),
+    l_new = a + g mu' f (x - c) + e,           e ~ s sqrt(1 + 1/m) t(k)
+
+with a, g and s from the regression of the levels l_t on ``mu' (xbar_t - c)`` over the m known tasks, and k its degrees of
+freedom: where the means of the features go with the level as the rows do within tasks, g is 1, and where they do not, 0.
+Without a shared mean (mu = 0) there is nothing to regress on, and the expected prediction is the mean of the levels, since
+nothing tells the signs of the coefficients. With few tasks g is taken as 1. Without intercepts f is 0, and l_new too.
 """
 
-import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
-from sklearn.utils.validation import check_is_fitted
+from scipy.special import logit
 
-from bayesmtfs.data.inputs import Design, match_labels
-from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
-from bayesmtfs.estimators.bayesian_parameters import NO_POPULATION
-from bayesmtfs.estimators.new_tasks import Population, draw_task, expected_task
-from bayesmtfs.posterior.posterior_tree import with_fixed_variables
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.data.inputs import Design
+from bayesmtfs.families import Family
+from bayesmtfs.posterior.tree import with_fixed_variables
+from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.types import FloatArray
 
 LARGEST_BLOCK = 4_000_000  # numbers held at once
+LEAST_TASKS = 6  # to learn g from
+NO_POPULATION = (
+    "unknown_task='population' needs row scales to draw a new task from, which prior='mixed_norm' has not; use another "
+    "prior, or unknown_task='mean'"
+)
 
 # Takes predictors and noise (draws, rows) and gives (rows,) numbers
 type Summary = Callable[[FloatArray, FloatArray], tuple[FloatArray, ...]]
@@ -36,139 +50,90 @@ class TaskDraws(NamedTuple):
     noise: FloatArray  # (S,)
 
 
-class PosteriorPrediction(MultiTaskEstimator):
-    """Base of the estimators that predict from draws in ``result_.posterior``."""
+class PredictiveDraws:
+    """Draws of a fitted estimator, task by task.
 
-    loss: str = "squared"
+    Parameters
+    ----------
+    result : with a posterior
+    unknown_task : "mean" or "population": which task stands for one that was not there in fit
+    fit_intercept : whether the model has intercepts
+    expected : for a new task of the population, its expected coefficients instead of draws
+    """
 
-    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
-        """Mean of the linear predictor; of the logistic loss the logit of the mean probability."""
-        check_is_fitted(self)
-        if self.loss == "logistic":
-            return self._summarise(X, tasks, _mean_logit)[0]
-        if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, _mean, expected=True)[0]
-        return super()._linear_predictor(X, tasks)
+    def __init__(self, result: FitResult, unknown_task: str, fit_intercept: bool, expected: bool = False) -> None:
+        assert result.posterior is not None and result.screened_out is not None
+        self.posterior = with_fixed_variables(result.posterior)
+        self.constant = result.posterior["constant_data"].dataset
+        self.features = np.flatnonzero(~result.screened_out)
+        self.seed = 0 if result.seed is None else result.seed
+        self.unknown_task, self.fit_intercept, self.expected = unknown_task, fit_intercept, expected
 
-    def _read_rows(self, X: Any, tasks: Any) -> Rows:
-        if self.unknown_task != "population":
-            return super()._read_rows(X, tasks)
-        reader = copy.copy(self)
-        reader.unknown_task = "mean"  # which reads unknown tasks as -1 instead of refusing them
-        return MultiTaskEstimator._read_rows(reader, X, tasks)
-
-    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
-        """Summaries of predictive draws, each of the shape of a prediction.
-
-        Parameters
-        ----------
-        X, tasks : rows, as in ``predict``
-        summary : of the draws at some rows
-        expected : for a new task use its expected coefficients instead of draws
-        """
-        if isinstance(X, TaskData):
-            return self._summarise_task_data(X, summary, expected)
-        rows = self._read_rows(X, tasks)
-        if rows.task is None:
-            columns = [self._at(rows.X, t, summary, expected) for t in range(len(self.tasks_))]
-            if self._form in ("single", "long"):
-                return columns[0]
-            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-        return self._by_task(rows.X, rows.task, summary, expected)
-
-    def _summarise_task_data(self, data: TaskData, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
-        index = match_labels(data.task_names, data.n_tasks, self.tasks_)
-        if self.unknown_task == "error" and (index < 0).any():
-            self._predict_task_data(data)  # says which tasks are unknown
-        if self._form == "wide" and data.shared_design:
-            columns = [self._at(data.design, int(t), summary, expected) for t in index]
-            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-        parts = self._by_task(data.X, index[data.task], summary, expected)
-        return tuple(cast(FloatArray, data.in_input_order(part)) for part in parts)
-
-    def _by_task(self, X: Design, task: IntArray, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
-        result: list[FloatArray] = []
-        for t in np.unique(task):
-            chosen = task == t
-            parts = self._at(X[chosen], int(t), summary, expected)
-            if not result:
-                result = [np.empty(len(task)) for _ in parts]
-            for whole, part in zip(result, parts, strict=True):
-                whole[chosen] = part
-        return tuple(result) if result else self._at(X, 0, summary, expected)
-
-    def _at(self, X: Design, t: int, summary: Summary, expected: bool) -> tuple[FloatArray, ...]:
-        """Summaries at rows of one task, in blocks that fit into memory."""
-        draws = self._task_draws(t, expected)
-        assert self.result_.screened_out is not None
-        features = np.flatnonzero(~self.result_.screened_out)
+    def summarise(self, X: Design, t: int, summary: Summary) -> tuple[FloatArray, ...]:
+        """Summaries at rows of task t (-1: a new one), in blocks that fit into memory."""
+        draws = self.of_task(t)
         step = max(LARGEST_BLOCK // len(draws.intercept), 1)
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):
-            block = X[start : start + step][:, features]
+            block = X[start : start + step][:, self.features]
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
             blocks.append(summary(eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
-    def _task_draws(self, t: int, expected: bool) -> TaskDraws:
-        posterior = self._posterior_dataset()
-        coef, intercept = (
-            posterior[name].values.reshape(-1, *posterior[name].shape[2:]) for name in ("coef", "intercept")
-        )
-        noise = posterior["noise"].values.reshape(intercept.shape) if "noise" in posterior else np.ones_like(intercept)
+    def of_task(self, t: int) -> TaskDraws:
+        """Draws of task t, or of a new one."""
+        coef, intercept = self._flat("coef"), self._flat("intercept")
+        noise = self._flat("noise") if "noise" in self.posterior else np.ones_like(intercept)
         if t >= 0:
             return TaskDraws(coef[:, :, t], intercept[:, t], noise[:, t])
         if self.unknown_task == "mean":
             return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)))
-        return self._new_task(coef, intercept, noise, expected)
+        return self._new_task(coef, intercept, noise)
 
-    def _new_task(self, coef: FloatArray, intercept: FloatArray, noise: FloatArray, expected: bool) -> TaskDraws:
+    def _flat(self, name: str) -> FloatArray:
+        """(S, ...) Draws of a variable, chain after chain."""
+        values: FloatArray = self.posterior[name].values
+        return values.reshape(-1, *values.shape[2:])
+
+    def _new_task(self, coef: FloatArray, intercept: FloatArray, noise: FloatArray) -> TaskDraws:
         """Draws for a task that comes from the population of tasks."""
         total, m = intercept.shape
         population = self._population(coef, intercept)
-        if expected:
+        if self.expected:
             return TaskDraws(*expected_task(population), noise[:, 0])
         if m < 2:
             raise ValueError(
                 "unknown_task='population' needs at least two tasks to know how tasks differ, but the model was fitted "
                 "on one; use unknown_task='mean'"
             )
-        rng = np.random.default_rng([0 if self.result_.seed is None else self.result_.seed, 2])
+        rng = np.random.default_rng([self.seed, 2])
         drawn = draw_task(rng, population)
         return TaskDraws(*drawn, noise[np.arange(total), rng.integers(m, size=total)])
 
-    def _population(self, coef: FloatArray, intercept: FloatArray) -> Population:
-        posterior, constant = self._posterior_dataset(), self._group("constant_data")
-        if "row_scale" not in posterior:
+    def _population(self, coef: FloatArray, intercept: FloatArray) -> "Population":
+        if "row_scale" not in self.posterior:
             raise ValueError(NO_POPULATION)
-        shape, (total, m) = coef.shape[:2], intercept.shape
-        mean = posterior["mean_coef"].values.reshape(shape) if "mean_coef" in posterior else np.zeros(shape)
-        known = {
-            "mean": mean,
-            "scale": posterior["row_scale"].values.reshape(shape),
-            "norm_q": posterior["norm_q"].values.reshape(total, 1) if "norm_q" in posterior else None,
+        (total, p), m = coef.shape[:2], intercept.shape[1]
+        known: dict[str, Any] = {
+            "mean": self._flat("mean_coef") if "mean_coef" in self.posterior else np.zeros((total, p)),
+            "scale": self._flat("row_scale"),
+            "norm_q": self._flat("norm_q")[:, np.newaxis] if "norm_q" in self.posterior else None,
         }
-        if not self.get_params(deep=False)["fit_intercept"]:
-            nothing = np.zeros(shape[1])
-            return Population(**known, levels=intercept, offsets=np.zeros((shape[1], m)), centre=nothing, share=nothing)
-        means, centre = constant["feature_mean"].values, constant["feature_centre"].values.mean(axis=1)
+        if not self.fit_intercept:
+            return Population(
+                **known, levels=intercept, offsets=np.zeros((p, m)), centre=np.zeros(p), share=np.zeros(p)
+            )
+        means, centre = self.constant["feature_mean"].values, self.constant["feature_centre"].values.mean(axis=1)
         return Population(
             **known,
             levels=intercept + np.einsum("spm,pm->sm", coef, means),
             offsets=means - centre[:, np.newaxis],
             centre=centre,
-            share=constant["between_share"].values,
+            share=self.constant["between_share"].values,
         )
 
-    def _posterior_dataset(self) -> Any:
-        tree = self.result_.posterior
-        assert tree is not None
-        return with_fixed_variables(tree)
 
-    def _group(self, name: str) -> Any:
-        tree = self.result_.posterior
-        assert tree is not None
-        return tree[name].dataset
+# ---------------------------------------------------------------------- summaries of predictors
 
 
 def check_interval(interval: float | None) -> None:
@@ -177,47 +142,124 @@ def check_interval(interval: float | None) -> None:
         raise ValueError(f"interval is {interval}; pass a probability between 0 and 1, such as 0.9")
 
 
-def _mean(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+def mean_predictor(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+    """Mean of the linear predictor."""
     return (eta.mean(axis=0),)
 
 
-def _mean_logit(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-    tiny = np.finfo(np.float64).eps
-    return (logit(np.clip(expit(eta).mean(axis=0), tiny, 1.0 - tiny)),)
-
-
-def predictive_summary(rng: np.random.Generator, interval: float | None) -> Summary:
-    """Mean and deviation of a new target, and the ends of its central interval.
-
-    Parameters
-    ----------
-    rng : of the noise of new targets
-    interval : probability of the interval, None for none
-    """
+def mean_logit(family: Family) -> Summary:
+    """Logit of the mean probability of class +1."""
 
     def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-        mean = eta.mean(axis=0)
-        deviation = np.sqrt(eta.var(axis=0) + np.mean(noise**2, axis=0))
-        if interval is None:
-            return mean, deviation
-        targets = eta + noise * rng.standard_normal(eta.shape)
-        low, high = np.quantile(targets, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
-        return mean, deviation, low, high
+        tiny = np.finfo(np.float64).eps
+        return (logit(np.clip(family.mean(eta).mean(axis=0), tiny, 1.0 - tiny)),)
 
     return summary
 
 
-def probability_summary(interval: float) -> Summary:
-    """Mean probability of the second class, and the ends of its central interval over draws.
+def mean_interval(family: Family, interval: float) -> Summary:
+    """Mean of the expected target (for labels: probability of class +1), and the ends of its interval over draws."""
 
-    Parameters
-    ----------
-    interval : probability of the interval
+    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+        expected = family.mean(eta)
+        return expected.mean(axis=0), *_ends(expected, interval)
+
+    return summary
+
+
+def predictive_summary(family: Family, rng: np.random.Generator, interval: float | None) -> Summary:
+    """Mean and deviation of a new target, and the ends of its central interval (None for none).
+
+    The deviation is exact for normal noise; for other families it is that of predictive draws.
     """
 
     def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-        probability = expit(eta)
-        low, high = np.quantile(probability, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
-        return probability.mean(axis=0), low, high
+        mean = family.mean(eta).mean(axis=0)
+        exact = np.sqrt(eta.var(axis=0) + np.mean(noise**2, axis=0)) if family.quadratic else None
+        if exact is not None and interval is None:
+            return mean, exact
+        targets = family.draw(rng, eta, noise)
+        ends = () if interval is None else _ends(targets, interval)
+        return mean, targets.std(axis=0) if exact is None else exact, *ends
 
     return summary
+
+
+def _ends(numbers: FloatArray, interval: float) -> tuple[FloatArray, FloatArray]:
+    low, high = np.quantile(numbers, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
+    return low, high
+
+
+# ---------------------------------------------------------------------- a new task
+
+
+class Population(NamedTuple):
+    """What draws say of the tasks of a fit."""
+
+    mean: FloatArray  # (S, p) mu, zeros without a shared mean
+    scale: FloatArray  # (S, p) rho
+    norm_q: FloatArray | None  # (S, 1) q; None: the scales are deviations of normal coefficients
+    levels: FloatArray  # (S, m) of the known tasks, at the means of their features
+    offsets: FloatArray  # (p, m) those means, less the centre c
+    centre: FloatArray  # (p,) c
+    share: FloatArray  # (p,) f
+
+
+def expected_task(population: Population) -> tuple[FloatArray, FloatArray]:
+    """Coefficients (S, p) and intercepts (S,) of a new task, averaged over what is not known of it.
+
+    Examples
+    --------
+    Levels that do not follow the means of the first feature, which is the same within a task; the second one is not:
+
+    >>> offsets = np.array([[-1.0, 0.0, 1.0, 0.0, 2.0, -2.0], np.zeros(6)])
+    >>> nothing = np.zeros((1, 2))
+    >>> share, centre = np.array([1.0, 0.0]), np.zeros(2)
+    >>> known = Population(np.array([[3.0, 3.0]]), nothing, None, np.full((1, 6), 5.0), offsets, centre, share)
+    >>> expected_task(known)
+    (array([[0., 3.]]), array([5.]))
+    """
+    coef, levels, _ = _taken_apart(population)
+    return coef, levels.mean(axis=1) - coef @ population.centre
+
+
+def draw_task(rng: np.random.Generator, population: Population) -> tuple[FloatArray, FloatArray]:
+    """Coefficients (S, p) and intercepts (S,) of a new task, one for every draw. It takes at least two known tasks."""
+    mean, levels, degrees = _taken_apart(population)
+    scale = population.scale * (1.0 - population.share)
+    if population.norm_q is None:
+        coef = mean + scale * rng.standard_normal(scale.shape)
+    else:
+        coef = mean + scale * standard_entries(rng, population.norm_q, scale.shape)
+    total, m = levels.shape
+    centred = levels - levels.mean(axis=1, keepdims=True)
+    deviation = np.sqrt(np.sum(centred**2, axis=1) / degrees * (1.0 + 1.0 / m))
+    level = levels.mean(axis=1) + deviation * rng.standard_t(degrees, size=total)
+    return coef, level - coef @ population.centre
+
+
+def _taken_apart(population: Population) -> tuple[FloatArray, FloatArray, int]:
+    """Expected coefficients (S, p), levels (S, m) without what goes with the features, and degrees of freedom."""
+    mean, share = population.mean, population.share
+    m = population.levels.shape[1]
+    score = mean @ population.offsets
+    if m < LEAST_TASKS or not mean.any():
+        return mean, population.levels - score, m - 1
+    centred = score - score.mean(axis=1, keepdims=True)
+    squares = np.sum(centred**2, axis=1, keepdims=True)
+    together = np.sum(centred * population.levels, axis=1, keepdims=True)
+    slope = np.divide(together, squares, out=np.ones_like(together), where=squares > 0)
+    return mean * (1.0 - share + slope * share), population.levels - slope * score, m - 2
+
+
+def standard_entries(rng: np.random.Generator, q: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Draws of GN(0, 1, q) by the mixture of uniforms; q may be infinite.
+
+    Examples
+    --------
+    >>> draws = standard_entries(np.random.default_rng(0), np.array(2.0), (100_000,))
+    >>> round(float(np.var(draws)), 2)
+    0.5
+    """
+    mixing = rng.gamma(1.0 + 1.0 / q, size=shape) ** (1.0 / q)
+    return np.asarray(mixing * rng.uniform(-1.0, 1.0, size=shape))

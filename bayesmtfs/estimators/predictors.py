@@ -116,7 +116,7 @@ def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) 
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    if estimator.loss != "logistic":
+    if not families.find_family(estimator.loss).offers("mean"):
         raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic'")
     return True
 

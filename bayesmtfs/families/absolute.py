@@ -37,6 +37,7 @@ class Absolute(Family):
 
     name: ClassVar[str] = "absolute"
     smooth = False
+    linear_mean = True
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
 

@@ -106,6 +106,8 @@ class Family:
         Whether there is a gradient everywhere. A smooth loss need not have a bounded curvature.
     quadratic : bool
         Whether the loss is ``1/2 (y - eta)^2``, whose fits need sums over rows only.
+    linear_mean : bool
+        Whether the mean target is eta itself, so that it is that of the mean coefficients.
     curvature_bound : float or None
         Upper bound of the second derivative; None where there is none.
     dispersion : tuple of Dispersion
@@ -120,6 +122,7 @@ class Family:
     targets: ClassVar[Literal["numbers", "labels", "counts"]] = "numbers"
     smooth: ClassVar[bool] = True
     quadratic: ClassVar[bool] = False
+    linear_mean: ClassVar[bool] = False
     curvature_bound: float | None = None
     dispersion: ClassVar[tuple[Dispersion, ...]] = ()
     slope: ClassVar[Any] = None

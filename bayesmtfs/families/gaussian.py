@@ -42,6 +42,7 @@ class Gaussian(Family):
 
     name: ClassVar[str] = "squared"
     quadratic = True
+    linear_mean = True
     curvature_bound = 1.0
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)

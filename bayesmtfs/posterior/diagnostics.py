@@ -198,9 +198,7 @@ def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str) -> Non
     if diagnostics.interrupted:
         problems.insert(0, f"sampling was interrupted, {diagnostics.n_draws} draws per chain are kept")
     if problems:
-        warn(
-            f"do not trust this posterior yet: {'; '.join(problems)}; {remedy} (see diagnostics_)", PosteriorWarning
-        )
+        warn(f"do not trust this posterior yet: {'; '.join(problems)}; {remedy} (see diagnostics_)", PosteriorWarning)
 
 
 def warn_of_tails(diagnostics: Diagnostics) -> None:

@@ -1,8 +1,8 @@
 """Draws of a posterior on their way from a sampler to the user: the same arrays from every sampler; and what they say.
 
-Samplers work on data in `data.scaling.SamplingUnits` and on the features that `preparation` left; `in_user_units` brings what
-they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the distribution that it
-was sampled under.
+Samplers work on data in `data.scaling.SamplingUnits` and on the features that `preparation` left; `in_user_units` brings
+what they give to the user's units, where ``coef`` given ``mean_coef``, ``row_scale`` and ``norm_q`` has the distribution
+that it was sampled under.
 """
 
 from collections.abc import Sequence

@@ -1,15 +1,15 @@
 r"""A posterior without sampling: expectation propagation for the rows, a normal distribution for every task.
 
-The posterior at q = 2 is approximated by one normal distribution per task over its coefficients and intercept. The prior of a
-row, which ties the tasks together through its unknown scale, is replaced by normal factors whose moments are matched
+The posterior at q = 2 is approximated by one normal distribution per task over its coefficients and intercept. The prior
+of a row, which ties the tasks together through its unknown scale, is replaced by normal factors whose moments are matched
 in turn (Minka 2001; for group-sparse regression Hernandez-Lobato, Hernandez-Lobato and Dupont 2013, *JMLR*
-14:1891-1945), each time with the scale integrated out on a grid. The global scale is integrated out on
-the grid too, from what all rows say about it. The noise has its own posterior given the expected squared residuals;
-labels, and other targets whose loss has a bounded curvature, enter through the normal distribution that is nearest in the
-sense of variational inference (Opper and Archambeau 2009), with the noise 1.
+14:1891-1945), each time with the scale integrated out on a grid. The global scale is integrated out on the grid too, from
+what all rows say about it. The noise has its own posterior given the expected squared residuals; labels, and other targets
+whose loss has a bounded curvature, enter through the normal distribution that is nearest in the sense of variational
+inference (Opper and Archambeau 2009), with the noise 1.
 
-Draws are made row by row: tau, then each scale, then the entries given it, with the correlations of the normal distributions.
-So they keep the peak at zero and the tails that a normal distribution has not.
+Draws are made row by row: tau, then each scale, then the entries given it, with the correlations of the normal
+distributions. So they keep the peak at zero and the tails that a normal distribution has not.
 
 Error against long runs of the exact samplers, the largest over all coefficients of a problem (means in posterior
 deviations, deviations relative, probabilities that an effect exceeds 0.05):
@@ -84,6 +84,38 @@ class _Factors(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
+class ScaleGrid:
+    """Grids of ln rho and ln tau with the prior on them.
+
+    Attributes
+    ----------
+    log_scale : (G,)
+    log_prior : (G, T) of ln rho given tau, normalised over the grid
+    log_global : (T,)
+    log_global_prior : (T,)
+    """
+
+    log_scale: FloatArray
+    log_prior: FloatArray
+    log_global: FloatArray
+    log_global_prior: FloatArray
+
+    @property
+    def variance(self) -> FloatArray:
+        """(G,) Prior variance of an entry, ``rho^2 / 2``."""
+        return np.exp(2.0 * self.log_scale) / 2.0
+
+
+class Tilted(NamedTuple):
+    """Rows under the prior and their cavities."""
+
+    mean: FloatArray  # (R, k)
+    variance: FloatArray  # (R, k)
+    scale_evidence: FloatArray  # (R, G), what a row says about its scale, its largest value being 1
+    global_probability: FloatArray  # (T,)
+
+
+@dataclass(frozen=True, eq=False)
 class Approximation:
     """The approximate posterior.
 
@@ -143,7 +175,10 @@ def approximate(data: TaskData, family: Family, prior: Hyperprior, progress: boo
             if family.has_noise:
                 noise_probability = _noise(tasks, normals, noise_grid, prior)
                 precision = noise_probability @ noise_grid**-2.0
-            before, normals = normals, [task.normal(factors, t, precision[t], pace.step) for t, task in enumerate(tasks)]
+            before, normals = (
+                normals,
+                [task.normal(factors, t, precision[t], pace.step) for t, task in enumerate(tasks)],
+            )
             change = max(_change(old, new) for old, new in zip(before, normals, strict=True)) / pace.step
             converged, n_iter = change < TOL, n_iter + 1
             pace.see(change)
@@ -333,7 +368,7 @@ def _cavities(normals: list[TaskNormal], factors: _Factors) -> tuple[FloatArray,
 def _cavity(
     mean: FloatArray, variance: FloatArray, precision: FloatArray, linear: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mean and precision of a normal distribution divided by a factor; where nothing is left, next to nothing about the mean."""
+    """Mean and precision of a normal divided by a factor; where nothing is left, next to nothing about the mean."""
     left = 1.0 / variance - precision
     known = left > LEAST_SHARE / variance
     left = np.where(known, left, LEAST_SHARE / variance)
@@ -394,38 +429,6 @@ def _draw_noise(rng: np.random.Generator, found: Approximation, total: int, shar
 
 
 # ---------------------------------------------------------------------- the prior of one row
-
-
-@dataclass(frozen=True, eq=False)
-class ScaleGrid:
-    """Grids of ln rho and ln tau with the prior on them.
-
-    Attributes
-    ----------
-    log_scale : (G,)
-    log_prior : (G, T) of ln rho given tau, normalised over the grid
-    log_global : (T,)
-    log_global_prior : (T,)
-    """
-
-    log_scale: FloatArray
-    log_prior: FloatArray
-    log_global: FloatArray
-    log_global_prior: FloatArray
-
-    @property
-    def variance(self) -> FloatArray:
-        """(G,) Prior variance of an entry, ``rho^2 / 2``."""
-        return np.exp(2.0 * self.log_scale) / 2.0
-
-
-class Tilted(NamedTuple):
-    """Rows under the prior and their cavities."""
-
-    mean: FloatArray  # (R, k)
-    variance: FloatArray  # (R, k)
-    scale_evidence: FloatArray  # (R, G), what a row says about its scale, its largest value being 1
-    global_probability: FloatArray  # (T,)
 
 
 def scale_grid(prior: Hyperprior) -> ScaleGrid:

@@ -16,8 +16,8 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.posterior.posterior_tree import with_fixed_variables
-from bayesmtfs.posterior.screening import chosen_features
+from bayesmtfs.posterior.preparation import chosen_features
+from bayesmtfs.posterior.tree import with_fixed_variables
 from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.types import FloatArray, IntArray
 

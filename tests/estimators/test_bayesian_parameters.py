@@ -1,7 +1,6 @@
 import numpy as np
 
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.estimators.bayesian_parameters import posterior_request
 
 
 def test_every_parameter_reaches_the_sampler():
@@ -34,19 +33,16 @@ def test_every_parameter_reaches_the_sampler():
         "progress": False,
     }
     plain = BayesianRegressor(random_state=0)
-    request = posterior_request(plain.get_params(), "squared")
+    asked = plain._request(), plain._stated_prior()
     for name, value in changes.items():
         changed = BayesianRegressor(**{"random_state": 0, name: value})
-        assert posterior_request(changed.get_params(), "squared") != request, name
+        assert (changed._request(), changed._stated_prior()) != asked, name
 
 
 def test_seeds():
     for seed, wanted in ((3, 3), (np.int64(4), 4)):
-        assert posterior_request(BayesianRegressor(random_state=seed).get_params(), "squared").random_seed == wanted
-    drawn = [
-        posterior_request(BayesianRegressor(random_state=np.random.RandomState(1)).get_params(), "squared").random_seed
-        for _ in range(2)
-    ]
+        assert BayesianRegressor(random_state=seed)._request().random_seed == wanted
+    drawn = [BayesianRegressor(random_state=np.random.RandomState(1))._request().random_seed for _ in range(2)]
     assert drawn[0] == drawn[1]
 
 

@@ -9,7 +9,7 @@ from scipy.stats import gennorm, kstest
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.estimators.new_tasks import standard_entries
+from bayesmtfs.estimators.bayesian_prediction import standard_entries
 
 
 @pytest.fixture(scope="module")

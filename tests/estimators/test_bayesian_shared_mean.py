@@ -8,8 +8,7 @@ from sklearn.base import clone
 from bayesmtfs import TaskData
 from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.bayesian import BayesianRegressor
-from bayesmtfs.posterior.request import PosteriorRequest
-from bayesmtfs.posterior.sampling import hyperprior_of, sample_posterior
+from bayesmtfs.posterior.sampling import PosteriorRequest, hyperprior_of, sample_posterior
 
 MEAN = np.array([2.0, -1.0, 0.0, 0.5])
 SPREAD = np.array([0.1, 0.4, 0.1, 0.6])
@@ -113,9 +112,9 @@ def test_strength_of_the_mean_is_that_of_its_prior():
     X, y, tasks, _ = population(30, 0)
     data = TaskData.from_long(X, y, tasks=tasks)
     strong = {"shared_mean": True, "mean_strength": 1e6}
-    prior = hyperprior_of(data, PosteriorRequest(hyper=strong))
+    prior = hyperprior_of(data, PosteriorRequest(), **strong)
     assert prior.mean_scale == pytest.approx(1e-3 * prior.noise_scale)
-    found = sample_posterior(data, PosteriorRequest(draws=500, tune=100, chains=2, norm_q=2.0, hyper=strong))
+    found = sample_posterior(data, PosteriorRequest(draws=500, tune=100, chains=2, norm_q=2.0), **strong)
     scale = found.tree["constant_data"]["target_scale"].values / X.std(axis=0)
     within = np.sqrt(np.mean([np.var(y[tasks == t]) for t in range(30)])) / y.std()
     mean = found.draws.variables["mean_coef"].reshape(-1, 4) / (1e-3 * within * scale)

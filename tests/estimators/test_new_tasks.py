@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmtfs.estimators.new_tasks import LEAST_TASKS, Population, draw_task, expected_task
+from bayesmtfs.estimators.bayesian_prediction import LEAST_TASKS, Population, draw_task, expected_task
 
 
 def population(mean, scale, levels, offsets, share, norm_q=2.0):

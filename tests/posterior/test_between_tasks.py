@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 
 from bayesmtfs import TaskData
-from bayesmtfs.posterior.between_tasks import between_share, task_means
+from bayesmtfs.posterior.tree import between_share, task_means
 
 
 def grouped(rng, levels, sizes, deviations):

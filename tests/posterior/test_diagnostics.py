@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from bayesmtfs.posterior.diagnostics import ENTRIES, Diagnostics, diagnose, warn_of_problems, warn_of_tails
-from bayesmtfs.posterior.draws import Draws
+from bayesmtfs.posterior.draws import SampledDraws
 from bayesmtfs.types import PosteriorWarning
 
 
 def draws_of(**variables):
     fixed = variables.pop("fixed", ())
     statistics = variables.pop("statistics", {})
-    return Draws("nuts", variables, statistics=statistics, fixed=frozenset(fixed))
+    return SampledDraws("nuts", variables, statistics=statistics, fixed=frozenset(fixed))
 
 
 @pytest.fixture
@@ -31,19 +31,19 @@ def test_independent_draws_have_no_problems(good):
 
 
 def test_tails_without_a_mean_are_named(good, rng):
-    """Of labels, which have no noise; draws of a Cauchy law mix well and have no mean."""
-    found = diagnose(draws_of(**good))
+    """Of labels; draws of a Cauchy distribution mix well and have no mean."""
+    found = diagnose(draws_of(**good), labels=True)
     assert found.pareto_shape < 0.4
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_tails(found)
     good["coef"][:, :, 1, 1] = rng.standard_cauchy((4, 600))
-    found = diagnose(draws_of(**good))
+    found = diagnose(draws_of(**good), labels=True)
     assert found.problems() == [] and 0.7 < found.pareto_shape < 1.4
     assert Diagnostics.from_dict(found.as_dict()) == found
     with pytest.warns(PosteriorWarning, match="labels are separable"):
         warn_of_tails(found)
-    assert diagnose(draws_of(**good, noise=np.exp(rng.normal(size=(4, 600, 2))))).pareto_shape is None
+    assert diagnose(draws_of(**good)).pareto_shape is None
 
 
 def test_shifted_chain_is_seen(good):
@@ -126,7 +126,7 @@ def test_warning_names_variables_and_remedy(good):
 
 
 def test_interruption_and_messages_are_told(good):
-    interrupted = Draws("gibbs", good, interrupted=True)
+    interrupted = SampledDraws("gibbs", good, interrupted=True)
     with pytest.warns(PosteriorWarning, match="interrupted, 600 draws per chain are kept; it did not settle; wait"):
         warn_of_problems(diagnose(interrupted), "it did not settle", "wait")
 
@@ -143,5 +143,5 @@ def test_table_survives_a_file_and_makes_a_frame(good):
 
 
 def test_independent_draws_need_no_chains(good):
-    found = diagnose(Draws("fast", good, independent=True))
+    found = diagnose(SampledDraws("fast", good, independent=True))
     assert found.table == () and np.isnan(found.largest_rhat) and found.problems() == []

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.data.scaling import sampling_units
-from bayesmtfs.posterior.draws import Draws, in_user_units, stacked, with_all_features, without
+from bayesmtfs.posterior.draws import SampledDraws, in_user_units, stacked, with_all_features, without
 
 
 def test_chains_are_cut_to_the_shortest():
@@ -27,7 +27,7 @@ def test_scales_and_noise_follow_the_coefficients(small):
         "row_scale": scale,
         "mean_coef": scale * rng.normal(size=(1, 8, 6)),
     }
-    user = in_user_units(Draws("gibbs", variables), units, True).variables
+    user = in_user_units(SampledDraws("gibbs", variables), units, True).variables
     # A coefficient over its scale is the same number in any units
     np.testing.assert_allclose(
         user["coef"] / user["row_scale"][..., np.newaxis], variables["coef"] / scale[..., np.newaxis]
@@ -37,12 +37,12 @@ def test_scales_and_noise_follow_the_coefficients(small):
 
 
 def test_features_that_were_not_sampled_are_zero():
-    draws = Draws("gibbs", {"coef": np.ones((1, 4, 2, 3)), "row_scale": np.ones((1, 4, 2))})
+    draws = SampledDraws("gibbs", {"coef": np.ones((1, 4, 2, 3)), "row_scale": np.ones((1, 4, 2))})
     whole = with_all_features(draws, np.array([True, False, True])).variables
     np.testing.assert_array_equal(whole["coef"][0, 0, :, 0], [1.0, 0.0, 1.0])
     np.testing.assert_array_equal(whole["row_scale"][0, 0], [1.0, 0.0, 1.0])
 
 
 def test_variables_can_be_left_out_without_touching_the_draws():
-    draws = Draws("fast", {"coef": np.ones((1, 4, 2, 3)), "noise": np.ones((1, 4, 3))})
+    draws = SampledDraws("fast", {"coef": np.ones((1, 4, 2, 3)), "noise": np.ones((1, 4, 3))})
     assert set(without(draws, "noise").variables) == {"coef"} and "noise" in draws.variables

@@ -3,7 +3,7 @@ import pytest
 
 from bayesmtfs import TaskData
 from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
-from bayesmtfs.posterior.exact_fits import NOISE_FLOOR, fits_exactly, with_noise_floor
+from bayesmtfs.posterior.preparation import NOISE_FLOOR, fits_exactly, with_noise_floor
 from bayesmtfs.priors.hyperpriors import hyperprior_for
 
 

@@ -7,6 +7,7 @@ import pytest
 from scipy.special import expit
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
 from bayesmtfs.posterior import fast
 from bayesmtfs.priors.hyperpriors import hyperprior_for
@@ -27,7 +28,7 @@ def flat(values):
 def test_regression_agrees_with_the_gibbs_sampler(design, kind):
     data = standard_problem(design)
     prior = hyperprior_for(data, kind=kind)
-    draws = fast.sample(data, "squared", prior, 2000, 2, 0).variables
+    draws = fast.sample(data, Gaussian(), prior, 2000, 2, 0).variables
     exact = sample_chain(data, prior, ChainSettings(6000, 500, 3, 2.0))
     W, deviation = flat(draws["coef"]), exact.W.std(axis=0)
     assert np.max(np.abs(W.mean(axis=0) - exact.W.mean(axis=0)) / deviation) < 0.2
@@ -53,7 +54,7 @@ def test_logistic_means_by_importance_sampling():
     weight /= weight.sum()
     mean = weight @ w
     deviation = np.sqrt(weight @ (w - mean) ** 2)
-    found = flat(fast.sample(data, "logistic", prior, 4000, 1, 0).variables["coef"])[:, 0, 0]
+    found = flat(fast.sample(data, Logistic(), prior, 4000, 1, 0).variables["coef"])[:, 0, 0]
     assert abs(found.mean() - mean) < 0.2 * deviation
     assert found.std() == pytest.approx(deviation, rel=0.15)
 
@@ -63,8 +64,8 @@ def test_weight_two_is_a_repeated_row():
     weighted = replace(data, weight=np.where(np.arange(len(data.y)) % 4 == 0, 2.0, 1.0))
     twice = np.sort(np.append(np.arange(len(data.y)), np.arange(0, len(data.y), 4)))
     repeated = TaskData.from_long(data.X[twice], data.y[twice], tasks=data.task[twice])
-    laws = [fast.approximate(d, "squared", hyperprior_for(d)).laws for d in (weighted, repeated)]
-    for one, other in zip(*laws, strict=True):
+    normals = [fast.approximate(d, Gaussian(), hyperprior_for(d)).normals for d in (weighted, repeated)]
+    for one, other in zip(*normals, strict=True):
         np.testing.assert_allclose(one.mean, other.mean, rtol=1e-6, atol=1e-9)
 
 
@@ -81,14 +82,14 @@ def test_both_sizes_of_system_give_the_same_inverse():
 def test_separable_labels_settle():
     X = np.repeat([[-1.0, 0.3], [1.0, -0.3]], 10, axis=0) + 0.05 * np.random.default_rng(0).normal(size=(20, 2))
     data = TaskData.from_long(X, np.repeat([-1.0, 1.0], 10))
-    found = fast.approximate(data, "logistic", hyperprior_for(data, "logistic"))
-    assert found.converged and np.isfinite(found.laws[0].mean).all() and found.laws[0].mean[0] > 0
+    found = fast.approximate(data, Logistic(), hyperprior_for(data, "logistic"))
+    assert found.converged and np.isfinite(found.normals[0].mean).all() and found.normals[0].mean[0] > 0
 
 
 def test_groups_share_a_scale_and_absent_features_are_zero(lacking):
     data, present = lacking
     data = replace(data, present=present, groups=np.array([0, 1, 1]))
-    draws = fast.sample(data, "squared", hyperprior_for(data), 50, 2, 0).variables
+    draws = fast.sample(data, Gaussian(), hyperprior_for(data), 50, 2, 0).variables
     assert not draws["coef"][:, :, 0, 1].any() and draws["coef"][:, :, 0, 0].all()
     np.testing.assert_array_equal(draws["row_scale"][:, :, 1], draws["row_scale"][:, :, 2])
 
@@ -97,7 +98,7 @@ def test_groups_share_a_scale_and_absent_features_are_zero(lacking):
 def test_same_seed_same_draws_and_fixed_parts(shared):
     data = standard_problem("independent")
     prior = hyperprior_for(data, shared_noise=shared, fit_intercept=False, learn_global_scale=False)
-    one, other = (fast.sample(data, "squared", prior, 30, 2, 5) for _ in range(2))
+    one, other = (fast.sample(data, Gaussian(), prior, 30, 2, 5) for _ in range(2))
     for name, values in one.variables.items():
         np.testing.assert_array_equal(values, other.variables[name])
     assert one.fixed == {"norm_q", "intercept", "global_scale"} and not one.variables["intercept"].any()

@@ -10,10 +10,10 @@ from arviz_stats.sampling_diagnostics import ess
 
 from bayesmtfs import TaskData, models
 from bayesmtfs.data.scaling import in_sampling_units, sampling_units
+from bayesmtfs.families import find_family
 from bayesmtfs.posterior import nuts
 from bayesmtfs.posterior.diagnostics import diagnose
-from bayesmtfs.posterior.request import PosteriorRequest
-from bayesmtfs.posterior.sampling import sample_posterior
+from bayesmtfs.posterior.sampling import PosteriorRequest, sample_posterior
 from bayesmtfs.priors.hyperpriors import hyperprior_for
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
@@ -60,7 +60,7 @@ def test_starts_have_a_density(standard, prior, norm_q):
     if prior == "horseshoe" and norm_q != 2.0:
         return
     hyperprior = hyperprior_for(standard, kind="log_uniform" if prior == "jeffreys" else "beta_prime")
-    model = nuts.build_model(standard, prior, "squared", norm_q, hyperprior)
+    model = nuts.build_model(standard, PosteriorRequest(prior=prior, norm_q=norm_q), hyperprior)
     W = np.random.default_rng(0).normal(size=(6, 4)) * np.array([1.0, 1, 0, 0, 0, 1e-9])[:, None]
     start = nuts.start_values(model, standard, W, np.zeros(4), np.full(4, 0.5), 2.0 if norm_q is None else norm_q)
     assert {"intercept", "noise", "standard_coef"} <= set(start) and all(np.isfinite(v).all() for v in start.values())
@@ -72,7 +72,7 @@ def test_starts_have_a_density(standard, prior, norm_q):
 def test_absent_features_have_no_start(lacking):
     data, present = lacking
     data = replace(data, present=present)
-    model = nuts.build_model(data, "generalized_normal", "squared", 2.0, hyperprior_for(data))
+    model = nuts.build_model(data, PosteriorRequest(), hyperprior_for(data))
     start = nuts.start_values(model, data, np.ones((3, 2)), np.zeros(2), np.ones(2), 2.0)
     assert start["standard_coef"].shape == (5,)
 
@@ -80,7 +80,7 @@ def test_absent_features_have_no_start(lacking):
 def test_start_of_a_shared_mean(lacking):
     data, present = lacking
     data = replace(data, present=present)
-    model = nuts.build_model(data, "generalized_normal", "squared", 2.0, hyperprior_for(data, shared_mean=True))
+    model = nuts.build_model(data, PosteriorRequest(), hyperprior_for(data, shared_mean=True))
     W = np.array([[3.0, 0.0], [1.0, 2.0], [-1.0, -1.0]])  # the second task does not have the first feature
     start = nuts.start_values(model, data, W, np.zeros(2), np.ones(2), 2.0)
     np.testing.assert_allclose(start["mean_coef"], [3.0, 1.5, -1.0], atol=nuts.MOVE)
@@ -95,7 +95,9 @@ def test_no_derivative_vanishes_at_the_start(loss, norm_q):
     X = np.tile(np.random.default_rng(0).standard_normal((3, 2)), (2, 1))
     y = np.repeat([1.0, -1.0], 3)
     data = TaskData.from_long(X, y, tasks=np.arange(6) if loss == "squared" else np.zeros(6, dtype=int))
-    model = nuts.build_model(data, "generalized_normal", loss, norm_q, hyperprior_for(data, loss))
+    model = nuts.build_model(
+        data, PosteriorRequest(family=find_family(loss), norm_q=norm_q), hyperprior_for(data, loss)
+    )
     intercept = y if loss == "squared" else np.zeros(1)
     start = nuts.start_values(model, data, np.zeros((2, data.n_tasks)), intercept, np.ones(data.n_tasks), norm_q)
     point = {**model.initial_point(), **{name: value for name, value in start.items() if name in model.initial_point()}}
@@ -110,7 +112,7 @@ def test_level_ground_of_the_hinge_loss_is_no_obstacle():
     data = TaskData.from_long(x[:, None], y, tasks=np.zeros(24, dtype=int))
     model = models.mixed_norm_model(data, 2.0, 2, "hinge", loss_scale="sum")
     start = {"coef": np.array([[1.0]]), "intercept": np.array([0.4])}
-    drawn = nuts.sample(model, start, draws=1000, tune=500, chains=8, random_seed=0, n_jobs=1, progress=False)
+    drawn = nuts.sample(model, start, PosteriorRequest(draws=1000, tune=500, chains=8, n_jobs=1, progress=False))
     w, b = np.meshgrid(np.linspace(-2.0, 6.0, 801), np.linspace(-4.0, 4.0, 801), indexing="ij")
     loss = sum(np.maximum(1.0 - one * (w * at + b), 0.0) for at, one in zip(x, y, strict=True))
     mass = np.exp(-loss - 2.0 * np.abs(w))
@@ -137,7 +139,7 @@ class FakeSampler:
         self.cancelled = True
 
 
-def test_interruption_keeps_the_draws_that_all_chains_have():
+def test_interruption_keeps_the_draws_that_all_chains_have(monkeypatch):
     coef = np.random.default_rng(0).normal(size=(2, 20, 3, 2))
     coef[1, 12:] = np.nan
     tree = xr.DataTree.from_dict(
@@ -146,11 +148,11 @@ def test_interruption_keeps_the_draws_that_all_chains_have():
             "/sample_stats": xr.Dataset({"diverging": (("chain", "draw"), np.zeros((2, 20), dtype=bool))}),
         }
     )
-    found, interrupted = nuts._finished(FakeSampler(tree, KeyboardInterrupt()))
-    assert interrupted
+    monkeypatch.setattr(nuts.nutpie, "compile_pymc_model", lambda *args, **options: None)
+    monkeypatch.setattr(nuts.nutpie, "sample", lambda *args, **options: FakeSampler(tree, KeyboardInterrupt()))
     with pm.Model() as model:
         pm.Normal("coef", shape=(3, 2))
-    draws = nuts._as_draws(found, model, interrupted)
+    draws = nuts.sample(model, {}, PosteriorRequest())
     assert draws.interrupted and draws.n_draws == 12 and draws.variables["coef"].shape == (2, 12, 3, 2)
     assert diagnose(draws).divergences == 0
 

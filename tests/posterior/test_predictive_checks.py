@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bayesmtfs.posterior.predictive_checks import STATISTICS, predictive_checks
+from bayesmtfs.posterior.tree import STATISTICS, predictive_checks
 
 
 def tree_of(observed, drawn, task):

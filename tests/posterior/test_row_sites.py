@@ -3,7 +3,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from bayesmtfs.posterior.row_sites import conditional, scale_grid, tilt
+from bayesmtfs.posterior.fast import conditional, scale_grid, tilt
 from bayesmtfs.priors.hyperpriors import Hyperprior, log_scale_density
 
 FIXED = Hyperprior(global_scale=0.1, learn_global_scale=False)

@@ -7,13 +7,25 @@ import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.families import find_family
+from bayesmtfs.families import Family, Gaussian, Hinge, Logistic
 from bayesmtfs.gibbs import chain as gibbs_posterior
-from bayesmtfs.posterior import sampling
-from bayesmtfs.posterior.request import PosteriorRequest
-from bayesmtfs.posterior.sampling import choose_sampler, hyperprior_of, sample_posterior
+from bayesmtfs.posterior import nuts, sampling
+from bayesmtfs.posterior.sampling import PosteriorRequest, choose_sampler, hyperprior_of, sample_posterior
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import SelectionWarning, Solution
+
+
+class OnlyLoss(Family):
+    """A family that offers next to nothing."""
+
+    name = "only_loss"
+
+    def value(self, y, eta):
+        return np.cosh(y - eta)
+
+    def gradient(self, y, eta):
+        return np.sinh(eta - y)
+
 
 FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
 
@@ -23,14 +35,14 @@ FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
     [
         ({}, "gibbs"),
         ({"prior": "jeffreys", "norm_q": None}, "gibbs"),
-        ({"loss": "logistic"}, "gibbs"),
-        ({"loss": "logistic", "norm_q": np.inf}, "gibbs"),
-        ({"loss": "logistic", "norm_q": None}, "gibbs"),
-        ({"loss": "logistic", "prior": "matrix_variate"}, "nuts"),
+        ({"family": Logistic()}, "gibbs"),
+        ({"family": Logistic(), "norm_q": np.inf}, "gibbs"),
+        ({"family": Logistic(), "norm_q": None}, "gibbs"),
+        ({"family": Logistic(), "prior": "matrix_variate"}, "nuts"),
         ({"prior": "horseshoe"}, "nuts"),
         ({"prior": "mixed_norm"}, "nuts"),
         ({"sampler": "nuts"}, "nuts"),
-        ({"sampler": "fast", "loss": "logistic"}, "fast"),
+        ({"sampler": "fast", "family": Logistic()}, "fast"),
     ],
 )
 def test_route(small, options, wanted):
@@ -38,16 +50,16 @@ def test_route(small, options, wanted):
 
 
 @pytest.mark.parametrize(
-    ("loss", "norm_q", "wanted"),
-    [("squared", 2.0, "gibbs"), ("squared", None, "gibbs"), ("logistic", 2.0, "gibbs"), ("logistic", None, "gibbs")],
+    ("family", "norm_q", "wanted"),
+    [(Gaussian(), 2.0, "gibbs"), (Gaussian(), None, "gibbs"), (Logistic(), 2.0, "gibbs"), (Logistic(), None, "gibbs")],
 )
-def test_more_features_than_rows(loss, norm_q, wanted):
+def test_more_features_than_rows(family, norm_q, wanted):
     data = TaskData.from_long(np.ones((10, 20)), np.arange(10.0))
-    assert choose_sampler(data, PosteriorRequest(loss=loss, norm_q=norm_q)) == wanted
+    assert choose_sampler(data, PosteriorRequest(family=family, norm_q=norm_q)) == wanted
 
 
 def test_labels_with_broken_weights_go_to_nuts(small):
-    request = PosteriorRequest(loss="logistic")
+    request = PosteriorRequest(family=Logistic())
     for weight, wanted in ((2.0, "gibbs"), (0.5, "nuts"), (1e4, "nuts")):
         weighted = replace(small, weight=np.full(small.n_observations, weight))
         assert choose_sampler(weighted, request) == wanted
@@ -58,7 +70,7 @@ def test_labels_with_broken_weights_go_to_nuts(small):
 @pytest.mark.parametrize("norm_q", [2.0, None])
 def test_tree_of_labels_is_complete(small, norm_q):
     labelled = small.with_target(np.where(small.y > np.median(small.y), 1.0, -1.0))
-    request = PosteriorRequest(loss="logistic", norm_q=norm_q, **FEW)
+    request = PosteriorRequest(family=Logistic(), norm_q=norm_q, **FEW)
     found = sample_posterior(labelled, request)
     assert found.tree.attrs["sampler"] == "gibbs" and "noise" not in found.tree["posterior"]
     shape = (2, 40, labelled.n_observations)
@@ -73,10 +85,13 @@ def test_tree_of_labels_is_complete(small, norm_q):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"sampler": "gibbs", "family": Hinge()}, "sampler='gibbs' needs a conditionally normal form; Hinge offers"),
         (
-            {"sampler": "gibbs", "loss": "hinge", "norm_q": None},
-            "sampler='gibbs' does not have prior='generalized_normal' with loss='hinge' and norm_q='learn'",
+            {"sampler": "gibbs", "prior": "matrix_variate", "norm_q": None},
+            "sampler='gibbs' does not have prior='matrix_variate' with loss='squared' and norm_q='learn'",
         ),
+        ({"family": OnlyLoss()}, "NUTS needs a PyMC term; OnlyLoss offers value, gradient"),
+        ({"sampler": "fast", "family": Hinge()}, "sampler='fast' needs a bound of the curvature; Hinge offers value"),
         ({"sampler": "gibbs", "prior": "horseshoe"}, "use sampler='nuts' or 'auto'"),
         ({"sampler": "fast", "norm_q": None}, "sampler='fast' does not have .* norm_q='learn'"),
         ({"sampler": "fast", "prior": "matrix_variate"}, "it needs prior='generalized_normal' or 'jeffreys'"),
@@ -142,17 +157,17 @@ def test_interrupted_chains_keep_their_draws(small, monkeypatch):
 
 
 def test_hyperprior_of_the_request(small):
-    assert hyperprior_of(small, PosteriorRequest(prior="jeffreys", hyper={"bounds": (0.1, 2.0)})).bounds == (0.1, 2.0)
-    prior = hyperprior_of(small, PosteriorRequest(fit_intercept=False, hyper={"global_scale": 0.3}))
+    assert hyperprior_of(small, PosteriorRequest(prior="jeffreys"), bounds=(0.1, 2.0)).bounds == (0.1, 2.0)
+    prior = hyperprior_of(small, PosteriorRequest(fit_intercept=False), global_scale=0.3)
     assert prior.kind == "beta_prime" and prior.global_scale == 0.3 and not prior.fit_intercept
 
 
 def test_starts_beside_the_mode_have_no_vanishing_derivative():
     sim = simulate_tasks(n_tasks=8, n_features=3, n_samples=30, n_relevant=1, kind="classification", random_state=0)
     data = TaskData.from_long(sim.X, np.where(sim.y == sim.y.max(), 1.0, -1.0), tasks=sim.tasks)
-    problem = Problem(data, find_family("hinge"), RowPenalty(1.0, 2.0), data.weight)
+    problem = Problem(data, Hinge(), RowPenalty(1.0, 2.0), data.weight)
     mode = Solution(np.zeros((3, 8)), np.zeros(8), 0.0, 0.0, 1.0, True, 1, np.empty(0))
-    moved = sampling._beside(mode, problem, 0)
+    moved = nuts._beside(mode, problem, 0)
     slope = problem.family.gradient(data.y, data.linear_predictor(moved.W, moved.intercept))
     assert np.all(np.bincount(data.task, weights=slope) != 0) and np.all(moved.W != 0)
     assert np.any(np.bincount(data.task, weights=-data.y) == 0)  # at the mode itself one does vanish

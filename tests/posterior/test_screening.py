@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData, simulate_tasks
-from bayesmtfs.posterior.screening import chosen_features, screen
+from bayesmtfs.families import Gaussian, Hinge, Logistic
+from bayesmtfs.posterior.preparation import chosen_features, screen
 
 
 @pytest.fixture(scope="module")
@@ -16,28 +17,28 @@ def wide_problem():
 def test_relevant_features_survive_whatever_their_units(wide_problem, scale):
     factor = np.where(np.arange(400) % 2, 1.0, scale)
     data = TaskData.from_long(wide_problem.X * factor, wide_problem.y, tasks=wide_problem.tasks)
-    kept = screen(data, "squared", True, 60)
+    kept = screen(data, Gaussian(), True, 60)
     assert kept.sum() == 60 and kept[wide_problem.support].all()
 
 
 def test_nothing_is_left_out_without_need(wide_problem):
     data = TaskData.from_long(wide_problem.X, wide_problem.y, tasks=wide_problem.tasks)
-    assert screen(data, "squared", True, 400).all() and screen(data, "squared", True, None).all()
+    assert screen(data, Gaussian(), True, 400).all() and screen(data, Gaussian(), True, None).all()
 
 
 def test_constant_features_go_first():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=20), np.ones(20)])
     data = TaskData.from_long(X, X[:, 0])
-    np.testing.assert_array_equal(screen(data, "squared", True, None), [True, False])
+    np.testing.assert_array_equal(screen(data, Gaussian(), True, None), [True, False])
     # Without an intercept a constant is a feature like any other
-    assert screen(data, "squared", False, None).all()
+    assert screen(data, Gaussian(), False, None).all()
 
 
 def test_groups_stay_whole(wide_problem):
     groups = np.arange(400) // 4
     data = TaskData.from_long(wide_problem.X, wide_problem.y, tasks=wide_problem.tasks, groups=groups)
-    kept = screen(data, "squared", True, 50)
+    kept = screen(data, Gaussian(), True, 50)
     assert kept.sum() == 48
     assert set(np.bincount(groups, weights=kept)) == {0.0, 4.0}
 
@@ -45,8 +46,8 @@ def test_groups_stay_whole(wide_problem):
 def test_labels_are_screened_too():
     sim = simulate_tasks(n_tasks=2, n_features=200, n_samples=100, n_relevant=3, kind="classification", random_state=0)
     data = TaskData.from_long(sim.X, np.where(sim.y == sim.y.max(), 1.0, -1.0), tasks=sim.tasks)
-    for loss in ("logistic", "hinge"):
-        assert screen(data, loss, True, 40)[sim.support].all()
+    for family in (Logistic(), Hinge()):
+        assert screen(data, family, True, 40)[sim.support].all()
 
 
 def test_chosen_features_keep_names_groups_and_presence(lacking):

@@ -1,7 +1,7 @@
 import numpy as np
 from scipy.stats import norm
 
-from bayesmtfs.posterior.summaries import inclusion_probability, local_false_sign_rate
+from bayesmtfs.posterior.draws import inclusion_probability, local_false_sign_rate
 
 
 def test_normal_draws_have_known_probabilities():

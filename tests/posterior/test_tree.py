@@ -8,9 +8,10 @@ from scipy.stats import norm
 
 from bayesmtfs import TaskData
 from bayesmtfs.data.scaling import no_units
-from bayesmtfs.posterior import posterior_tree
-from bayesmtfs.posterior.draws import Draws
-from bayesmtfs.posterior.posterior_tree import build_tree, kept_draws, linear_predictors, with_fixed_variables
+from bayesmtfs.families import Gaussian, Hinge, Logistic
+from bayesmtfs.posterior import tree as trees
+from bayesmtfs.posterior.draws import SampledDraws
+from bayesmtfs.posterior.tree import build_tree, kept_draws, linear_predictors, with_fixed_variables
 
 
 @pytest.fixture
@@ -22,11 +23,11 @@ def draws(small):
         "intercept": rng.normal(size=(*shape, m)),
         "noise": rng.gamma(2.0, size=(*shape, m)),
     }
-    return Draws("gibbs", variables)
+    return SampledDraws("gibbs", variables)
 
 
-def tree_of(draws, data, loss="squared"):
-    return build_tree(draws, data, loss, no_units(data), data.X.std(axis=0), 0, {"prior": "jeffreys"})
+def tree_of(draws, data, family=Gaussian()):
+    return build_tree(draws, data, family, no_units(data), data.X.std(axis=0), 0, {"prior": "jeffreys"})
 
 
 def test_log_likelihood_of_every_observation(small, draws):
@@ -54,7 +55,7 @@ def test_predictive_draws_have_the_right_spread(small, draws):
 
 def test_labels(small, draws):
     signs = small.with_target(np.where(small.y > 100, 1.0, -1.0))
-    tree = tree_of(draws, signs, "logistic")
+    tree = tree_of(draws, signs, Logistic())
     eta = linear_predictors(signs, draws.variables["coef"], draws.variables["intercept"])
     np.testing.assert_allclose(tree["log_likelihood"]["y"].values, -np.logaddexp(0.0, -signs.y * eta))
     assert set(np.unique(tree["posterior_predictive"]["y"].values)) == {-1.0, 1.0}
@@ -62,13 +63,13 @@ def test_labels(small, draws):
 
 def test_pseudo_likelihoods_have_no_predictions(small, draws):
     signs = small.with_target(np.where(small.y > 100, 1.0, -1.0))
-    tree = tree_of(draws, signs, "hinge")
+    tree = tree_of(draws, signs, Hinge())
     assert "log_likelihood" not in tree.children and "posterior_predictive" not in tree.children
 
 
 def test_large_groups_are_thinned_evenly(small, draws, monkeypatch):
-    monkeypatch.setattr(posterior_tree, "LARGEST_GROUP", 2 * 10 * small.n_observations)
-    monkeypatch.setattr(posterior_tree, "LEAST_KEPT", 2)
+    monkeypatch.setattr(trees, "LARGEST_GROUP", 2 * 10 * small.n_observations)
+    monkeypatch.setattr(trees, "LEAST_KEPT", 2)
     assert len(kept_draws(draws, small.n_observations)) == 10
     tree = tree_of(draws, small)
     assert tree["log_likelihood"].sizes["draw"] == 10 and tree["posterior"].sizes["draw"] == 30
