@@ -15,11 +15,10 @@ makes it a name.
 
 from bayesmtfs.families.absolute import Absolute
 from bayesmtfs.families.augmentation import Augmentation
-from bayesmtfs.families.family import Dispersion, Family, Kinks
+from bayesmtfs.families.family import Dispersion, Family, Kinks, total, total_conjugate
 from bayesmtfs.families.gaussian import Gaussian
 from bayesmtfs.families.hinge import Hinge
 from bayesmtfs.families.logistic import Logistic
-from bayesmtfs.families.weighted import total, total_conjugate
 
 __all__ = [
     "Absolute",
