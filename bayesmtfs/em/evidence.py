@@ -78,18 +78,11 @@ ROUNDING = 1e-12
 
 
 class NormalEvidence:
-    """Squared loss, with noise variances (m,) as the parameters that are learned.
+    """Squared loss, with noise variances (m,), per task or shared, as the parameters that are learned.
 
     Minus the log evidence is ``1/2 [ln|C| + y'C^-1 y]`` plus ``1/2 sum_t [(N_t - b) ln(2 pi s_t) + b ln N_t]``, with
-    N_t the sum of the weights and b = 1 where an intercept with a flat prior was integrated out, else 0.
-
-    Parameters
-    ----------
-    data : the observations
-    fit_intercept : whether every task has an intercept
-    shared_noise : one noise variance for all tasks
-    noise_floor : smallest noise deviation, as a share of each task's deviation of y
-    least_noise : (m,) the same in the units of y, instead
+    N_t the sum of the weights and b = 1 where an intercept with a flat prior was integrated out, else 0. The noise has
+    a floor: a share of each task's deviation of y (``noise_floor``), or (m,) deviations (``least_noise``).
     """
 
     has_leverage = False
@@ -427,17 +420,9 @@ def candidate_statistics(
     precision: FloatArray,
     relations: Relations | None,
 ) -> RowStatistics:
-    """Curvatures and scores of all features, active or not.
+    """Curvatures and scores of all p features, active (a,) with their variances (a,) or not.
 
     Features that are not active take part with a variance too small to matter, some at a time.
-
-    Parameters
-    ----------
-    tasks : the whitened tasks over all p features
-    active : (a,) active features
-    row_variances : (a,) their variances
-    precision : (D,) precision of every design
-    relations : R or None
     """
     p, m = tasks.n_features, tasks.n_tasks
     found = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))

@@ -123,13 +123,8 @@ def printed_maximum(
 ) -> float:
     """Find the q that the printed update gives, with ``E[rho^-q]`` held at the current q.
 
-    Parameters
-    ----------
-    before : (R, m) rows of the E-step, in the user's units
-    after : (R, m) rows of the M-step, in the user's units
-    n_rows : number d of all rows, the zero ones included, as printed
-    bounds : smallest and largest q, finite
-    current : q so far
+    ``before`` and ``after`` are the rows (R, m) of the E-step and the M-step in the user's units, ``n_rows`` the number
+    d of all rows, the zero ones included, as printed.
     """
     log_weights = Jeffreys(current).log_em_weights(before)[:, np.newaxis]
     with np.errstate(divide="ignore"):

@@ -74,26 +74,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class EMSettings:
-    """What EM is told.
+    """What EM is told."""
 
-    Attributes
-    ----------
-    norm_q : q of the rows, finite; the first value where q is updated
-    shape, rate : of the Gamma prior of ``rho^-q``, both 0 for Jeffreys
-    noise_floor : least sigma_t, in units of sd(y)
-    learn_noise : whether sigma is learned (squared loss only)
-    shared_noise : one sigma for all tasks
-    tol : largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged
-    max_iter : most iterations
-    """
-
-    norm_q: float = 2.0
-    shape: float = 0.0
+    norm_q: float = 2.0  # finite; the first value where q is updated
+    shape: float = 0.0  # of the Gamma prior of rho^-q; 0 and a rate of 0 is Jeffreys
     rate: float = 0.0
-    noise_floor: float = 0.1
-    learn_noise: bool = True
-    shared_noise: bool = False
-    tol: float = 1e-6
+    noise_floor: float = 0.1  # least sigma_t, in units of sd(y)
+    learn_noise: bool = True  # squared loss only
+    shared_noise: bool = False  # one sigma for all tasks
+    tol: float = 1e-6  # largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged
     max_iter: int = 500
 
     @property
@@ -343,16 +332,9 @@ def solve(
     zero_rows: FloatArray | None = None,
     progress: bool | None = None,
 ) -> EMOutcome:
-    """Run EM from a start.
+    """Run EM from a start, in the units of `active_tasks`; rows that are zero stay so.
 
-    Parameters
-    ----------
-    tasks : active part of the problem
-    W, intercept : (p, m) and (m,) start, in the units of `active_tasks`; rows that are zero stay so
-    settings : prior, noise and when to stop
-    exponent_rule : how q follows W; None keeps it
-    zero_rows : sizes of the rows that are not active from the beginning, for the objective
-    progress : see `progress.Progress`
+    ``exponent_rule`` says how q follows W, and ``zero_rows`` are the sizes of further rows that count in the objective.
     """
     working, state = begin(tasks, W, intercept, settings, zero_rows)
     trace = [objective(working.tasks, state, settings, working.zero_rows)]
@@ -478,26 +460,15 @@ class RidgeSearch:
 
 @dataclass(frozen=True)
 class JeffreysSettings:
-    """What a fit is told.
+    """What a fit is told."""
 
-    Attributes
-    ----------
-    norm_q : q, or None to learn it
-    q_learning : how it is learned
-    q_bounds : smallest and largest q that is learned, the latter finite
-    start_strength : penalty of the mixed-norm start, as a share of the smallest one at which W = 0
-    noise_floor : least sigma in units of sd(y); None searches it
-    em : prior and stopping rule of EM; its ``norm_q`` and ``noise_floor`` are set here
-    random_seed : of ``q_learning="integrated"``
-    """
-
-    norm_q: float | None = 2.0
+    norm_q: float | None = 2.0  # None learns it
     q_learning: QLearning = "two_stage"
-    q_bounds: tuple[float, float] = (1.0, 50.0)
-    start_strength: float = 0.01
-    noise_floor: float | None = None
-    em: EMSettings = EMSettings()
-    random_seed: int = 0
+    q_bounds: tuple[float, float] = (1.0, 50.0)  # of a learned q, finite
+    start_strength: float = 0.01  # penalty of the mixed-norm start, as a share of the smallest one at which W = 0
+    noise_floor: float | None = None  # least sigma in units of sd(y); None searches it
+    em: EMSettings = EMSettings()  # prior and stopping rule; its norm_q and noise_floor are set here
+    random_seed: int = 0  # of q_learning="integrated"
 
 
 class JeffreysFit(NamedTuple):
@@ -551,13 +522,11 @@ def fit(
 
     Parameters
     ----------
-    data : observations; labels are -1 and +1
-    family : any smooth one with a curvature
-    settings : prior, noise, q
-    fit_intercept : one intercept per task
+    data, family : observations (labels are -1 and +1), and any smooth family with a curvature
+    settings, fit_intercept : prior, noise, q; one intercept per task
     start : coefficients to begin from instead of the mixed-norm fit; rows that are zero stay so
     units : what 1 stands for; None finds it in the data
-    progress : see `progress.Progress`
+    progress : see `Progress`
     """
     units = within_task_units(data, fit_intercept, family.quadratic) if units is None else units
     if start is None:

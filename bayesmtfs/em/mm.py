@@ -39,26 +39,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MMSettings:
-    """What majorisation-minimisation is told.
+    """What majorisation-minimisation is told."""
 
-    Attributes
-    ----------
-    norm_q : q of the rows, in [1, inf]
-    offset : alpha in the logarithm, above 0
-    noise : sigma; None to learn it (squared loss only)
-    noise_floor : least sigma that is learned, in units of y
-    graduated : lower the offset in stages
-    tol : fall of the objective per observation at which it has converged
-    max_iter : most convex problems at the final offset
-    """
-
-    norm_q: float = 2.0
-    offset: float = 1e-3
-    noise: float | None = None
-    noise_floor: float = 0.0
-    graduated: bool = True
-    tol: float = 1e-6
-    max_iter: int = 100
+    norm_q: float = 2.0  # in [1, inf]
+    offset: float = 1e-3  # alpha in the logarithm, above 0
+    noise: float | None = None  # sigma; None learns it (squared loss only)
+    noise_floor: float = 0.0  # least sigma that is learned, in units of y
+    graduated: bool = True  # lower the offset in stages
+    tol: float = 1e-6  # fall of the objective per observation at which it has converged
+    max_iter: int = 100  # most convex problems at the final offset
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,18 +124,9 @@ def graduate(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
 
 
 def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: bool | None = None) -> Solution:
-    """Minimise problem (5) from a start.
+    """Minimise problem (5) from a start such as the mixed-norm fit; rows that are zero can come back.
 
-    Parameters
-    ----------
-    problem : data, loss and weights; its penalty is not used
-    start : an earlier solution, such as the mixed-norm fit; rows that are zero can come back
-    settings : prior, noise and when to stop
-    progress : see `progress.Progress`
-
-    Returns
-    -------
-    the solution, its noise and objective trace included; there is no certificate, so that its gap is nan
+    The penalty of ``problem`` is not used. There is no certificate, so that the gap of the solution is nan.
     """
     state = first_state(problem, start, settings)
     trace = [objective(problem, state, settings)]

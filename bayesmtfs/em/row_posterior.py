@@ -38,20 +38,12 @@ LARGEST_DENSE = 2 * 10**9  # bytes of a sparse design made dense
 
 @dataclass(frozen=True, eq=False)
 class WhitenedTasks:
-    """D designs with the targets of the tasks that use them; D is 1 (one design for all) or the number of tasks.
+    """D designs with the targets of the tasks that use them; D is 1 (one design for all) or the number of tasks."""
 
-    Attributes
-    ----------
-    designs : D arrays (n_d, p), centred and weighted
-    targets : D arrays (n_d, k), with k tasks per design
-    design_means : D arrays (p,), the centres
-    target_means : (m,) the centres of the targets
-    """
-
-    designs: tuple[FloatArray, ...]
-    targets: tuple[FloatArray, ...]
-    design_means: tuple[FloatArray, ...]
-    target_means: FloatArray
+    designs: tuple[FloatArray, ...]  # D arrays (n_d, p), centred and weighted
+    targets: tuple[FloatArray, ...]  # D arrays (n_d, k), with k tasks per design
+    design_means: tuple[FloatArray, ...]  # D arrays (p,), the centres
+    target_means: FloatArray  # (m,) the centres of the targets
 
     @property
     def n_tasks(self) -> int:
@@ -101,15 +93,7 @@ class WhitenedTasks:
         return np.asarray(np.sum(np.divide(products**2, sizes, out=np.zeros_like(sizes), where=sizes > 0), axis=1))
 
     def even_variances(self, weights: FloatArray, variance: float) -> FloatArray:
-        """(p,) Row variances under which all features together explain a variance, each its share.
-
-        A feature that never varies has 0.
-
-        Parameters
-        ----------
-        weights : (m,) total weight of every task
-        variance : what to explain
-        """
+        """(p,) Row variances under which all features explain a variance, each its share, 0 if it never varies."""
         spread = np.mean(self.column_squares / weights, axis=1)
         share = variance / max(int(np.sum(spread > 0)), 1)
         return np.divide(share, spread, out=np.zeros_like(spread), where=spread > 0)
@@ -176,16 +160,7 @@ def dense_designs(data: TaskData) -> tuple[FloatArray, ...]:
 def whiten(
     data: TaskData, designs: tuple[FloatArray, ...], target: FloatArray, factor: FloatArray, fit_intercept: bool
 ) -> WhitenedTasks:
-    """Centre and weight the designs of all tasks.
-
-    Parameters
-    ----------
-    data : the observations
-    designs : what `dense_designs` gave, possibly with fewer columns
-    target : (N,) targets
-    factor : (N,) row factors c
-    fit_intercept : whether to centre
-    """
+    """Weight the designs that `dense_designs` gave by row factors c (N,), and centre them where there is an intercept."""
     if len(designs) == 1:
         Y, C = data.as_matrix(target), data.as_matrix(factor)
         if data.n_tasks == 1 or np.all(C == C[:, :1]):
@@ -239,15 +214,9 @@ def compute(
     relations: Relations | None,
     with_leverage: bool = False,
 ) -> RowPosterior:
-    """Compute the posterior in the cheapest way.
+    """Compute the posterior in the cheapest way, at gamma (p,), tau (D,) of every design, and R or the identity.
 
-    Parameters
-    ----------
-    tasks : the whitened tasks, active features only
-    row_variances : (p,) gamma, positive
-    precision : (D,) tau of every design
-    relations : R, or None for the identity
-    with_leverage : whether to compute the variances of the predictions; this needs one design per task
+    The variances of the predictions (``with_leverage``) need one design per task.
     """
     p = len(row_variances)
     if relations is None:

@@ -36,14 +36,9 @@ ValueAndGradient = Callable[[FloatArray], tuple[float, FloatArray]]
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """A correlation matrix of tasks as common factors and own variances.
+    """A correlation matrix of tasks as common factors and own variances."""
 
-    Attributes
-    ----------
-    factors : (m, r) F, with squared row norms of at most ``1 - SMALLEST_OWN``
-    """
-
-    factors: FloatArray
+    factors: FloatArray  # (m, r) F, with squared row norms of at most 1 - SMALLEST_OWN
 
     @cached_property
     def own(self) -> FloatArray:
@@ -123,15 +118,10 @@ def from_rows(cross_products: FloatArray) -> FloatArray:
 
 
 def choose_shrinkage(correlation: FloatArray, n_rows: int) -> float:
-    """Number nu of further rows under which the rows seen are most probable.
+    """Number nu of further rows under which the n rows seen, of correlation S (m, m), are most probable.
 
     A covariance that is inverse Wishart with ``nu + m + 1`` degrees of freedom and mean I has the posterior mean
     ``(nu I + n S) / (nu + n)``; its marginal likelihood has a closed form.
-
-    Parameters
-    ----------
-    correlation : (m, m) correlation of the rows
-    n_rows : number of rows n that it comes from
     """
     m = len(correlation)
     values = np.maximum(np.linalg.eigvalsh(correlation), 0.0)
