@@ -20,8 +20,8 @@ from bayesmtfs.plots.axes import (
     width_beside,
 )
 from bayesmtfs.results.fit_result import FitResult, shortened
+from bayesmtfs.results.tables import check_probability
 from bayesmtfs.selection.draws import read_draws
-from bayesmtfs.selection.tables import check_probability
 from bayesmtfs.types import FloatArray
 
 WORTH_A_NAME = 0.1  # of the largest difference between two fits

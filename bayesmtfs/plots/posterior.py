@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+from bayesmtfs.families import find_family
 from bayesmtfs.plots.axes import (
     LABELLED,
     NOT_SELECTED,
@@ -167,7 +168,7 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
     replicated = tree["posterior_predictive"]["y"].stack(sample=("chain", "draw")).transpose("sample", ...).values
     observed = np.asarray(tree["observed_data"]["y"].values)
     ax = new_axes(ax)
-    if set(np.unique(observed)) <= {-1, 0, 1}:
+    if _are_labels(fit, observed):
         _draw_rates(ax, observed, replicated)
     else:
         chosen = np.linspace(0, len(replicated) - 1, min(n_draws, len(replicated))).astype(int)
@@ -178,6 +179,12 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
         ax.legend()
     entitle(ax, f"{result.method}: posterior predictive check")
     return ax
+
+
+def _are_labels(fit: Any, observed: FloatArray) -> bool:
+    """Whether targets are labels, as the fit's family says, or else as they look."""
+    loss = getattr(fit, "loss", None)
+    return set(np.unique(observed)) <= {-1, 0, 1} if loss is None else find_family(loss).targets == "labels"
 
 
 def _draw_rates(ax: Axes, observed: FloatArray, replicated: FloatArray) -> None:

@@ -15,15 +15,15 @@ them.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import narwhals as nw
 import numpy as np
 from arviz_stats.base.array import array_stats
 from arviz_stats.sampling_diagnostics import bfmi, ess, rhat
 from numpy.typing import NDArray
 
 from bayesmtfs.posterior.draws import POSITIVE, SampledDraws
+from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning, warn
 
 LARGEST_RHAT = 1.01
@@ -110,7 +110,7 @@ class Diagnostics:
             found.append(f"{100 * self.depth_share:.1f}% of the trajectories were cut off at the largest depth")
         return found
 
-    def to_frame(self, backend: Literal["pandas", "polars"] = "pandas") -> Any:
+    def to_frame(self, backend: Backend = "pandas") -> Any:
         """Give the table as a data frame with columns variable, n_entries, rhat, ess_bulk, ess_tail.
 
         Parameters
@@ -119,7 +119,7 @@ class Diagnostics:
         """
         columns = zip(*self.table, strict=True) if self.table else [()] * len(VariableDiagnostics._fields)
         content: dict[str, Any] = dict(zip(VariableDiagnostics._fields, map(list, columns), strict=True))
-        return nw.from_dict(content, backend=backend).to_native()
+        return as_frame(content, backend)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, to keep in a file."""

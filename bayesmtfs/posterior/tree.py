@@ -25,9 +25,8 @@ since the data were used twice.
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import narwhals as nw
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -37,6 +36,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.posterior.draws import DIMENSIONS, SampledDraws
 from bayesmtfs.results.fit_result import current_versions
+from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_GROUP = 10_000_000
@@ -251,7 +251,7 @@ class PredictiveChecks:
     p_values: FloatArray
     task_names: NDArray[Any]
 
-    def to_frame(self, backend: Literal["pandas", "polars"] = "pandas") -> Any:
+    def to_frame(self, backend: Backend = "pandas") -> Any:
         """Give a data frame with one row per task.
 
         Parameters
@@ -260,7 +260,7 @@ class PredictiveChecks:
         """
         columns: dict[str, Any] = {"task": self.task_names.tolist()}
         columns |= {name: self.p_values[:, number] for number, name in enumerate(STATISTICS)}
-        return nw.from_dict(columns, backend=backend).to_native()
+        return as_frame(columns, backend)
 
 
 def predictive_checks(tree: Any) -> PredictiveChecks:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.results import persistence
 from bayesmtfs.results.persistence import CorruptFileError, StoredFile
+from bayesmtfs.results.tables import Backend, as_frame, check_one_of, plain_labels, text_table
 from bayesmtfs.types import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ class FitResult:
 
     def to_frame(
         self,
-        backend: Literal["pandas", "polars"] = "pandas",
+        backend: Backend = "pandas",
         form: Literal["long", "wide"] = "long",
         selected_only: bool = False,
     ) -> Any:
@@ -290,24 +290,15 @@ class FitResult:
         pandas.DataFrame or polars.DataFrame
             Features in the order of ``feature_names``, tasks in that of ``task_names``.
         """
-        if form not in ("long", "wide"):
-            raise ValueError(f"form is {form!r}; pass 'long' or 'wide'")
-        if backend not in ("pandas", "polars"):
-            raise ValueError(f"backend is {backend!r}; pass 'pandas' or 'polars'")
+        check_one_of("form", form, ("long", "wide"))
         kept = np.flatnonzero(self.selected) if selected_only else np.arange(self.n_features)
         columns = self._long_columns(kept) if form == "long" else self._wide_columns(kept)
-        try:
-            return nw.from_dict(columns, backend=backend).to_native()
-        except ImportError as error:
-            raise ImportError(
-                f"to_frame(backend={backend!r}) needs {backend}, which is not installed; run pip install {backend} or "
-                "pass the other backend"
-            ) from error
+        return as_frame(columns, backend)
 
     def _long_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         columns = {
             "feature": np.repeat(self.feature_names[kept], self.n_tasks),
-            "task": np.tile(_plain_labels(self.task_names), len(kept)),
+            "task": np.tile(plain_labels(self.task_names), len(kept)),
             "coef": self.coef[:, kept].T.ravel(),
             "selected": self.selected_entries[:, kept].T.ravel(),
         }
@@ -368,7 +359,7 @@ class FitResult:
         if len(ranked) == 0:
             return "\n".join([*lines, "No feature is selected."])
         header = ("feature", "norm", "non-zero tasks", "largest", "in task")
-        lines += _table([header, *(self._summary_row(feature) for feature in ranked[:n_rows])])
+        lines += text_table([header, *(self._summary_row(feature) for feature in ranked[:n_rows])])
         if len(ranked) > n_rows:
             lines.append(f"... and {len(ranked) - n_rows} more; to_frame(selected_only=True) has them all")
         return "\n".join(lines)
@@ -433,12 +424,6 @@ class FitResult:
         persistence.write(path, *self.to_stored(), dims=RESULT_AXES)
 
 
-def _plain_labels(labels: Labels) -> Labels:
-    """Labels as one column of a frame: of their own type where they share one, else as text."""
-    plain = as_labels(labels.tolist())
-    return plain if plain.dtype != object else np.array([str(label) for label in plain])
-
-
 def _floats(name: str, values: ArrayLike) -> FloatArray:
     array = np.asarray(values)
     if array.dtype.kind not in "biuf":
@@ -462,14 +447,3 @@ def shortened(label: object) -> str:
 def _listed(labels: Labels, shown: int = 6) -> str:
     text = ", ".join(shortened(label) for label in labels[:shown])
     return text if len(labels) <= shown else f"{text}, ... {len(labels) - shown} more"
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines with the first column left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]

@@ -35,12 +35,11 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
 from bayesmtfs.progress import Progress
+from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.selection.stability import SetStability, set_stability
-from bayesmtfs.selection.tables import Backend, as_frame
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
 
 MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
-_AVERAGED = ("k", "n_selected", "balanced_accuracy", "majority_rate", "seconds")
 Size = int | Literal["chosen"]
 Split = tuple[IntArray, IntArray]  # numbers of training and test rows
 
@@ -153,29 +152,22 @@ class SelectorBenchmark:
         pandas.DataFrame or polars.DataFrame
             Rows with ``chosen`` hold the number of features that was chosen inside the training rows (k is its mean).
         """
-        rows = [r._asdict() for r in self.records] if per_split else self._summary_rows()
+        rows = [r._asdict() for r in self.records] if per_split else [self._summary_row(*key) for key in self.sets]
         return as_frame({name: [row[name] for row in rows] for name in rows[0]}, backend)
 
-    def _summary_rows(self) -> list[dict[str, Any]]:
-        return [self._summary_row(selector, k) for selector, k in self.sets]
-
     def _summary_row(self, selector: str, k: Any) -> dict[str, Any]:
-        accuracy = self.values(selector, k)
-        means = {name: float(self.values(selector, k, name).mean()) for name in _AVERAGED}
-        stability = self.stability(selector, k)
+        def mean(measure: str) -> float:
+            return float(self.values(selector, k, measure).mean())
+
+        value, low, high = self.stability(selector, k)
         return {
             "selector": selector,
             "chosen": k == "chosen",
-            "k": means["k"],
-            "n_selected": means["n_selected"],
-            "accuracy": float(accuracy.mean()),
-            "standard_error": _standard_error(accuracy),
-            "balanced_accuracy": means["balanced_accuracy"],
-            "majority_rate": means["majority_rate"],
-            "stability": stability.value,
-            "stability_low": stability.low,
-            "stability_high": stability.high,
-            "seconds": means["seconds"],
+            **{name: mean(name) for name in ("k", "n_selected", "accuracy")},
+            "standard_error": _standard_error(self.values(selector, k)),
+            **{name: mean(name) for name in ("balanced_accuracy", "majority_rate")},
+            **{"stability": value, "stability_low": low, "stability_high": high},
+            "seconds": mean("seconds"),
         }
 
     def summary(self) -> str:
@@ -231,7 +223,7 @@ def _standard_error(values: FloatArray) -> float:
 
 
 class LabelledRows(NamedTuple):
-    """LabelledRows with class labels: y and tasks (n,), or y (n, m) with NaN where unobserved and no tasks."""
+    """Rows with class labels: y and tasks (n,), or y (n, m) with NaN where unobserved and no tasks."""
 
     X: Design
     y: FloatArray  # numbers of classes
@@ -241,13 +233,13 @@ class LabelledRows(NamedTuple):
         """Some of the rows."""
         return LabelledRows(self.X[rows], self.y[rows], None if self.tasks is None else self.tasks[rows])
 
-    def by_task(self) -> list[tuple[BoolArray, FloatArray]]:
-        """Per task, its rows and (n,) labels, meaningful in these rows only."""
+    def by_task(self, tasks: NDArray[Any] | None) -> list[tuple[BoolArray, FloatArray]]:
+        """Per task of those in ``tasks``, its rows and (n,) labels, meaningful in these rows only."""
         if self.y.ndim == 2:
             return [(~np.isnan(y), y) for y in self.y.T]
-        if self.tasks is None:
+        if tasks is None:
             return [(np.ones(len(self.y), dtype=bool), self.y)]
-        return [(self.tasks == task, self.y) for task in np.unique(self.tasks)]
+        return [(self.tasks == task, self.y) for task in np.unique(tasks)]
 
 
 class _Candidate(NamedTuple):
@@ -411,12 +403,10 @@ def _candidates(name: str, entry: Any) -> list[_Candidate]:
         return [_Candidate(None, "")]
     if not hasattr(selector, "fit"):
         raise TypeError(f"selectors[{name!r}] is {selector!r}; pass an object with fit, or a pair of it and a grid")
-    settings = list(ParameterGrid(grid))
-    return [_Candidate(clone(selector).set_params(**chosen), _in_words(chosen)) for chosen in settings]
-
-
-def _in_words(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+    return [
+        _Candidate(clone(selector).set_params(**chosen), ", ".join(f"{key}={value!r}" for key, value in chosen.items()))
+        for chosen in ParameterGrid(grid)
+    ]
 
 
 # ---------------------------------------------------------------------- splits
@@ -426,9 +416,7 @@ def strata(rows: LabelledRows) -> IntArray:
     """(n,) Number of each row's task and class; of the wide form, of its labels taken together."""
     if rows.y.ndim == 2:
         return np.unique(np.nan_to_num(rows.y, nan=-1.0), axis=0, return_inverse=True)[1].ravel()
-    tasks = (
-        np.zeros(len(rows.y), dtype=np.int64) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
-    )
+    tasks = np.zeros(len(rows.y)) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
     return np.unique(np.column_stack([tasks, rows.y]), axis=0, return_inverse=True)[1].ravel()
 
 
@@ -517,13 +505,10 @@ def _benchmark(
                 orders[setting] = _timed_order(candidates[setting], train, rng)
             order, seconds = orders[setting]
             columns = order[: plan.sizes[j]]
+            about = (name, number, plan.sizes[j], chosen, len(columns))
             scores = _test_scores(train, test, columns, plan)
             sets.append(columns)
-            records.append(
-                SplitRecord(
-                    name, number, plan.sizes[j], chosen, len(columns), *scores, seconds, candidates[setting].parameters
-                )
-            )
+            records.append(SplitRecord(*about, *scores, seconds, candidates[setting].parameters))
     return _Outcome(records, sets)
 
 
@@ -556,13 +541,8 @@ def _test_scores(
     train: LabelledRows, test: LabelledRows, columns: IntArray, plan: _Setup
 ) -> tuple[float, float, float]:
     """Accuracy, balanced accuracy, and the accuracy of guessing the majority class."""
-    predictions = _predictions(train, test, columns, plan)
-    guesses = _predictions(train, test, columns[:0], plan)
-    return (
-        _mean_score(predictions, "accuracy"),
-        _mean_score(predictions, "balanced_accuracy"),
-        _mean_score(guesses, "accuracy"),
-    )
+    found, guesses = (_predictions(train, test, chosen, plan) for chosen in (columns, columns[:0]))
+    return _mean_score(found, "accuracy"), _mean_score(found, "balanced_accuracy"), _mean_score(guesses, "accuracy")
 
 
 def _mean_score(predictions: list[tuple[FloatArray, FloatArray]], measure: str) -> float:
@@ -576,16 +556,10 @@ def _predictions(
     train: LabelledRows, test: LabelledRows, columns: IntArray, plan: _Setup
 ) -> list[tuple[FloatArray, FloatArray]]:
     """Per task, the truth and the prediction of its test rows."""
-    if plan.pooled:
-        train, test = train._replace(tasks=None), test._replace(tasks=None)
-    tasks = np.unique(train.tasks) if train.tasks is not None else [None]
-    if train.tasks is not None and test.tasks is not None:
-        pairs = [(train.tasks == task, train.y, test.tasks == task, test.y) for task in tasks]
-    else:
-        pairs = [(*own, *held) for own, held in zip(train.by_task(), test.by_task(), strict=True)]
+    tasks = None if plan.pooled else train.tasks
     return [
         (truth[held], _predict(plan.classifier, train.X[own][:, columns], y[own], test.X[held][:, columns]))
-        for own, y, held, truth in pairs
+        for (own, y), (held, truth) in zip(train.by_task(tasks), test.by_task(tasks), strict=True)
         if held.any()
     ]
 
@@ -649,8 +623,11 @@ def binary_tasks(rows: LabelledRows, classifier: bool) -> tuple[Design, FloatArr
 
     They are (n, p), (n, m) and None over one design where all rows belong to all tasks; else the long form.
     """
-    parts, low = rows.by_task(), 0.0 if classifier else -1.0
-    columns = [(seen, _as_binary(y, label, low)) for seen, y in parts for label in _positive_labels(y[seen])]
+    columns = [
+        (seen, np.where(y == label, 1.0, 0.0 if classifier else -1.0))
+        for seen, y in rows.by_task(rows.tasks)
+        for label in _positive_labels(y[seen])
+    ]
     if rows.tasks is None:
         table = np.column_stack([np.where(seen, y, np.nan) for seen, y in columns])
         return rows.X, table[:, 0] if table.shape[1] == 1 else table, None
@@ -663,10 +640,6 @@ def _positive_labels(y: FloatArray) -> FloatArray:
     """Classes that become a task each: all of several, the second of two."""
     classes = np.unique(y)
     return classes if len(classes) > 2 else classes[1:]
-
-
-def _as_binary(y: FloatArray, label: float, low: float) -> FloatArray:
-    return np.where(y == label, 1.0, low)
 
 
 def feature_order(fitted: Any, X: Design, rng: np.random.RandomState) -> IntArray:
@@ -689,7 +662,8 @@ def _scores(fitted: Any, X: Design) -> FloatArray:
         if hasattr(fitted, name):
             return np.nan_to_num(np.asarray(getattr(fitted, name), dtype=np.float64), nan=-np.inf)
     if hasattr(fitted, "coef_"):
-        return _put_forward(_row_lengths(fitted.coef_) * weighted_deviation(_as_rows(X), np.ones(X.shape[0])))
+        lengths = np.linalg.norm(np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)), axis=0)
+        return _put_forward(lengths * weighted_deviation(X.tocsr() if sp.issparse(X) else X, np.ones(X.shape[0])))
     if hasattr(fitted, "feature_importances_"):
         return _put_forward(np.asarray(fitted.feature_importances_, dtype=np.float64))
     if hasattr(fitted, "get_support"):
@@ -698,14 +672,6 @@ def _scores(fitted: Any, X: Design) -> FloatArray:
         f"{type(fitted).__name__} does not say which features it selects; pass a selector with ranking_, scores_, "
         "coef_, feature_importances_ or get_support"
     )
-
-
-def _row_lengths(coef: Any) -> FloatArray:
-    return np.linalg.norm(np.atleast_2d(np.asarray(coef, dtype=np.float64)), axis=0)
-
-
-def _as_rows(X: Design) -> Design:
-    return X.tocsr() if sp.issparse(X) else X
 
 
 def _put_forward(sizes: FloatArray) -> FloatArray:

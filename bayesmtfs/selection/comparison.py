@@ -6,7 +6,7 @@ weights,
     error      root mean square error, or share of wrong labels,
     log score  mean of ln p(y | fit): under the predictive mean and deviation of a posterior; under the prediction and
                the noise of an EM fit; under the prediction and the training residuals' deviation of a fit without noise;
-               for labels under the predicted probabilities.
+               for labels under the predicted probabilities; for counts under their family at the coefficients.
 
 The table has their means over folds with standard errors, and the difference of each error to the smallest one with the
 standard error of the paired difference. Selected features and seconds are those of a fit to all data. Posteriors also
@@ -25,9 +25,10 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
+from bayesmtfs.families import find_family
 from bayesmtfs.progress import Progress
-from bayesmtfs.selection.tables import Backend, as_frame
-from bayesmtfs.types import FloatArray, SelectionWarning, warn
+from bayesmtfs.results.tables import Backend, as_frame, text_table
+from bayesmtfs.types import FloatArray, IntArray, SelectionWarning, warn
 
 SMALLEST_PROBABILITY = 1e-12
 FEW_DIGITS = ("error", "error_se", "difference", "difference_se", "log_score", "log_score_se")
@@ -87,14 +88,7 @@ class Comparison:
         shown = [name for name in ComparedFit._fields if any(_is_known(getattr(fit, name)) for fit in self.fits)]
         header = [self.error_name if name == "error" else name for name in shown]
         rows = [header, *([_text(name, getattr(fit, name)) for name in shown] for fit in self.fits)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-            )
-            for row in rows
-        ]
-        return "\n".join(lines)
+        return "\n".join(text_table(rows))
 
 
 class _FoldScores(NamedTuple):
@@ -245,9 +239,26 @@ def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> _F
     if labels:
         return _FoldScores(float(weight @ (predicted != test.y)), float(weight @ _label_log_score(fitted, test)))
     residual = np.asarray(test.y, dtype=np.float64) - predicted
-    deviation = _predictive_deviation(fitted, train, test)
-    log_score = -0.5 * (residual / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2.0 * np.pi)
+    log_score = _log_score(fitted, train, test, residual)
     return _FoldScores(float(np.sqrt(weight @ residual**2)), float(weight @ log_score))
+
+
+def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArray) -> FloatArray:
+    """(N,) Log-density of each target: of counts that of their family, of numbers a normal one."""
+    family = find_family(getattr(fitted, "loss", "squared"))
+    if family.targets == "numbers":
+        deviation = _predictive_deviation(fitted, train, test)
+        return -0.5 * (residual / deviation) ** 2 - np.log(deviation) - 0.5 * np.log(2.0 * np.pi)
+    if not family.offers("log_density"):
+        return np.full(test.n_observations, np.nan)
+    own = _task_numbers(fitted, test)
+    return family.log_density(test.y, test.linear_predictor(fitted.coef_[own].T, fitted.intercept_[own]))
+
+
+def _task_numbers(fitted: Any, test: TaskData) -> IntArray:
+    """(tasks of the test rows,) Their numbers in the fit."""
+    place = {name: t for t, name in enumerate(fitted.tasks_.tolist())}
+    return np.array([place[name] for name in test.task_names.tolist()])
 
 
 def _label_log_score(fitted: Any, test: TaskData) -> FloatArray:
@@ -269,13 +280,11 @@ def _predictive_deviation(fitted: Any, train: TaskData, test: TaskData) -> Float
     """(N,) Standard deviation of a new target."""
     if hasattr(fitted, "posterior_"):
         return np.asarray(_per_observation(test, fitted.predict(test, return_std=True)[1]))
-    place = {name: t for t, name in enumerate(fitted.tasks_.tolist())}
-    index = np.array([place[name] for name in test.task_names.tolist()])[test.task]
     noise = getattr(fitted, "noise_", None)
     if noise is None:
         residual = np.asarray(train.y, dtype=np.float64) - _per_observation(train, fitted.predict(train))
-        noise = np.full(len(place), np.sqrt(np.average(residual**2, weights=train.weight)))
-    return np.maximum(np.asarray(noise, dtype=np.float64)[index], SMALLEST_PROBABILITY)
+        noise = np.full(len(fitted.tasks_), np.sqrt(np.average(residual**2, weights=train.weight)))
+    return np.maximum(np.asarray(noise, dtype=np.float64)[_task_numbers(fitted, test)[test.task]], SMALLEST_PROBABILITY)
 
 
 def _whole_fit(estimator: Any, data: TaskData) -> tuple[int, float, Loo]:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.families import Family
+from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.selection.draws import family_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effect_draws, local_false_sign_rate
-from bayesmtfs.selection.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
 
 Of = Literal["features", "entries"]

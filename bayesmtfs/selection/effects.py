@@ -29,6 +29,7 @@ from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.posterior import draws as posterior_draws
+from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.selection.draws import (
     PosteriorDraws,
     family_of,
@@ -39,7 +40,6 @@ from bayesmtfs.selection.draws import (
     variable,
     with_sampled_features,
 )
-from bayesmtfs.selection.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.types import FloatArray
 
 DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x

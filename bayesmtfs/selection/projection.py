@@ -28,6 +28,7 @@ where features were screened on the same rows.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -40,6 +41,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, input_rows, leaves_tasks_out, make_folds, take
 from bayesmtfs.families import Family
 from bayesmtfs.progress import Progress
+from bayesmtfs.results.tables import Backend, as_frame, listed
 from bayesmtfs.selection.draws import PosteriorDraws, family_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.submodels import (
     Submodel,
@@ -53,12 +55,12 @@ from bayesmtfs.selection.submodels import (
     reference_of,
     task_log_densities,
 )
-from bayesmtfs.selection.tables import Backend, as_frame, listed
 from bayesmtfs.types import FloatArray, IntArray, SelectionWarning, warn
 
 MOST_FEATURES = 50  # in a search, where the user names no number
 FEWEST_DRAWS = 20
 MOST_UNRELIABLE = 0.05  # share of observations with a large Pareto k above which leave-one-out is not to be trusted
+_Density = Callable[[Submodel], FloatArray]  # log predictive densities of observations
 
 # ---------------------------------------------------------------------- predictive loss
 
@@ -391,18 +393,29 @@ def _left_out_by_weights(
     data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family, n_steps: int, work: Progress
 ) -> _Assessed:
     """Search and project on all observations, and leave each one out by weights."""
-    draws = whole.chosen(kept)
+    log_weights, unreliable = _weights(data, whole, kept, family)
+
+    def density(model: Submodel) -> FloatArray:
+        return predictive_density(log_densities(data, model), log_weights)
+
+    found = _along_the_path(data, whole.chosen(kept), family, n_steps, density, work)
+    return found._replace(unreliable=unreliable)
+
+
+def _along_the_path(
+    data: TaskData, draws: PosteriorDraws, family: Family, n_steps: int, density: _Density, work: Progress | None = None
+) -> _Assessed:
+    """Search and project on the training rows, and predict with every submodel and with the reference."""
     reference = reference_of(data, draws, family)
     steps = forward_search(data, reference, n_steps).steps
-    log_weights, unreliable = _weights(data, whole, kept, family)
     submodels, divergence = [], []
     for number, model in enumerate(nested_submodels(data, reference, steps)):
-        submodels.append(predictive_density(log_densities(data, model), log_weights))
+        submodels.append(density(model))
         divergence.append(float(model.divergence.mean()))
-        work.update(number / (len(steps) + 1), f"{number} features")
+        if work is not None:
+            work.update(number / (len(steps) + 1), f"{number} features")
     # the same draws for the reference: only then is its chance the same and cancels in the loss
-    densities = predictive_density(log_densities(data, reference_model(draws, family)), log_weights)
-    return _Assessed(steps, np.stack(submodels), densities, np.array(divergence), unreliable)
+    return _Assessed(steps, np.stack(submodels), density(reference_model(draws, family)), np.array(divergence))
 
 
 def _weights(data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family) -> tuple[FloatArray, float]:
@@ -426,15 +439,12 @@ def _left_out_in_truth(
     whole = read_draws(model.fit(rows))
     draws = whole.chosen(whole.evenly_spaced(n_draws))
     train, test = with_sampled_features(rows, draws), with_sampled_features(test_rows.data, draws)
-    reference = reference_of(train, draws, family)
-    steps = forward_search(train, reference, n_steps).steps
-    submodels, divergence = [], []
-    for submodel in nested_submodels(train, reference, steps):
-        submodels.append(predictive_density(log_densities(test, submodel, test_rows.tasks)))
-        divergence.append(float(submodel.divergence.mean()))
-    densities = predictive_density(log_densities(test, reference_model(draws, family), test_rows.tasks))
-    entered = [draws.positions[step] for step in steps]
-    return _Assessed(entered, np.stack(submodels), densities, np.array(divergence))
+
+    def density(model: Submodel) -> FloatArray:
+        return predictive_density(log_densities(test, model, test_rows.tasks))
+
+    found = _along_the_path(train, draws, family, n_steps, density)
+    return found._replace(steps=[draws.positions[step] for step in found.steps])
 
 
 # ---------------------------------------------------------------------- all folds

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.results.tables import Backend, as_frame, check_probability, plain_labels
 from bayesmtfs.selection.draws import posterior_group, read_draws, variable
-from bayesmtfs.selection.tables import Backend, as_frame, check_probability, plain_labels
 from bayesmtfs.types import FloatArray
 
 LARGEST_WIDTH = 0.5  # of the interval of 1/q, relative to that of its prior, for q to be identified

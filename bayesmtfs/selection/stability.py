@@ -46,7 +46,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.path import PathSettings
 from bayesmtfs.progress import Progress
-from bayesmtfs.selection.tables import listed
+from bayesmtfs.results.tables import listed
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning, warn
 
 DEFAULT_THRESHOLD = 0.75

@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from bayesmtfs.selection.tables import as_frame, check_probability, plain_labels
+from bayesmtfs.results.tables import as_frame, check_probability, plain_labels
 
 COLUMNS = {"feature": np.array(["a", "b"]), "share": np.array([0.5, 1.0])}
 

@@ -1,5 +1,6 @@
-"""Named columns as a data frame of the library that the user has, and checks of arguments."""
+"""Tables of results, as data frames of the library that the user has and as text; checks of their arguments."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import narwhals as nw
@@ -25,8 +26,8 @@ def as_frame(columns: dict[str, Any], backend: Backend = "pandas") -> Any:
         return nw.from_dict(columns, backend=backend).to_native()
     except ImportError as error:
         raise ImportError(
-            f"backend={backend!r} needs {backend}, which is not installed; run pip install {backend} or pass the "
-            "other backend"
+            f"to_frame(backend={backend!r}) needs {backend}, which is not installed; run pip install {backend} or "
+            "pass the other backend"
         ) from error
 
 
@@ -34,6 +35,12 @@ def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
     """Task labels as one column: of their own type where they share one, else as text."""
     plain = as_labels(labels.tolist())
     return plain if plain.dtype != object else np.array([str(label) for label in plain])
+
+
+def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with the first column left-aligned, the others right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 def listed(names: Any, most: int) -> str:
