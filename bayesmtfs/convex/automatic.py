@@ -84,8 +84,7 @@ def _check_fits(name: str, problem: Problem) -> None:
         raise ValueError(f"solver is {name!r}, which does not solve loss={family.name!r}; use solver='auto'")
     if name != "proximal_gradient" and not penalty.has_row_steps:
         raise ValueError(
-            f"solver is {name!r}, which does not know the penalty {type(penalty).__name__}; it goes with a smooth loss "
-            "and solver='auto'"
+            f"solver is {name!r}, which does not know the penalty {type(penalty).__name__}; use solver='auto'"
         )
     if name == "working_set":
         family.require("solver='working_set'", "curvature")

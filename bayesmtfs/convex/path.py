@@ -25,7 +25,7 @@ SMALLEST_RISE = 1e-4  # of that share, relative to itself, per unit of log penal
 FEWEST_PENALTIES = 5  # before a small rise counts
 
 
-class Settings(NamedTuple):
+class SolveSettings(NamedTuple):
     """How each penalty is solved."""
 
     solver: str = "auto"
@@ -62,7 +62,7 @@ def penalty_grid(largest: float, n_penalties: int, ratio: float) -> FloatArray:
     return grid if largest > 0 else grid[:1]
 
 
-def largest_penalty(problem: Problem, settings: Settings) -> float:
+def largest_penalty(problem: Problem, settings: SolveSettings) -> float:
     """Smallest strength at which all coefficients (with a shared mean: all deviations from it) are zero."""
     if settings.mean_strength is None:
         return nonsmooth.largest_penalty(problem)
@@ -88,7 +88,7 @@ def _deviation_penalty(problem: Problem, pooled: Solution) -> float:
 def solve_path(
     problem: Problem,
     penalties: FloatArray,
-    settings: Settings,
+    settings: SolveSettings,
     *,
     may_stop: bool = False,
     progress: bool | None = None,
@@ -137,7 +137,7 @@ def solve_path(
 
 
 def _solved(
-    problem: Problem, last: _Point | None, settings: Settings, prepared: dict[str, Any] | None = None
+    problem: Problem, last: _Point | None, settings: SolveSettings, prepared: dict[str, Any] | None = None
 ) -> _Point:
     stop: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "progress": False}
     if settings.mean_strength is not None:
@@ -158,7 +158,8 @@ def _zero(problem: Problem) -> Solution:
 
 def _explained(problem: Problem, point: _Point) -> float:
     """Share of the deviance that a solution explains: 1 - loss / loss at W = 0."""
-    if problem.null_objective <= 0:
+    most = problem.null_objective - problem.least_loss
+    if most <= 0:
         return 1.0
     solution = point.solution
     if point.shared is None:
@@ -166,7 +167,7 @@ def _explained(problem: Problem, point: _Point) -> float:
     else:
         eta = problem.data.linear_predictor(solution.W, solution.intercept)
         loss = total(problem.family, problem.data.y, eta, problem.weight)
-    return 1.0 - loss / problem.null_objective
+    return 1.0 - (loss - problem.least_loss) / most
 
 
 def _saturation(explained: list[float], penalties: FloatArray, smooth: bool) -> str:

@@ -48,6 +48,13 @@ class Problem:
     weight: FloatArray
     fit_intercept: bool = True
 
+    def __post_init__(self) -> None:
+        if not (self.family.smooth or self.penalty.has_row_steps):
+            raise ValueError(
+                f"penalty is a {type(self.penalty).__name__} and loss is {self.family.name!r}, which has kinks; a "
+                "penalty of your own goes with a smooth loss"
+            )
+
     @cached_property
     def blocks(self) -> Blocks:
         """How W is cut into the rows that enter or leave together."""

@@ -33,7 +33,7 @@ def refit_selected(problem: Problem, solution: Solution, *, tol: float = 1e-6, m
     selected: BoolArray = solution.W != 0
     if not selected.any():
         return solution
-    if problem.family.name == "squared":
+    if problem.family.quadratic:
         return _least_squares(problem, selected, solution)
     return _loosened(problem, selected, solution, tol, max_iter)
 

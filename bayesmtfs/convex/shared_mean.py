@@ -13,6 +13,7 @@ curvature bound. The dual point of `problem` gains one term: ``- ||sum_t X_t' th
 the sum of theta over all tasks must be 0.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,8 +22,7 @@ import scipy.sparse as sp
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from bayesmtfs.convex import working_set
-from bayesmtfs.convex.columns import by_columns
+from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem, with_zero_sum
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, total, total_conjugate
@@ -47,13 +47,11 @@ class WithOffset(Family):
     """A family whose linear predictor has a known part, one number per observation."""
 
     def __init__(self, base: Family, offset: FloatArray) -> None:
-        self.base = base
-        self.offset = offset  # (N,)
-        self.curvature_bound = base.curvature_bound
+        self.base, self.offset = base, offset  # (N,)
+        self.name, self.smooth, self.curvature_bound = base.name, base.smooth, base.curvature_bound
 
-    name = property(lambda self: self.base.name)
-    smooth = property(lambda self: self.base.smooth)
-    quadratic = property(lambda self: self.base.quadratic)
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
     def offers(self, offer: str) -> bool:
         """Whether the base has this attribute or method."""
@@ -112,11 +110,11 @@ def solve(
         problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
     search = _Search(problem, mean_strength, tol, start)
     with Progress("shared mean", progress) as bar:
-        try:
-            for _ in range(RESTARTS):
-                left = max_iter - search.evaluations
-                if search.best.solution.converged or left <= 0:
-                    break
+        for _ in range(RESTARTS):
+            left = max_iter - search.evaluations
+            if search.best.solution.converged or left <= 0:
+                break
+            with suppress(_Certified):
                 minimize(
                     lambda point: search.evaluate(point, bar),
                     search.best_point,
@@ -124,11 +122,7 @@ def solve(
                     method="L-BFGS-B",
                     options={"maxiter": left, "maxfun": left, "maxcor": 30, "ftol": 0.0, "gtol": 0.0},
                 )
-        except _Certified:
-            pass
-        except KeyboardInterrupt:
-            search.best = search.best._replace(solution=search.best.solution._replace(interrupted=True))
-    return search.result()
+    return search.result(bar.interrupted)
 
 
 class _Certified(Exception):  # noqa: N818
@@ -146,13 +140,14 @@ class _Search:
         self.original = problem
         data = _with_constant(problem.data) if problem.fit_intercept else problem.data
         self.problem = replace(problem, data=data, fit_intercept=False)
-        self.design = by_columns(data)
+        self.solver = "proximal_gradient" if automatic.choose(self.problem) == "proximal_gradient" else "working_set"
+        self.prepared = automatic.prepare(self.problem, self.solver)
         self.tol = tol
         self.wanted = tol * problem.gap_scale
         self.ridge = np.full(data.n_features, float(mean_strength))
         if problem.fit_intercept:
             self.ridge[-1] = 0.0
-        bound = (problem.family.curvature_bound or 1.0) * _pooled_gram(self.problem) + np.diag(self.ridge)
+        bound = _pooled_gram(self.problem, self._curvature_weights()) + np.diag(self.ridge)
         bound[np.diag_indices_from(bound)] += 1e-12 * np.trace(bound) / len(bound)
         self.factor = cholesky(bound)
         self.evaluations = 0
@@ -160,6 +155,13 @@ class _Search:
         self.deviations: Solution | None = None
         self.value = np.inf
         self._begin(start)
+
+    def _curvature_weights(self) -> FloatArray:
+        """(N,) Bound of the curvature of each loss; its value at W = 0 where there is no bound."""
+        problem = self.original
+        if problem.family.curvature_bound is not None:
+            return problem.weight * problem.family.curvature_bound
+        return problem.weight * problem.family.curvature(problem.data.y, problem.null_intercept[problem.data.task])
 
     def _begin(self, start: SharedMean | None) -> None:
         if start is None:
@@ -173,10 +175,8 @@ class _Search:
             V = V if self.problem.data.present is None else np.where(self.problem.data.present, V, 0.0)
             self.deviations = Solution(V, zero, np.nan, np.nan, np.nan, False, 0, np.empty(0))
         self.best_point = self.factor @ mean
-        try:
+        with suppress(_Certified):
             self.evaluate(self.best_point, None)
-        except _Certified:
-            pass
 
     def evaluate(self, point: FloatArray, bar: Progress | None) -> tuple[float, FloatArray]:
         """Minimum over the deviations for a mean, and its gradient in the searched coordinates."""
@@ -187,7 +187,7 @@ class _Search:
         offset = data.linear_predictor(np.repeat(mean[:, None], data.n_tasks, axis=1), zero)
         inner = self._inner_problem(offset)
         stop: dict[str, Any] = {"tol": INNER_SHARE * self.wanted / inner.gap_scale, "progress": False}
-        self.deviations = working_set.solve(inner, self.deviations, design=self.design, **stop)
+        self.deviations = automatic.solve(inner, self.deviations, solver=self.solver, prepared=self.prepared, **stop)
         V = self.deviations.W
         eta = offset + data.linear_predictor(V, zero)
         theta = problem.weight * problem.family.gradient(data.y, eta)
@@ -203,7 +203,7 @@ class _Search:
     def _inner_problem(self, offset: FloatArray) -> Problem:
         """The problem of the deviations; the squared loss takes the offset from its target."""
         problem = self.problem
-        if problem.family.name == "squared":
+        if problem.family.quadratic:
             return replace(problem, data=problem.data.with_target(problem.data.y - offset))
         return replace(problem, family=WithOffset(problem.family, offset))
 
@@ -246,16 +246,17 @@ class _Search:
         ridged = self.ridge > 0
         mean_term = float(np.sum(gradient.sum(axis=1)[ridged] ** 2 / self.ridge[ridged]))
         scale = min(1.0, end)
-        if problem.family.name == "squared":
+        if problem.family.quadratic:
             curvature = float(np.sum(theta**2 / problem.weight)) + mean_term
             scale = min(max(-float(theta @ problem.data.y) / curvature, 0.0), end) if curvature > 0 else scale
         conjugate = total_conjugate(problem.family, problem.data.y, scale * theta, problem.weight)
         return -conjugate - 0.5 * scale**2 * mean_term
 
-    def result(self) -> SharedMean:
+    def result(self, interrupted: bool) -> SharedMean:
         """The best point, with the way to it."""
-        solution = self.best.solution._replace(objective_trace=np.array(self.trace), n_iter=self.evaluations)
-        return self.best._replace(solution=solution)
+        trace = np.array(self.trace)
+        found = self.best.solution._replace(objective_trace=trace, n_iter=self.evaluations, interrupted=interrupted)
+        return self.best._replace(solution=found)
 
 
 def _with_constant(data: TaskData) -> TaskData:
@@ -267,9 +268,9 @@ def _with_constant(data: TaskData) -> TaskData:
     return replace(data, design=design, groups=groups, present=present, names=None, encoding=None)
 
 
-def _pooled_gram(problem: Problem) -> FloatArray:
+def _pooled_gram(problem: Problem, weight: FloatArray) -> FloatArray:
     data = problem.data
-    grams = (_gram(X, problem.weight[a:b]) for X, (a, b) in zip(data.task_designs, data.spans, strict=True))
+    grams = (_gram(X, weight[a:b]) for X, (a, b) in zip(data.task_designs, data.spans, strict=True))
     return sum(grams, start=np.zeros((data.n_features, data.n_features)))
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bayesmtfs.convex import shared_mean as shared_mean_solver
-from bayesmtfs.convex.path import Settings, largest_penalty, penalty_grid, solve_path
+from bayesmtfs.convex.path import SolveSettings, largest_penalty, penalty_grid, solve_path
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize as standardized
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.families import find_family, names
-from bayesmtfs.priors import RowPenalty
+from bayesmtfs.priors.row_penalty import Penalty, own_penalty
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
 
 
@@ -83,10 +83,11 @@ class PathSettings:
     tol: float = 1e-6
     max_iter: int = 10_000
     mean_strength: float | None = None  # None: no shared mean
+    penalty: Penalty | None = None  # a user's own
 
     def problem(self, data: TaskData) -> Problem:
         """The problem at penalty 0, for data that are scaled already."""
-        penalty = RowPenalty(0.0, self.norm_q, self.task_sparsity)
+        penalty = own_penalty(self.penalty, 0.0, self.norm_q, self.task_sparsity)
         return Problem(data, find_family(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
 
     @classmethod
@@ -96,9 +97,9 @@ class PathSettings:
         return cls(norm_q=norm_q, mean_strength=mean_strength, **{name: getattr(estimator, name) for name in own})
 
     @property
-    def solving(self) -> Settings:
+    def solving(self) -> SolveSettings:
         """How each penalty is solved."""
-        return Settings(self.solver, self.tol, self.max_iter, self.mean_strength)
+        return SolveSettings(self.solver, self.tol, self.max_iter, self.mean_strength)
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ def mixed_norm_path(
     mean_strength: float | None = None,
     max_iter: int = 10_000,
     solver: str = "auto",
+    penalty: Penalty | None = None,
     progress: bool | None = None,
 ) -> MixedNormPath:
     """Fit an l1,q penalised model at many penalty strengths, each from the solution before it.
@@ -212,7 +214,8 @@ def mixed_norm_path(
     norm_q : float in [1, inf]
     loss : "squared", "absolute", "logistic" or "hinge"
         With the last two, labels are read as `MixedNormClassifier` reads them: several classes are one task each.
-    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver
+    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver,
+    penalty
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
     progress : bool or None
@@ -252,6 +255,7 @@ def mixed_norm_path(
         groups=groups,
         tol=tol,
         max_iter=max_iter,
+        penalty=penalty,
     )
     data = model.training_data(X, y, tasks, sample_weight)
     settings = PathSettings.of(model, norm_q, mean_strength if shared_mean else None)

@@ -23,7 +23,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import find_family, names
-from bayesmtfs.priors import RowPenalty
+from bayesmtfs.priors.row_penalty import Penalty, own_penalty
 from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
@@ -56,6 +56,7 @@ class MixedNormEstimator(BatchEstimator):
     loss_scale: LossScale = "mean"
     solver: str = "auto"
     refit: bool = False
+    penalty: Penalty | None = field(default=None, kw_only=True)
     max_iter: int = field(default=10_000, kw_only=True)
 
     # ------------------------------------------------------------------ parameters
@@ -98,7 +99,7 @@ class MixedNormEstimator(BatchEstimator):
         self.dual_gap_ = solution.gap
 
     def _problem(self, data: TaskData) -> Problem:
-        penalty = RowPenalty(self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
+        penalty = own_penalty(self.penalty, self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
         problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
         if self.penalty_strength is None:
@@ -154,6 +155,9 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
         Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
         See `bayesmtfs.convex.automatic`.
+    penalty : Penalty or None
+        A penalty of your own on the rows, in place of ``norm_q`` and ``task_sparsity``: an object of a subclass of
+        `bayesmtfs.priors.Penalty` with value, dual norm and proximal step. It goes with smooth losses.
     refit : bool
         Fit the selected coefficients once more without their penalty, against shrinkage.
     fit_intercept : bool

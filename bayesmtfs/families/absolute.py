@@ -7,7 +7,7 @@ It is ``max u (eta - y)`` over u in [-1, 1], so its convex conjugate is ``l*(u) 
 (Boyd and Vandenberghe 2004, *Convex Optimization*, section 3.3.1).
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -35,7 +35,7 @@ class Absolute(Family):
     array([-1.,  1.])
     """
 
-    name: ClassVar[str] = "absolute"
+    name = "absolute"
     smooth = False
     linear_mean = True
     dispersion = (Dispersion("noise"),)

@@ -118,10 +118,10 @@ class Family:
         How the family becomes conditionally normal.
     """
 
-    name: ClassVar[str]
+    name: str
     targets: ClassVar[Literal["numbers", "labels", "counts"]] = "numbers"
-    smooth: ClassVar[bool] = True
-    quadratic: ClassVar[bool] = False
+    smooth: bool = True
+    quadratic: bool = False
     linear_mean: ClassVar[bool] = False
     curvature_bound: float | None = None
     dispersion: ClassVar[tuple[Dispersion, ...]] = ()

@@ -7,7 +7,7 @@ Its convex conjugate ``l*(u) = u y + u^2 / 2`` is attained at ``eta = y + u`` (B
 Optimization*, section 3.3.1).
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -40,7 +40,7 @@ class Gaussian(Family):
     array([-1.,  2.])
     """
 
-    name: ClassVar[str] = "squared"
+    name = "squared"
     quadratic = True
     linear_mean = True
     curvature_bound = 1.0

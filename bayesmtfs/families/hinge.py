@@ -7,7 +7,7 @@ Obozinski, Taskar and Jordan 2006 (section 3.1) write it as ``max z (1 - y eta)`
 its convex conjugate is ``l*(u) = u y`` for ``u y`` in [-1, 0] and ``inf`` elsewhere.
 """
 
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numba import njit
@@ -36,7 +36,7 @@ class Hinge(Family):
     array([-1.,  1.,  0.])
     """
 
-    name: ClassVar[str] = "hinge"
+    name = "hinge"
     targets = "labels"
     smooth = False
     slope = staticmethod(_slope)

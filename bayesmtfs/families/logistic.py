@@ -10,7 +10,7 @@ It is normal given a Polya-Gamma variable omega (Polson, Scott and Windle 2013, 
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -62,7 +62,7 @@ class Logistic(Family):
     array([0.5, 1. ])
     """
 
-    name: ClassVar[str] = "logistic"
+    name = "logistic"
     targets = "labels"
     curvature_bound = 0.25
     slope = staticmethod(_slope)

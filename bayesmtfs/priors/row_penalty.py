@@ -328,6 +328,18 @@ class RowPenalty(Penalty):
         return energy + float(np.sum(log_volumes + counts * log_entry_volume(self.norm_q)))
 
 
+def own_penalty(penalty: Penalty | None, strength: float, norm_q: float, task_sparsity: float | FloatArray) -> Penalty:
+    """A user's own penalty at a strength, or where there is none the one that norm and task sparsity describe."""
+    if penalty is None:
+        return RowPenalty(strength, norm_q, task_sparsity)
+    if not isinstance(penalty, Penalty):
+        raise TypeError(
+            f"penalty is a {type(penalty).__name__}; pass an object of a subclass of bayesmtfs.priors.Penalty"
+        )
+    check_strength(strength)
+    return penalty.with_strength(strength)
+
+
 def row_norms(rows: FloatArray, norm_q: float) -> FloatArray:
     """q-norm (R,) of every row, for any q > 0, scaled so that no power over- or underflows.
 

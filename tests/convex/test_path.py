@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import TaskData
 from bayesmtfs.convex import automatic, path
-from bayesmtfs.convex.path import Settings, largest_penalty, penalty_grid, solve_path
+from bayesmtfs.convex.path import SolveSettings, largest_penalty, penalty_grid, solve_path
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -32,8 +32,8 @@ def test_grid_is_geometric_and_begins_at_the_largest():
 @pytest.mark.parametrize("norm_q", [1, 2, np.inf])
 def test_every_point_equals_a_cold_solve(loss, norm_q):
     problem = make_problem(loss, norm_q)
-    grid = penalty_grid(largest_penalty(problem, Settings()), 6, 0.05)
-    found = solve_path(problem, grid, Settings(tol=1e-9))
+    grid = penalty_grid(largest_penalty(problem, SolveSettings()), 6, 0.05)
+    found = solve_path(problem, grid, SolveSettings(tol=1e-9))
     assert found.stop_reason == "" and (found.penalties == grid).all()
     assert (found.solutions[0].W == 0).all() and (found.solutions[1].W != 0).any()
     for strength, solution in zip(grid, found.solutions, strict=True):
@@ -46,8 +46,8 @@ def test_every_point_equals_a_cold_solve(loss, norm_q):
 def test_any_order_and_duplicates_come_back_as_passed():
     problem = make_problem()
     penalties = np.array([0.1, 0.5, 0.1, 0.02, 5.0])
-    found = solve_path(problem, penalties, Settings(tol=1e-8))
-    again = solve_path(problem, np.sort(penalties)[::-1], Settings(tol=1e-8))
+    found = solve_path(problem, penalties, SolveSettings(tol=1e-8))
+    again = solve_path(problem, np.sort(penalties)[::-1], SolveSettings(tol=1e-8))
     by_strength = dict(zip(again.penalties.tolist(), again.solutions, strict=True))
     assert found.penalties.tolist() == penalties.tolist()
     for strength, solution in zip(penalties.tolist(), found.solutions, strict=True):
@@ -57,7 +57,7 @@ def test_any_order_and_duplicates_come_back_as_passed():
 def test_warm_starts_save_iterations():
     problem = make_problem(p=25)
     grid = penalty_grid(problem.largest_penalty, 40, 0.01)
-    warm = sum(s.n_iter for s in solve_path(problem, grid, Settings(solver="proximal_gradient")).solutions)
+    warm = sum(s.n_iter for s in solve_path(problem, grid, SolveSettings(solver="proximal_gradient")).solutions)
     cold = sum(automatic.solve(problem.with_strength(s), solver="proximal_gradient").n_iter for s in grid)
     assert warm < 0.8 * cold
 
@@ -69,17 +69,17 @@ def test_warm_starts_save_iterations():
 def test_saturation_stops_where_it_may(noise, n, p, ratio, reason):
     problem = make_problem(noise=noise, n=n, p=p)
     grid = penalty_grid(problem.largest_penalty, 60, ratio)
-    short = solve_path(problem, grid, Settings(), may_stop=True)
+    short = solve_path(problem, grid, SolveSettings(), may_stop=True)
     assert 5 <= len(short.penalties) < 60 and reason in short.stop_reason
     assert (short.penalties == grid[: len(short.penalties)]).all()
     some = grid[[0, 20, 59]]
-    assert len(solve_path(problem, some, Settings()).solutions) == 3
+    assert len(solve_path(problem, some, SolveSettings()).solutions) == 3
 
 
 def test_a_finer_grid_does_not_stop_earlier():
     problem = make_problem(noise=1.0)
     ends = [
-        solve_path(problem, penalty_grid(problem.largest_penalty, k, 1e-6), Settings(tol=1e-8), may_stop=True)
+        solve_path(problem, penalty_grid(problem.largest_penalty, k, 1e-6), SolveSettings(tol=1e-8), may_stop=True)
         for k in (30, 120)
     ]
     assert all(end.stop_reason for end in ends)
@@ -88,8 +88,8 @@ def test_a_finer_grid_does_not_stop_earlier():
 
 def test_a_loss_with_kinks_does_not_stop_where_its_path_stands_still():
     problem = make_problem("absolute", norm_q=1, n=10, noise=1.0)
-    grid = penalty_grid(largest_penalty(problem, Settings()), 60, 0.1)
-    found = solve_path(problem, grid, Settings(), may_stop=True)
+    grid = penalty_grid(largest_penalty(problem, SolveSettings()), 60, 0.1)
+    found = solve_path(problem, grid, SolveSettings(), may_stop=True)
     losses = [
         path._explained(problem.with_strength(k), path._Point(s, None))
         for k, s in zip(grid, found.solutions, strict=True)
@@ -103,13 +103,13 @@ def test_an_interrupted_solver_stops_the_path(monkeypatch):
     monkeypatch.setattr(path.automatic, "solve", lambda *a, **k: solve(*a, **k)._replace(interrupted=True))
     problem = make_problem()
     with pytest.raises(KeyboardInterrupt):
-        solve_path(problem, np.array([0.1]), Settings())
+        solve_path(problem, np.array([0.1]), SolveSettings())
 
 
 @pytest.mark.parametrize("norm_q", [1, 2])
 def test_largest_penalty_with_a_shared_mean_is_that_of_the_pooled_ridge(norm_q):
     problem = make_problem(norm_q=norm_q)
-    settings = Settings(tol=1e-10, mean_strength=0.5)
+    settings = SolveSettings(tol=1e-10, mean_strength=0.5)
     X = np.column_stack([problem.data.X, np.ones(problem.data.n_observations)])
     y, weight = problem.data.y, problem.weight
     ridge = np.diag([0.5] * 6 + [0.0])
