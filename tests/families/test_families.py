@@ -1,15 +1,17 @@
 """What every loss must keep: derivatives, conjugate, range of numbers and types."""
 
 import numpy as np
+import pymc as pm
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from bayesmtfs import families
-from bayesmtfs.families import find_family, names
+from bayesmtfs.families import Family, Gaussian, find_family, names, register
 
 LOSSES = names(labels=False) + names(labels=True)
+WITH_DENSITY = tuple(name for name in LOSSES if find_family(name).offers("log_density"))
 METHODS = ("value", "gradient", "curvature", "conjugate")
 repeatable = settings(deadline=None, derandomize=True)
 predictors = st.floats(-1e3, 1e3, allow_subnormal=False)
@@ -91,14 +93,16 @@ def test_far_predictors_neither_warn_nor_give_nan(family, size):
     eta = np.array([size, size, -size, -size])
     for method in ("value", "gradient", "curvature"):
         assert not np.isnan(getattr(family, method)(y, eta)).any()
-    assert np.all(np.isfinite(family.mean(eta)))
+    if family.offers("mean"):
+        assert np.all(np.isfinite(family.mean(eta)))
     assert np.all(family.value(y, eta)[1:3] >= size)
 
 
 def test_curvature_bounds_the_curvature_and_is_reached(family, rows):
     y, eta = rows
-    assert np.all(family.curvature(y, eta) <= family.curvature_bound)
+    assert (family.curvature_bound is None) == (not family.smooth)
     if family.smooth:
+        assert np.all(family.curvature(y, eta) <= family.curvature_bound)
         assert family.curvature(np.ones(1), np.zeros(1)).max() == family.curvature_bound
 
 
@@ -119,7 +123,9 @@ def test_float32_in_float32_out(family, rows, method):
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-6)
 
 
-def test_mean_keeps_float32_and_does_not_share_memory(family):
+@pytest.mark.parametrize("loss", WITH_DENSITY)
+def test_mean_keeps_float32_and_does_not_share_memory(loss):
+    family = find_family(loss)
     eta = np.linspace(-2, 2, 5, dtype=np.float32)
     mean = family.mean(eta)
     assert mean.dtype == np.float32
@@ -137,6 +143,110 @@ def test_methods_broadcast_and_take_read_only_arrays(family, method):
     assert table.shape == (2, 3)
     for i, k in np.ndindex(2, 3):
         np.testing.assert_array_equal(table[i, k], function(y[i], second[k : k + 1])[0])
+
+
+def test_compiled_slope_is_value_and_gradient(family, rows):
+    y, eta = rows
+    found = np.array([family.slope(*row) for row in zip(y, eta, strict=True)])
+    np.testing.assert_allclose(found[:, 0], family.value(y, eta), rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(found[:, 1], family.gradient(y, eta), rtol=1e-13, atol=1e-300)
+
+
+def test_kinks_are_those_of_the_value(family, rows):
+    y, eta = rows
+    assert family.offers("kinks") == (not family.smooth)
+    if family.offers("kinks"):
+        place, left, right = family.kinks(y)
+        pieces = np.where(eta < place, left, right) * (eta - place)
+        np.testing.assert_allclose(family.value(y, eta), pieces, rtol=1e-13)
+
+
+@pytest.mark.parametrize("loss", WITH_DENSITY)
+def test_log_density_is_minus_the_loss_up_to_a_constant(loss):
+    family, rng = find_family(loss), np.random.default_rng(3)
+    y, eta = targets_of(loss, rng.normal(size=20)), rng.normal(size=20)
+    shift = family.log_density(y, eta) + family.value(y, eta)
+    np.testing.assert_allclose(shift, shift[0], rtol=0, atol=1e-13)
+
+
+def test_pymc_term_is_the_log_density(family, rows):
+    """With its constants; of a pseudo-likelihood minus the loss."""
+    y, eta = (part[:30] for part in rows)
+    noise = 0.7 if family.has_noise else 1.0
+    wanted = family.log_density(y, eta, noise) if family.offers("log_density") else -family.value(y, eta)
+    found = pm.logp(family.pymc_dist(eta, noise, shape=y.shape), y).eval(mode="FAST_COMPILE")
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", WITH_DENSITY)
+def test_draws_have_the_mean_of_the_family(loss):
+    family, rng = find_family(loss), np.random.default_rng(4)
+    eta = np.repeat([-1.0, 0.3, 2.0], 20_000)
+    drawn = family.draw(rng, eta, 0.5).reshape(3, -1).mean(axis=1)
+    expected = family.mean(eta).reshape(3, -1)[:, 0]
+    if family.targets == "labels":
+        expected = 2.0 * expected - 1.0
+    np.testing.assert_allclose(drawn, expected, atol=0.03)
+
+
+@pytest.mark.parametrize("loss", WITH_DENSITY)
+def test_noise_that_a_normal_target_would_have(loss):
+    family = find_family(loss)
+    if family.smooth:
+        y = targets_of(loss, np.array([-1.0, 1.0, -2.0, 2.0]))
+        assert family.working_noise(y, np.ones(4)) == pytest.approx(family.curvature_bound**-0.5)
+
+
+def test_best_constant_has_the_smallest_loss(family):
+    y = targets_of(family.name, np.array([-1.0, 1.5, 0.3, 0.8, 2.0]))
+    weight = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    total_at = lambda eta: float(weight @ family.value(y, np.full(5, eta)))  # noqa: E731
+    best = family.best_constant(y, weight)
+    assert all(total_at(best) <= total_at(best + shift) + 1e-12 for shift in (-0.1, -1e-3, 1e-3, 0.1))
+
+
+class OnlyLoss(Family):
+    """A family that offers what it must."""
+
+    name = "only_loss"
+
+    def __init__(self, power=4.0):
+        self.power = power
+
+    def value(self, y, eta):
+        return np.abs(y - eta) ** self.power
+
+    def gradient(self, y, eta):
+        return self.power * np.sign(eta - y) * np.abs(y - eta) ** (self.power - 1.0)
+
+
+def test_routes_hear_what_is_missing():
+    assert OnlyLoss().offers("gradient") and not OnlyLoss().offers("augmentation")
+    OnlyLoss().require("A stream", "value", "gradient")
+    with pytest.raises(ValueError, match="NUTS needs a PyMC term and a log-density; OnlyLoss offers value, gradient$"):
+        OnlyLoss().require("NUTS", "pymc_dist", "log_density")
+    with pytest.raises(ValueError, match="OnlyLoss does not offer mean; define `mean`"):
+        OnlyLoss().mean(np.zeros(2))
+
+
+def test_a_constant_is_searched_where_a_family_does_not_know_it():
+    assert OnlyLoss().best_constant(np.array([0.0, 1.0]), np.ones(2)) == pytest.approx(0.5, abs=1e-3)
+
+
+def test_families_are_equal_by_kind_and_parameters():
+    assert OnlyLoss() == OnlyLoss() and OnlyLoss() != OnlyLoss(3.0) and Gaussian() != OnlyLoss()
+    assert len({OnlyLoss(), OnlyLoss(), OnlyLoss(3.0)}) == 2
+
+
+def test_registered_families_have_a_name(monkeypatch):
+    monkeypatch.setattr(families, "_KNOWN", dict(families._KNOWN))
+    register(OnlyLoss())
+    register(OnlyLoss())  # twice is once
+    assert find_family("only_loss") == OnlyLoss() and "only_loss" in names(labels=False)
+    with pytest.raises(ValueError, match="'only_loss' is the name of OnlyLoss"):
+        register(OnlyLoss(3.0))
+    with pytest.raises(TypeError, match="family is a str; pass an object"):
+        register("squared")
 
 
 def test_named_finds_every_loss(family):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from bayesmtfs.families import Hinge
 
@@ -25,5 +26,6 @@ def test_gradient_is_zero_at_the_kink_and_beyond():
     np.testing.assert_array_equal(Hinge().gradient(LABELS, 3.0 * LABELS), [0.0, 0.0])
 
 
-def test_mean_is_the_margin_not_a_probability():
-    np.testing.assert_array_equal(Hinge().mean(np.array([-4.0, 4.0])), [-4.0, 4.0])
+def test_there_is_no_mean_since_there_is_no_density():
+    with pytest.raises(ValueError, match="Hinge does not offer mean"):
+        Hinge().mean(np.zeros(2))
