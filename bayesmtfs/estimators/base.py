@@ -1,13 +1,16 @@
-"""What all estimators share: reading data, predicting for tasks, selecting features, saving.
+"""What all estimators share: reading data, predicting for tasks, selecting features, saving and loading.
 
 Inside, coefficients are W ``(p, m)``, features by tasks, as in the papers; outside, ``coef_`` is
 ``(n_tasks, n_features)``, as scikit-learn has it. The transposition happens here and nowhere else.
+
+The parameters of an estimator are the fields of a dataclass: a class names what it adds to its base, or gives another
+default, and scikit-learn reads them from the constructor. A fit that fails leaves the estimator as it was, and not with
+the names of new data beside the coefficients of old.
 """
 
 import importlib
 import numbers
 import os
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +24,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from bayesmtfs import families
 from bayesmtfs.data.frames import (
     Column,
     Encoding,
@@ -32,34 +36,18 @@ from bayesmtfs.data.frames import (
 )
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
-from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution, warn
 
 # ---------------------------------------------------------------------- before a fit
 
 
 @contextmanager
 def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """Undo what is set on an estimator within the block if an error or Ctrl-C ends it.
-
-    Parameters
-    ----------
-    estimator : the estimator that is fitted in the block
-
-    Examples
-    --------
-    >>> from sklearn.base import BaseEstimator
-    >>> model = BaseEstimator()
-    >>> try:
-    ...     with unchanged_on_error(model):
-    ...         model.tasks_ = ["a", "b"]
-    ...         raise ValueError("task 'b' has no rows")
-    ... except ValueError:
-    ...     print(hasattr(model, "tasks_"))
-    False
-    """
+    """Undo what is set on an estimator within the block if an error or Ctrl-C ends it."""
     before = dict(vars(estimator))
     try:
         yield
@@ -72,9 +60,8 @@ def unchanged_on_error(estimator: BaseEstimator) -> Iterator[None]:
 def check_kinds(estimator: Any) -> None:
     """Refuse parameters that are declared as a truth value or a whole number and are something else.
 
-    Parameters
-    ----------
-    estimator : an estimator whose parameters are dataclass fields; others are let through
+    Without a look, ``fit_intercept="no"`` counts as true and ``max_iter=1.5`` as one round or two. Ranges are checked by
+    the classes themselves.
 
     Examples
     --------
@@ -102,7 +89,7 @@ Form = Literal["single", "long", "wide", "classes"]  # classes: one task per cla
 ESTIMATOR_KIND = "Estimator"
 
 
-class Rows(NamedTuple):
+class NewRows(NamedTuple):
     """New rows to predict for."""
 
     X: Design  # (n, p)
@@ -112,7 +99,7 @@ class Rows(NamedTuple):
 class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here."""
 
-    loss: Any  # a name or a family
+    loss: Any = "squared"  # the name of a loss or a family; a parameter where there is a choice
     task_column: Any
     unknown_task: str
     standardize: bool
@@ -229,7 +216,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             raise ValueError(f"task_column is {self.task_column} but X has {array.shape[1]} columns")
         return np.delete(array, self.task_column, axis=1), array[:, self.task_column]
 
-    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+    def _read_rows(self, X: Any, tasks: Any) -> NewRows:
         """Read rows to predict for."""
         check_is_fitted(self)
         absent = self.result_.absent
@@ -244,14 +231,14 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
                     f"tasks is missing: {type(self).__name__} was fitted on {len(self.tasks_)} tasks; pass one task "
                     "label per row, as in fit"
                 )
-            return Rows(design, None)
+            return NewRows(design, None)
         index = match_labels(tasks, design.shape[0], self.tasks_)
         if (index < 0).any() and self.unknown_task == "error":
             raise ValueError(
                 f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
                 'set unknown_task="mean" to predict with the average task'
             )
-        return Rows(design if absent is None else _without_absent(design, absent, index), index)
+        return NewRows(design if absent is None else _without_absent(design, absent, index), index)
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
@@ -276,6 +263,12 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     ) -> None:
         """Set the fitted attributes from a solution for (possibly scaled) data."""
         W = solution.W if scales is None else solution.W / scales
+        absent = None if data.present is None else ~data.present.T
+        self._set_fit(solution._replace(W=W), tol, absent, **settings, n_rows=data.n_observations)
+
+    def _set_fit(self, solution: Solution, tol: float, absent: BoolArray | None = None, **settings: Any) -> None:
+        """Set the fitted attributes from a solution in the user's units."""
+        W = solution.W
         if not (np.isfinite(W).all() and np.isfinite(solution.intercept).all()):
             raise ValueError(
                 "the fit gave coefficients that are not finite, since X or y holds numbers too large or too small to "
@@ -299,10 +292,10 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
                 tol=tol,
                 objective_trace=solution.objective_trace,
             ),
-            settings={**self.get_params(deep=False), **settings, "n_rows": data.n_observations},
+            settings={**self._plain_params(), **settings},
             versions=current_versions(),
             noise=solution.noise,
-            absent=None if data.present is None else ~data.present.T,
+            absent=absent,
         )
 
     # ------------------------------------------------------------------ prediction
@@ -362,9 +355,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         features, _ = self._split_task_column(X, None)
         support = self.get_support(indices=True)
         if len(support) == 0:
-            warnings.warn(
-                "no feature is selected; a weaker penalty or prior selects more", SelectionWarning, stacklevel=2
-            )
+            warn("no feature is selected; a weaker penalty or prior selects more", SelectionWarning)
         return self._read_features(features)[:, support]
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
@@ -400,6 +391,21 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
+    def _plain_params(self) -> dict[str, Any]:
+        """Parameters as a result keeps them: a family by its name."""
+        params: dict[str, Any] = self.get_params(deep=False)
+        if isinstance(params.get("loss"), Family):
+            params["loss"] = params["loss"].name
+        return params
+
+    def _saved_params(self) -> dict[str, Any]:
+        """Parameters as a file keeps them, from which the estimator is made again."""
+        return self._plain_params()
+
+    def _saved_fit(self) -> dict[str, Any]:
+        """Fitted attributes that a file keeps besides those of the result."""
+        return {name: getattr(self, name) for name in self._saved_attributes if hasattr(self, name)}
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file at exactly this path; `bayesmtfs.load` reads it back.
 
@@ -408,15 +414,16 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         path : where to write; an existing file is replaced in one step
         """
         check_is_fitted(self)
-        stored = self.result_.to_stored()
+        stored, loss = self.result_.to_stored(), self.loss
         columns = None if self._encoding is None else [tuple(column) for column in self._encoding.columns]
         estimator = {
-            "params": self.get_params(deep=False),
+            "params": self._saved_params(),
+            "family": families.registered_name(loss) if isinstance(loss, Family) or loss in families.names() else None,
             "form": self._form,
             "columns": columns,
             "n_features_in": self.n_features_in_,
             "feature_names_in": getattr(self, "feature_names_in_", None),
-            "fitted": {name: getattr(self, name) for name in self._saved_attributes if hasattr(self, name)},
+            "fitted": self._saved_fit(),
         }
         header = {**stored.header, "estimator": estimator}
         persistence.write(path, ESTIMATOR_KIND, header, stored.arrays, stored.tree, dims=RESULT_AXES)
@@ -463,11 +470,10 @@ def _warn_of_fractions(data: TaskData) -> None:
     """Numbers with fractions, most of them there once, are targets rather than labels: y and tasks may be swapped."""
     labels = data.task_names
     if labels.dtype.kind == "f" and 2 * len(labels) > data.n_observations and (labels % 1 != 0).any():
-        warnings.warn(
+        warn(
             f"tasks holds numbers with fractions, such as {labels[labels % 1 != 0][0]:g}, which make {len(labels)} tasks; "
             "if y and tasks were swapped call fit(X, y, tasks=labels), else turn the labels into strings",
             DataWarning,
-            stacklevel=6,
         )
 
 
@@ -477,8 +483,6 @@ def _warn_of_fractions(data: TaskData) -> None:
 @dataclass(kw_only=True, repr=False, eq=False)
 class BatchEstimator(MultiTaskEstimator):
     """Base of the penalised and the EM estimators."""
-
-    _losses: ClassVar[tuple[str, ...]]
 
     fit_intercept: bool = True
     standardize: bool = False
@@ -493,7 +497,7 @@ class BatchEstimator(MultiTaskEstimator):
     progress: bool | None = None
 
     def _check_common(self) -> None:
-        """Refuse what no such fit can do; the loss is one of the class's."""
+        """Refuse what no such fit can do."""
         self._check_loss()
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
         if self.mean_strength is not None and not self.mean_strength > 0:
@@ -503,8 +507,20 @@ class BatchEstimator(MultiTaskEstimator):
         if self.max_iter < 1:
             raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
 
+    @abstractmethod
     def _check_loss(self) -> None:
-        check_choice("loss", self.loss, self._losses)
+        """Refuse a loss that the route cannot fit."""
+
+
+def check_family(loss: Any, labels: bool) -> Family:
+    """Find the family of a loss, which must be one of labels, or one of other targets."""
+    if not isinstance(loss, Family):
+        check_choice("loss", loss, families.names(labels))
+    family = families.find_family(loss)
+    if (family.targets == "labels") != labels:
+        right = "a classifier" if family.targets == "labels" else "a regressor"
+        raise ValueError(f"loss is {loss!r}, a family of {family.targets}; use {right}, or another family")
+    return family
 
 
 def check_choice(argument: str, value: Any, choices: tuple[str, ...]) -> None:
@@ -546,6 +562,12 @@ def load(path: str | os.PathLike[str]) -> Any:
     if method not in known:
         raise persistence.CorruptFileError(
             f"{path} holds a {method}, which this version does not know; known are {', '.join(sorted(known))}"
+        )
+    state = stored.header.get("estimator")
+    family = state.get("family") if isinstance(state, dict) else None
+    if isinstance(family, str) and family not in families.names():
+        raise ValueError(
+            f"{path} holds a fit with loss={family!r}, which is not known here; call bm.families.register(family) first"
         )
     # A file names one of our own classes, it never brings code
     estimator = getattr(importlib.import_module(known[method]), method)

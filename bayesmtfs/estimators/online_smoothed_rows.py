@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, Rows
+from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows
 from bayesmtfs.online.smoothed_rounds import unit_rows
 from bayesmtfs.types import FloatArray
 
@@ -19,7 +19,7 @@ class UnitRowEstimator(MultiTaskEstimator):
     def _scaled(self, data: TaskData) -> TaskData:
         return replace(data, design=unit_rows(data.design)) if self.normalize_rows else data
 
-    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+    def _read_rows(self, X: Any, tasks: Any) -> NewRows:
         rows = super()._read_rows(X, tasks)
         return rows._replace(X=unit_rows(rows.X)) if self.normalize_rows else rows
 

@@ -20,9 +20,9 @@ from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize as standardized
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
-from bayesmtfs.families import find_family, names
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.row_penalty import Penalty, own_penalty
-from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale
+from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale, warn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,7 +74,7 @@ class PathSettings:
 
     norm_q: float = 2
     task_sparsity: float = 0.0
-    loss: str = "squared"
+    loss: str | Family = "squared"
     loss_scale: LossScale = "mean"
     fit_intercept: bool = True
     standardize: bool = False
@@ -167,11 +167,10 @@ def default_mean_strength(data: TaskData, settings: PathSettings) -> float:
 def warn_if_not_converged(converged: BoolArray, what: str, tol: float) -> None:
     """Say how many fits stopped before their certificate was small enough."""
     if not converged.all():
-        warnings.warn(
+        warn(
             f"{int((~converged).sum())} of {converged.size} {what} were not solved to tol={tol:g}; raise max_iter or "
             "tol, standardise the features, or leave out the smallest penalties",
             ConvergenceWarning,
-            stacklevel=3,
         )
 
 
@@ -183,7 +182,7 @@ def mixed_norm_path(
     n_penalties: int = 100,
     penalty_ratio: float = 1e-3,
     norm_q: float = 2,
-    loss: str = "squared",
+    loss: str | Family = "squared",
     loss_scale: LossScale = "mean",
     fit_intercept: bool = True,
     tol: float = 1e-6,
@@ -212,8 +211,9 @@ def mixed_norm_path(
         The grid ends early, and ``stop_reason`` says so, where 99.9% of the deviance is explained or where smaller
         penalties explain hardly any more.
     norm_q : float in [1, inf]
-    loss : "squared", "absolute", "logistic" or "hinge"
-        With the last two, labels are read as `MixedNormClassifier` reads them: several classes are one task each.
+    loss : "squared", "absolute", "logistic", "hinge", or a family
+        With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
+        each.
     loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver,
     penalty
         As in `MixedNormRegressor`.
@@ -241,7 +241,7 @@ def mixed_norm_path(
     """
     strengths = read_penalties(penalties)
     grid = Grid(n_penalties, penalty_ratio) if strengths is None else strengths
-    reader = MixedNormClassifier if loss in names(labels=True) else MixedNormRegressor
+    reader = MixedNormClassifier if find_family(loss).targets == "labels" else MixedNormRegressor
     model = reader(
         norm_q=norm_q,
         task_sparsity=task_sparsity,

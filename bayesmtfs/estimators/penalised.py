@@ -9,7 +9,6 @@ King and Lyu 2010, eq. 4), ``norm_q=inf`` MTFS_1,inf, ``loss="hinge"`` the joint
 """
 
 import numbers
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,11 +19,11 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import BatchEstimator, check_choice
+from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
-from bayesmtfs.families import find_family, names
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.row_penalty import Penalty, own_penalty
-from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution
+from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution, warn
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 
@@ -52,7 +51,7 @@ class MixedNormEstimator(BatchEstimator):
     norm_q: float = 2
     penalty_strength: float | None = None
     task_sparsity: float = 0.0
-    loss: str = "squared"
+    loss: str | Family = "squared"
     loss_scale: LossScale = "mean"
     solver: str = "auto"
     refit: bool = False
@@ -75,10 +74,13 @@ class MixedNormEstimator(BatchEstimator):
         if self.shared_mean:
             self._check_shared_mean()
 
+    def _check_loss(self) -> None:
+        check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
+
     def _check_shared_mean(self) -> None:
         if self.refit:
             raise ValueError("refit=True and shared_mean=True do not go together: a shared mean selects no features")
-        if self.loss in ("hinge", "absolute"):
+        if not find_family(self.loss).smooth:
             raise ValueError(
                 f"shared_mean=True needs a smooth loss but loss is {self.loss!r}; use 'squared' or 'logistic'"
             )
@@ -130,11 +132,10 @@ def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> Non
         return
     reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
     more = "raise max_iter or tol" if solution.n_iter >= max_iter else "raise tol"
-    warnings.warn(
+    warn(
         f"the solver {reason} at a duality gap of {solution.gap / solution.scale:.1e} of the objective at W = 0, with "
         f"tol={tol:g}; {more}, standardise the features, or raise penalty_strength",
         ConvergenceWarning,
-        stacklevel=4,
     )
 
 
@@ -150,7 +151,8 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
         Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero.
     task_sparsity : float, default 0
         r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
-    loss : "squared" or "absolute"
+    loss : "squared", "absolute", or a family of numbers or counts
+        See `bayesmtfs.families`.
     loss_scale : "mean" or "sum"
         Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
@@ -213,8 +215,6 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = names(labels=False)
-
 
 @dataclass(repr=False, eq=False)
 class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
@@ -225,7 +225,7 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
 
     Parameters
     ----------
-    loss : "logistic" or "hinge"
+    loss : "logistic", "hinge", or a family of labels
     norm_q, penalty_strength, task_sparsity, loss_scale, solver, refit, fit_intercept, standardize, shared_mean,
     mean_strength, task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `MixedNormRegressor`
 
@@ -249,7 +249,6 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     multi-task feature selection.
     """
 
-    _losses = names(labels=True)
     _saved_attributes = (*MixedNormEstimator._saved_attributes, "classes_")
 
-    loss: str = "logistic"
+    loss: str | Family = "logistic"

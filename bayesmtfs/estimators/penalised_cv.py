@@ -8,8 +8,6 @@ of the smallest BIC or EBIC (Chen and Chen 2008). What the error of a fold is, i
 `bayesmtfs.estimators.penalised_cv`; what the criteria are, in `bayesmtfs.estimators.penalised_cv`.
 """
 
-import copy
-import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +17,6 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike
 from scipy.special import gammaln
-from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.convex import shared_mean
@@ -37,7 +34,7 @@ from bayesmtfs.estimators.path import (
     warn_if_not_converged,
 )
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
-from bayesmtfs.families import find_family, total
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
@@ -47,7 +44,6 @@ from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, Select
 
 
 LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
-ERROR_FACTOR = {"squared": 2.0, "absolute": 1.0, "logistic": 2.0, "hinge": 1.0}  # error over loss
 
 
 class Candidate(NamedTuple):
@@ -98,10 +94,10 @@ def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1):
         path = path_of(train.data, settings, candidate.penalties)
-        return FoldErrors(_held_out_errors(data, fold, path, train.tasks, settings.loss), path.converged)
+        return FoldErrors(_held_out_errors(data, fold, path, train.tasks, find_family(settings.loss)), path.converged)
 
 
-def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: IntArray, loss: str) -> FloatArray:
+def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: IntArray, family: Family) -> FloatArray:
     test = take(data, fold.test)
     place = np.full(data.n_tasks, -1)
     place[trained] = np.arange(len(trained))
@@ -110,14 +106,13 @@ def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: I
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
         b = np.where(own >= 0, intercept[own], intercept.mean())
-        errors[k] = mean_task_error(test.data, loss, test.data.linear_predictor(W, b))
+        errors[k] = mean_task_error(test.data, family, test.data.linear_predictor(W, b))
     return errors
 
 
-def mean_task_error(data: TaskData, loss: str, eta: FloatArray) -> float:
+def mean_task_error(data: TaskData, family: Family, eta: FloatArray) -> float:
     """Mean over tasks of the weighted mean error of each."""
-    error = ERROR_FACTOR[loss] * find_family(loss).value(data.y, eta)
-    sums = np.add.reduceat(data.weight * error, data.offsets[:-1])
+    sums = np.add.reduceat(data.weight * family.error(data.y, eta), data.offsets[:-1])
     return float(np.mean(sums / np.add.reduceat(data.weight, data.offsets[:-1])))
 
 
@@ -156,9 +151,6 @@ def choose(penalties: FloatArray, score: FloatArray, margin: FloatArray | None =
 # ---------------------------------------------------------------------- information criteria
 
 
-LOSSES = ("squared", "absolute", "logistic")  # those with a likelihood
-
-
 class Criterion(NamedTuple):
     """A criterion along a path; smaller is better."""
 
@@ -181,21 +173,13 @@ def information_criterion(
     size = float(data.weight.sum())
     freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if settings.fit_intercept else 0)
     fits = zip(path.coefs, path.intercepts, strict=True)
-    deviances = np.array([deviance(data, settings.loss, coef.T, intercept) for coef, intercept in fits])
+    family = find_family(settings.loss)
+    etas = (data.linear_predictor(coef.T, intercept) for coef, intercept in fits)
+    deviances = np.array([family.deviance(data.y, eta, data.weight) for eta in etas])
     value = deviances + np.log(size) * freedom
     if ebic_gamma > 0:
         value = value + 2.0 * ebic_gamma * _log_choices(data, path, settings)
     return Criterion(np.where(freedom >= size, np.inf, value), freedom)
-
-
-def deviance(data: TaskData, loss: str, W: FloatArray, intercept: FloatArray) -> float:
-    """Minus twice the maximised log-likelihood, up to constants."""
-    size = float(data.weight.sum())
-    loss_sum = total(find_family(loss), data.y, data.linear_predictor(W, intercept), data.weight)
-    if loss == "logistic":
-        return 2.0 * loss_sum
-    mean = max((2.0 if loss == "squared" else 1.0) * loss_sum / size, np.finfo(np.float64).tiny)
-    return float((1.0 if loss == "squared" else 2.0) * size * np.log(mean))
 
 
 def _log_choices(data: TaskData, path: MixedNormPath, settings: PathSettings) -> FloatArray:
@@ -259,7 +243,7 @@ class MixedNormCV(MixedNormEstimator):
             raise ValueError(f"random_state is {self.random_state!r}; pass a whole number, or None to keep the order")
         if self.criterion == "cv":
             return
-        if self.loss not in LOSSES:
+        if not find_family(self.loss).offers("log_density"):
             raise ValueError(f"criterion is {self.criterion!r}, but loss={self.loss!r} has no likelihood; use 'cv'")
         if self.shared_mean:
             raise ValueError(f"criterion is {self.criterion!r}, which does not count a shared mean; use 'cv'")
@@ -367,28 +351,18 @@ class MixedNormCV(MixedNormEstimator):
 
     # ------------------------------------------------------------------ files
 
-    def _store(
-        self, data: TaskData, solution: Solution, scales: FloatArray | None, tol: float, **settings: Any
-    ) -> None:
-        super()._store(data, solution, scales, tol, **settings, cv=self.cv if self._cv_is_plain() else repr(self.cv))
+    def _plain_params(self) -> dict[str, Any]:
+        return super()._plain_params() | {"cv": self.cv if self._cv_is_plain() else repr(self.cv)}
+
+    def _saved_params(self) -> dict[str, Any]:
+        return super()._saved_params() | {"cv": self.cv if self._cv_is_plain() else None}
+
+    def _saved_fit(self) -> dict[str, Any]:
+        return super()._saved_fit() | {"path_": dict(vars(self.path_))}
 
     def _cv_is_plain(self) -> bool:
+        """Whether a file may keep ``cv``: a splitter is code, which no file brings, and comes back as None."""
         return self.cv is None or isinstance(self.cv, int | np.integer | str | list | tuple | dict)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file at exactly this path; `bayesmtfs.load` reads it back.
-
-        A scikit-learn splitter is not written, since no file may bring code: ``cv`` comes back as None.
-
-        Parameters
-        ----------
-        path : where to write; an existing file is replaced in one step
-        """
-        check_is_fitted(self)
-        plain = copy.copy(self)
-        plain.cv = self.cv if self._cv_is_plain() else None
-        plain.__dict__["path_"] = dict(vars(self.path_))
-        super(MixedNormCV, plain).save(path)
 
     @classmethod
     def from_stored(cls, stored: persistence.StoredFile) -> Self:
@@ -441,7 +415,7 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
         Weight of the number of candidate features in EBIC.
     task_sparsity : float, default 0
         r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
-    loss : "squared" or "absolute"
+    loss : "squared", "absolute", or a family of numbers or counts
     loss_scale, solver, fit_intercept, standardize, task_column, unknown_task, groups, max_iter, warm_start
         As in `MixedNormRegressor`.
     refit : bool
@@ -500,7 +474,7 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
 
     Parameters
     ----------
-    loss : "logistic" or "hinge"
+    loss : "logistic", "hinge", or a family of labels
     cv : int, splitter, iterable, mapping, "leave_one_task_out" or None
         As in `MixedNormRegressorCV`; folds are stratified by task and class.
     norm_q, n_penalties, penalty_ratio, penalties, rule, criterion, ebic_gamma, task_sparsity, loss_scale, solver, refit,
@@ -530,4 +504,4 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
 
     _saved_attributes = (*MixedNormCV._saved_attributes, "classes_")
 
-    loss: str = "logistic"
+    loss: str | Family = "logistic"

@@ -1,5 +1,11 @@
-"""The face of every regressor: predictions and their score."""
+"""Regressors and classifiers: how targets are read, predicted and scored.
 
+The family of the loss says what a target is. Any two labels are -1 and +1 inside, the second of the sorted ``classes_``
+being +1. More than two classes in one task become one-versus-rest tasks over one design, with ``coef_`` of shape
+``(n_classes, n_features)``.
+"""
+
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -9,7 +15,6 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs import families
 from bayesmtfs.data.classes import (
     as_signs,
     check_two_classes_per_task,
@@ -22,6 +27,7 @@ from bayesmtfs.data.inputs import read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.families import Family, Gaussian, find_family, names
 from bayesmtfs.types import FloatArray
 
 
@@ -30,6 +36,12 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
 
     # Whether sums over rows are all that a fit with the squared loss needs
     _fits_moments: ClassVar[bool] = True
+
+    @property
+    def _family(self) -> Family:
+        """The family of the loss; a loss that only one estimator has predicts as the squared one."""
+        known = isinstance(self.loss, Family) or self.loss in names()
+        return find_family(self.loss) if known else Gaussian()
 
     def fit_moments(self, moments: Moments) -> Self:
         """Fit from sums over rows, which may come from files or machines that no memory holds.
@@ -40,17 +52,17 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         ----------
         moments : what `bayesmtfs.moments.from_arrays`, ``from_parquet`` or ``from_dask`` gives
         """
-        name, loss = type(self).__name__, getattr(self, "loss", "squared")
+        name = type(self).__name__
         if not isinstance(moments, Moments):
             raise TypeError(f"moments is a {type(moments).__name__}; pass what bayesmtfs.moments.from_arrays gives")
         if not self._fits_moments:
             raise ValueError(f"{name} needs the rows themselves, in turn or in folds; use fit, or another estimator")
-        if loss != "squared":
-            raise ValueError(f"loss={loss!r} needs the rows themselves; moments are for the squared loss")
+        if not self._family.quadratic:
+            raise ValueError(f"loss={self.loss!r} needs the rows themselves; moments are for the squared loss")
         return self.fit(moments.to_task_data())
 
     def predict(self, X: Any, tasks: Any = None) -> FloatArray:
-        """Predict targets.
+        """Predict targets: their means under the family of the loss.
 
         Parameters
         ----------
@@ -61,10 +73,12 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         -------
         (n,) predictions, or (n, n_tasks) for a model of the wide form
         """
-        return self._linear_predictor(X, tasks)
+        return self._family.mean(self._linear_predictor(X, tasks))
 
     def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination R^2 of the predictions; of the wide form, its mean over tasks.
+
+        For counts it is the share of the deviance that is explained, D^2: 1 for a perfect fit, 0 for the best constant.
 
         Parameters
         ----------
@@ -72,11 +86,13 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         """
         if isinstance(X, TaskData):
             y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
-        predicted = self.predict(X, tasks)
-        return score_by_task(r2_score, read_target(y, len(predicted)), predicted, sample_weight)
+        counts = self._family.targets == "counts"
+        predicted = self._linear_predictor(X, tasks) if counts else self.predict(X, tasks)
+        metric = partial(_explained_deviance, self._family) if counts else r2_score
+        return score_by_task(metric, read_target(y, len(predicted)), predicted, sample_weight)
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
-        """Refuse labels."""
+        """Refuse labels, and numbers that are no counts where the family wants counts."""
         if data.y.dtype.kind == "b":
             return data.with_target(data.y.astype(np.float64))
         if data.y.dtype.kind != "f":
@@ -84,7 +100,27 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
             raise ValueError(
                 f"y is not numeric (dtype {data.y.dtype}); a regressor wants numbers, use a classifier for labels{swapped}"
             )
+        if self._family.targets == "counts":
+            _check_counts(data.y, self.loss)
         return data
+
+
+def _check_counts(y: FloatArray, loss: Any) -> None:
+    wrong = (y < 0) | (y % 1 != 0)
+    if wrong.any():
+        raise ValueError(
+            f"y has the entry {y[wrong][0]:g}, but loss={loss!r} is for counts; pass whole numbers of at least 0, or use "
+            "a loss for numbers, such as 'squared'"
+        )
+
+
+def _explained_deviance(family: Family, y: FloatArray, eta: FloatArray, sample_weight: FloatArray | None) -> float:
+    """D^2: one minus the deviance over that of the best constant (1 or 0 where the constant is perfect)."""
+    weight = np.ones(len(y)) if sample_weight is None else sample_weight
+    best = family.saturated(y)
+    left = float(weight @ (family.value(y, eta) - best))
+    constant = float(weight @ (family.value(y, np.full(len(y), family.best_constant(y, weight))) - best))
+    return 1.0 - left / constant if constant > 0 else float(left <= 0)
 
 
 def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) -> float:
@@ -116,15 +152,15 @@ def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) 
 
 
 def _has_probabilities(estimator: Any) -> bool:
-    if not families.find_family(estimator.loss).offers("mean"):
-        raise AttributeError(f"loss={estimator.loss!r} has no probabilities; use loss='logistic'")
+    loss = estimator.loss
+    family = find_family(loss) if isinstance(loss, Family) or loss in names() else None
+    if family is None or family.targets != "labels" or not family.offers("mean"):
+        raise AttributeError(f"loss={loss!r} has no probabilities; use loss='logistic'")
     return True
 
 
 class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """Predict labels."""
-
-    loss: str | families.Family
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         codes, self.classes_ = read_classes(y, n_rows)
@@ -196,7 +232,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         (n, 2); in the wide form (n, n_tasks), the probability of ``classes_[1]`` in each task; for several classes
         (n, n_classes), the one-versus-rest probabilities divided by their sum
         """
-        probability = families.find_family(self.loss).mean(self.decision_function(X, tasks))
+        probability = find_family(self.loss).mean(self.decision_function(X, tasks))
         if self._form == "classes":
             total = probability.sum(axis=1, keepdims=True)
             even = np.full_like(probability, 1.0 / probability.shape[1])

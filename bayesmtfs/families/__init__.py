@@ -32,6 +32,7 @@ __all__ = [
     "find_family",
     "names",
     "register",
+    "registered_name",
     "total",
     "total_conjugate",
 ]
@@ -53,6 +54,23 @@ def register(family: Family) -> None:
     if known is not None and known != family:
         raise ValueError(f"{family.name!r} is the name of {known!r} already; give the family another name")
     _KNOWN[family.name] = family
+
+
+def registered_name(loss: str | Family) -> str:
+    """Name of a family that a file can keep; an error where only this session has the family.
+
+    Parameters
+    ----------
+    loss : str or Family
+        What an estimator was given as ``loss``.
+    """
+    family = find_family(loss)
+    if _KNOWN.get(family.name) != family:
+        raise ValueError(
+            f"loss is {family!r}, which no file can name; call bm.families.register(family) before save, and again "
+            "where the file is loaded"
+        )
+    return family.name
 
 
 def names(labels: bool | None = None) -> tuple[str, ...]:

@@ -166,6 +166,18 @@ class Family:
         loss = minimize_scalar(lambda eta: float(weight @ self.value(y, np.full(len(y), eta))))
         return float(loss.x)
 
+    def error(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Prediction error of held-out targets, by which cross-validation chooses: the loss, unless a family has one."""
+        return self.value(y, eta)
+
+    def saturated(self, y: FloatArray) -> FloatArray:
+        """Smallest loss that each target can have, at an eta of its own."""
+        if self.offers("conjugate"):
+            return -self.conjugate(y, np.zeros(np.shape(y)))
+        distinct, place = np.unique(y, return_inverse=True)
+        best = np.array([self.best_constant(np.array([one]), np.ones(1)) for one in distinct])
+        return self.value(distinct, best)[place]
+
     # ------------------------------------------------------------------ the density
 
     def mean(self, eta: FloatArray) -> FloatArray:

@@ -61,6 +61,10 @@ class Gaussian(Family):
         """Second derivative in eta, 1 everywhere."""
         return np.ones_like(np.subtract(eta, y))
 
+    def error(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Squared error ``(y - eta)^2``."""
+        return 2.0 * self.value(y, eta)
+
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
         """Convex conjugate ``dual * y + dual^2 / 2``, finite for every real dual."""
         with np.errstate(over="ignore"):

@@ -83,6 +83,10 @@ class Logistic(Family):
         wrong: FloatArray = expit(-np.multiply(y, eta))
         return right * wrong
 
+    def error(self, y: FloatArray, eta: FloatArray) -> FloatArray:
+        """Deviance ``2 ln(1 + exp(-y eta))``."""
+        return 2.0 * self.value(y, eta)
+
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
         """Convex conjugate, the negative entropy of ``-dual * y``; ``inf`` unless that is in [0, 1]."""
         share = -np.multiply(y, dual)

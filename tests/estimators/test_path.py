@@ -135,7 +135,7 @@ def test_absent_features_stay_zero():
         ({"penalties": []}, "penalties has shape"),
         ({"n_penalties": 0}, "n_penalties is 0; pass a whole number of at least 1"),
         ({"penalty_ratio": 1.5}, "penalty_ratio is 1.5; pass a number between 0 and 1"),
-        ({"loss": "cubic"}, "loss is 'cubic'; choose one of"),
+        ({"loss": "cubic"}, "loss is 'cubic', which is not a known loss; choose one of"),
         ({"norm_q": 0.5}, "norm_q is 0.5"),
     ],
 )

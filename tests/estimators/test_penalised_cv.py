@@ -24,6 +24,7 @@ from bayesmtfs.estimators.penalised_cv import (
     mean_task_error,
     standard_error,
 )
+from bayesmtfs.families import find_family
 from bayesmtfs.types import ConvergenceWarning
 
 PENALTIES = np.array([0.1, 1.0, 0.3])
@@ -318,7 +319,7 @@ def test_error_is_the_mean_over_tasks_of_weighted_means(loss):
     y, eta, weight = np.sign(rng.standard_normal(18)), rng.standard_normal(18), rng.uniform(0.5, 2, 18)
     data = TaskData.from_long(np.ones((18, 1)), y, tasks, sample_weight=weight)
     by_task = [np.average(ERRORS[loss](y, eta)[tasks == t], weights=weight[tasks == t]) for t in range(3)]
-    assert mean_task_error(data, loss, eta) == pytest.approx(np.mean(by_task), rel=1e-12)
+    assert mean_task_error(data, find_family(loss), eta) == pytest.approx(np.mean(by_task), rel=1e-12)
 
 
 def test_standard_error():
