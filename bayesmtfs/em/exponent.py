@@ -44,7 +44,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
 from bayesmtfs.em.active_tasks import ActiveTasks
-from bayesmtfs.gibbs import settings as gibbs
+from bayesmtfs.gibbs import chain as gibbs
 from bayesmtfs.priors.jeffreys import Jeffreys
 from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -195,7 +195,7 @@ def from_draws(draws: FloatArray, bounds: tuple[float, float]) -> ExponentPoster
 class NormalLikelihood(NamedTuple):
     """Likelihood of the active coefficients as a normal distribution, intercept taken out."""
 
-    sums: gibbs.Sums
+    sums: gibbs.CentredSums
     noise: FloatArray  # (m,)
     learn_noise: bool
     counted: BoolArray  # (p, m) entries that the task has
@@ -216,7 +216,9 @@ def normal_likelihood(tasks: ActiveTasks, W: FloatArray, eta: FloatArray, noise:
         squares = 2.0 * tasks.losses(eta) - shift + fitted
     counted = np.ones(W.shape, dtype=bool) if tasks.present is None else tasks.present
     counts = tasks.counts - float(tasks.fit_intercept)
-    return NormalLikelihood(gibbs.Sums(grams, correlations, squares, counts), noise, tasks.family.quadratic, counted)
+    return NormalLikelihood(
+        gibbs.CentredSums(grams, correlations, squares, counts), noise, tasks.family.quadratic, counted
+    )
 
 
 def estimates(normal: NormalLikelihood) -> tuple[FloatArray, FloatArray, BoolArray]:
@@ -262,12 +264,12 @@ def _draws(normal: NormalLikelihood, W: FloatArray, bounds: tuple[float, float],
     """Draws of q."""
     inverse_bounds = (1.0 / bounds[1], 1.0 / bounds[0])
     learned = normal.learn_noise
-    settings = gibbs.Settings(
-        inverse_bounds=inverse_bounds, learn_noise=learned, tune=TUNE, draws=DRAWS, random_seed=random_seed
-    )
+    settings = gibbs.ChainSettings(DRAWS, TUNE, random_seed, norm_q=None)
     # An entry of exactly 0 has no logarithm; the first sweep moves it.
     start = np.where(W == 0.0, 1e-3 * np.max(np.abs(W), axis=1, keepdims=True), W)
-    return gibbs.sample(normal.sums, gibbs.Start(start, normal.noise), settings).norm_q
+    return gibbs.sample_centred(
+        normal.sums, start, normal.noise, settings, bounds, learn_noise=normal.learn_noise
+    ).norm_q
 
 
 # ---------------------------------------------------------------------- given estimates with errors

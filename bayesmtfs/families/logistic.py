@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from scipy.special import expit, log_expit, xlog1py, xlogy
 
-from bayesmtfs.families.augmentation import Augmentation
+from bayesmtfs.families.augmentation import PolyaGamma
 from bayesmtfs.families.family import Family
 from bayesmtfs.types import FloatArray
 
@@ -30,23 +30,6 @@ def _slope(y: float, eta: float) -> tuple[float, float]:
     tail = math.exp(-abs(margin))
     share = (tail if margin > 0.0 else 1.0) / (1.0 + tail)
     return max(-margin, 0.0) + math.log1p(tail), -y * share
-
-
-class PolyaGamma(Augmentation):
-    """Labels as normal targets ``y / (2 omega)`` of precision omega, which is Polya-Gamma."""
-
-    def linear(self, y: FloatArray) -> FloatArray:
-        """Half the label."""
-        return 0.5 * y
-
-    def expected_precision(self, xi: FloatArray) -> FloatArray:
-        """``tanh(xi / 2) / (2 xi)``, 1/4 at 0: the mean of PG(1, xi)."""
-        safe = np.maximum(xi, 1e-8)
-        return np.asarray(np.tanh(safe / 2.0) / (2.0 * safe))
-
-    def bound_constant(self, xi: FloatArray) -> FloatArray:
-        """``ln(1 + exp(-xi)) + xi / 2 - omega xi^2 / 2``."""
-        return np.logaddexp(0.0, -xi) + xi / 2 - self.expected_precision(xi) * xi**2 / 2
 
 
 class Logistic(Family):

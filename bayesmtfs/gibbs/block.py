@@ -1,23 +1,20 @@
 r"""Hamiltonian steps on the rows that the data know most of, together with intercepts and the global scale.
 
 Single steps are slow where the data tie many numbers together: large coefficients of separable labels grow and shrink
-together, correlated features stand in for each other, and the Pólya-Gamma precisions hold predictors where they are.
+together, correlated features stand in for each other, and the Polya-Gamma precisions hold predictors where they are.
 Here the coefficients w and scales ``l = ln rho`` of the active rows, the intercepts b and ``x = ln tau`` move together
-along a Hamiltonian path (Neal 2011), with the precisions of labels integrated out. All other rows follow tau: their
+along a Hamiltonian path (`hamiltonian`), with the precisions of labels integrated out. All other rows follow tau: their
 ``rho / tau`` and ``w / rho`` stay. With u their part of the predictors at ``x_0``,
 
     eta = b + X w + e^(x - x_0) u,
     ln p = sum ln p(y | eta) - sum |w / rho|^q + sum ln p(l - x) + ln p(x) + ln p(b)
 
 up to a constant, in the coordinates ``w / rho``, ``l - x``, b and x (non-centred); at q = inf, ``w / rho`` is reflected at
--1 and 1. Which rows are active, the step size and
-the scale of every coordinate are found while the sampler is tuned, and then stay.
+-1 and 1.
 
-References
-----------
-R. M. Neal (2011), MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo, chapter 5.
-M. D. Hoffman, A. Gelman (2014), The No-U-Turn sampler, Journal of Machine Learning Research 15:1593-1623 (section 3.2,
-step sizes).
+What is tuned, and then stays: active rows are those of which the data know most, by ``ln`` of the data's precision over
+the prior's, averaged over the last sweeps; scales of the coordinates are their standard deviations over some sweeps; the
+step size is that of `hamiltonian`.
 """
 
 import math
@@ -25,34 +22,46 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.leapfrog import draw_momentum, drift, kinetic_energy, push, reflect
-from bayesmtfs.gibbs.observations import Observations, Working, dot
-from bayesmtfs.gibbs.scales import beta_prime_power
-from bayesmtfs.gibbs.slice import power_of, softplus
-from bayesmtfs.gibbs.state import INVERSE_Q, LOG_TAU, Law, Rows, State
+from bayesmtfs.families.augmentation import log_density_and_score
+from bayesmtfs.gibbs.distributions import dot, power_of, softplus
+from bayesmtfs.gibbs.hamiltonian import (
+    STEP_SIZE,
+    Coordinates,
+    Record,
+    follow_acceptance,
+    keep_step,
+    new_coordinates,
+    new_record,
+    path_follower,
+    restart_step,
+)
+from bayesmtfs.gibbs.observations import ObservedData, ObservedWork
+from bayesmtfs.gibbs.slice import beta_prime_power
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
 from bayesmtfs.types import FloatArray, IntArray
 
 MOST_FEATURES = 64
 FIRST_VARIANCE, FIRST_STEP = 0.1, 0.1
-FEATURES, ROWS, MOMENTS = 0, 1, 2  # places in Block.counts: active features and rows, states in the moments
-LOG_STEP = 0  # place in Block.numbers; the others belong to `gibbs_block_tuning`
+BLOCK_SIZES = [("features", "i8"), ("rows", "i8"), ("states", "i8")]
+LONGEST_PATH = 3.0  # in standard deviations
+CHOICES = (0.1, 0.3)  # shares of the tuning after which active rows are chosen anew
+SCALINGS = (0.45, 0.7)  # and those after which scales are
+LEAST_STATES = 10  # behind a standard deviation
 
 
-class Block(NamedTuple):
+class ActiveBlock(NamedTuple):
     """Active rows, and arrays over the coordinates: w / rho of each feature and task, l - x of each row, b, and x."""
 
-    counts: IntArray  # (3,)
-    numbers: FloatArray  # (5,) logarithm of the step size, and what its tuning needs
+    sizes: Record  # numbers of active features and rows, and states in the moments
+    step_size: Record
     features: IntArray  # (F,) active features
     places: IntArray  # (F,) place of the row of each among the active rows
     rows: IntArray  # (F,) active rows
     is_active: IntArray  # (R,) 1 or 0
     design: FloatArray  # (F, N)
-    position: FloatArray  # (D,)
-    momentum: FloatArray  # (D,)
-    slope: FloatArray  # (D,)
-    variance: FloatArray  # (D,) of the coordinates, as far as is known; 0: the coordinate is fixed
+    at: Coordinates
     moments: FloatArray  # (2, D) means and sums of squares while tuned
     fixed: FloatArray  # (N,) part of the predictors that stays
     following: FloatArray  # (N,) part of the rows that follow tau
@@ -60,23 +69,20 @@ class Block(NamedTuple):
     scores: FloatArray  # (N,) derivatives of the log-likelihood
 
 
-def block_for(observations: Observations, rows: Rows, most_features: int = MOST_FEATURES) -> Block:
+def block_for(observations: ObservedData, rows: RowLayout, most_features: int = MOST_FEATURES) -> ActiveBlock:
     """Allocate."""
     m, count = len(observations.offsets) - 1, len(observations.targets)
     n_features = min(most_features, len(observations.design))
     n_coordinates = n_features * (m + 1) + m + 1
-    return Block(
-        counts=np.zeros(3, dtype=np.int64),
-        numbers=np.zeros(5),
+    return ActiveBlock(
+        sizes=new_record(BLOCK_SIZES),
+        step_size=new_record(STEP_SIZE),
         features=np.zeros(n_features, dtype=np.int64),
         places=np.zeros(n_features, dtype=np.int64),
         rows=np.zeros(n_features, dtype=np.int64),
         is_active=np.zeros(len(rows.sizes), dtype=np.int64),
         design=np.zeros((n_features, count)),
-        position=np.zeros(n_coordinates),
-        momentum=np.zeros(n_coordinates),
-        slope=np.zeros(n_coordinates),
-        variance=np.zeros(n_coordinates),
+        at=new_coordinates(n_coordinates),
         moments=np.zeros((2, n_coordinates)),
         fixed=np.zeros(count),
         following=np.zeros(count),
@@ -87,80 +93,61 @@ def block_for(observations: Observations, rows: Rows, most_features: int = MOST_
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_block(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
-    block: Block,
-    longest: float,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
 ) -> float:
-    """Follow one path and accept or refuse where it ends; the predictors of ``working`` follow. Its acceptance rate.
-
-    Parameters
-    ----------
-    rng : generator
-    observations, working : likelihood; only the predictors are used
-    rows, law, state : the problem and the state
-    block : active rows
-    longest : longest path, in standard deviations; its length is drawn
-    """
+    """Follow one path and accept or refuse where it ends; the predictors of ``working`` follow. Its acceptance rate."""
     m, size = len(state.W), n_coordinates(block, len(state.W))
     read_state(observations, working, rows, state, block)
-    step, log_tau = math.exp(block.numbers[LOG_STEP]), state.numbers[LOG_TAU]
-    draw_momentum(rng, block.variance, block.momentum, size)
-    energy = kinetic_energy(block.variance, block.momentum, size)
-    energy -= log_density(observations, rows, law, state, block, log_tau)
-    value = 0.0
-    for _ in range(1 + int(rng.random() * min(longest / step, 100.0))):
-        push(block.momentum, block.slope, step, size)
-        drift(block.position, block.variance, block.momentum, step, size)
-        if state.numbers[INVERSE_Q] == 0.0:
-            reflect(block.position, block.momentum, block.counts[FEATURES] * m)
-        value = log_density(observations, rows, law, state, block, log_tau)
-        push(block.momentum, block.slope, step, size)
-        if not value > -np.inf:
-            return 0.0
-    change = energy + value - kinetic_energy(block.variance, block.momentum, size)
-    if -rng.standard_exponential() < change:
+    walls = block.sizes.features * m if state.inverse_q[0] == 0.0 else 0
+    problem = (observations, rows, prior, state, block)
+    step = math.exp(block.step_size.log_step)
+    accepted, rate = _follow_path(rng, problem, block.at, size, walls, step, LONGEST_PATH)
+    if accepted:
         write_state(working, rows, state, block, m)
-    return math.exp(min(change, 0.0))
+    return rate
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def n_coordinates(block: Block, m: int) -> int:
+def n_coordinates(block: ActiveBlock, m: int) -> int:
     """Number of coordinates that are in use."""
-    count: int = block.counts[FEATURES] * m + block.counts[ROWS] + m + 1
+    count: int = block.sizes.features * m + block.sizes.rows + m + 1
     return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def read_state(observations: Observations, working: Working, rows: Rows, state: State, block: Block) -> None:
-    """Coordinates of the state, and the parts of the predictors that do not hang on active rows."""
+def read_state(
+    observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, block: ActiveBlock
+) -> None:
+    """Coordinates of the state, and the parts of the predictors that do not depend on active rows."""
     m, offsets = len(state.W), observations.offsets
-    first_scale = block.counts[FEATURES] * m
-    first_intercept = first_scale + block.counts[ROWS]
+    first_scale = block.sizes.features * m
+    first_intercept = first_scale + block.sizes.rows
     for t in range(m):
-        block.position[first_intercept + t] = state.intercept[t]
-    block.position[first_intercept + m] = state.numbers[LOG_TAU]
-    for k in range(block.counts[ROWS]):
-        block.position[first_scale + k] = state.log_scales[block.rows[k]] - state.numbers[LOG_TAU]
+        block.at.position[first_intercept + t] = state.intercept[t]
+    block.at.position[first_intercept + m] = state.log_tau[0]
+    for k in range(block.sizes.rows):
+        block.at.position[first_scale + k] = state.log_scales[block.rows[k]] - state.log_tau[0]
     _fill_fixed(observations, rows, state, block)
     for t in range(m):
         for n in range(offsets[t], offsets[t + 1]):
             block.following[n] = working.predictors[n] - block.fixed[n] - state.intercept[t]
-    for f in range(block.counts[FEATURES]):
+    for f in range(block.sizes.features):
         place, i = block.places[f], block.features[f]
         shrink = math.exp(-state.log_scales[block.rows[place]])
         for t in range(m):
-            block.position[f * m + t] = state.W[t, i] * shrink
+            block.at.position[f * m + t] = state.W[t, i] * shrink
             for n in range(offsets[t], offsets[t + 1]):
                 block.following[n] -= state.W[t, i] * block.design[f, n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_fixed(observations: Observations, rows: Rows, state: State, block: Block) -> None:
+def _fill_fixed(observations: ObservedData, rows: RowLayout, state: GibbsState, block: ActiveBlock) -> None:
     """Part of the shared means."""
     for n in range(len(block.fixed)):
         block.fixed[n] = 0.0
@@ -173,68 +160,70 @@ def _fill_fixed(observations: Observations, rows: Rows, state: State, block: Blo
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def write_state(working: Working, rows: Rows, state: State, block: Block, m: int) -> None:
+def write_state(working: ObservedWork, rows: RowLayout, state: GibbsState, block: ActiveBlock, m: int) -> None:
     """Put the state where the path ended."""
-    first_scale = block.counts[FEATURES] * m
-    first_intercept = first_scale + block.counts[ROWS]
-    log_tau = block.position[first_intercept + m]
-    shift = log_tau - state.numbers[LOG_TAU]
+    first_scale = block.sizes.features * m
+    first_intercept = first_scale + block.sizes.rows
+    log_tau = block.at.position[first_intercept + m]
+    shift = log_tau - state.log_tau[0]
     factor = math.exp(shift)
-    state.numbers[LOG_TAU] = log_tau
+    state.log_tau[0] = log_tau
     for row in range(len(rows.sizes)):
         if block.is_active[row] == 0 and shift != 0.0:
             state.log_scales[row] += shift
             for place in range(rows.starts[row], rows.starts[row + 1]):
                 for t in range(m):
                     state.W[t, rows.members[place]] *= factor
-    for k in range(block.counts[ROWS]):
-        state.log_scales[block.rows[k]] = block.position[first_scale + k] + log_tau
-    for f in range(block.counts[FEATURES]):
+    for k in range(block.sizes.rows):
+        state.log_scales[block.rows[k]] = block.at.position[first_scale + k] + log_tau
+    for f in range(block.sizes.features):
         place = block.places[f]
         scale = math.exp(state.log_scales[block.rows[place]])
         for t in range(m):
-            state.W[t, block.features[f]] = scale * block.position[f * m + t]
+            state.W[t, block.features[f]] = scale * block.at.position[f * m + t]
     for t in range(m):
-        state.intercept[t] = block.position[first_intercept + t]
+        state.intercept[t] = block.at.position[first_intercept + t]
     for n in range(len(working.predictors)):
         working.predictors[n] = block.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_density(observations: Observations, rows: Rows, law: Law, state: State, block: Block, log_tau: float) -> float:
-    """Log-density at the position, whose slope is filled in.
-
-    Parameters
-    ----------
-    observations, rows, law, state : the problem; of the state only q and the noise are used
-    block : its position is where the density is wanted
-    log_tau : at which ``following`` was taken
-    """
-    m = len(state.W)
-    first_scale = block.counts[FEATURES] * m
-    first_intercept = first_scale + block.counts[ROWS]
-    x = block.position[first_intercept + m]
+def block_density(
+    observations: ObservedData,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
+) -> float:
+    """Log-density at the position, whose slope is filled in; the state is where the path began."""
+    m, log_tau = len(state.W), state.log_tau[0]
+    first_scale = block.sizes.features * m
+    first_intercept = first_scale + block.sizes.rows
+    x = block.at.position[first_intercept + m]
     _fill_predictors(observations, block, m, math.exp(x - log_tau))
     value = fill_likelihood(observations, state, block.predictors, block.scores)
-    value += _add_coefficients(observations, rows, state, block, x) - 0.5 * (x - law.log_global_scale) ** 2
-    slope_x = math.exp(x - log_tau) * dot(block.following, block.scores) - (x - law.log_global_scale)
-    exponent, shapes = beta_prime_power(law, state.numbers[INVERSE_Q]), law.spike_shape + law.tail_shape
+    value += _add_coefficients(observations, rows, state, block, x) - 0.5 * (x - prior.log_global_scale) ** 2
+    slope_x = math.exp(x - log_tau) * dot(block.following, block.scores) - (x - prior.log_global_scale)
+    exponent, shapes = beta_prime_power(prior, state.inverse_q[0]), prior.spike_shape + prior.tail_shape
     for k in range(first_scale, first_intercept):
-        slope_x += block.slope[k]
-        if not law.low <= block.position[k] + x <= law.high:
+        slope_x += block.at.slope[k]
+        if not prior.low <= block.at.position[k] + x <= prior.high:
             return -np.inf
-        if not law.log_uniform:
-            y = exponent * block.position[k]
-            value += law.spike_shape * y - shapes * softplus(y)
-            block.slope[k] += exponent * (law.spike_shape - shapes / (1.0 + math.exp(-y)))
-    block.slope[first_intercept + m] = slope_x
-    position, slope = block.position[first_intercept:], block.slope[first_intercept:]
-    return value + add_intercepts(observations, law, block.scores, position, slope)
+        if not prior.log_uniform:
+            y = exponent * block.at.position[k]
+            value += prior.spike_shape * y - shapes * softplus(y)
+            block.at.slope[k] += exponent * (prior.spike_shape - shapes / (1.0 + math.exp(-y)))
+    block.at.slope[first_intercept + m] = slope_x
+    position, slope = block.at.position[first_intercept:], block.at.slope[first_intercept:]
+    return value + add_intercepts(observations, prior, block.scores, position, slope)
+
+
+_follow_path = path_follower(block_density)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_intercepts(
-    observations: Observations, law: Law, scores: FloatArray, position: FloatArray, slope: FloatArray
+    observations: ObservedData, prior: GibbsPrior, scores: FloatArray, position: FloatArray, slope: FloatArray
 ) -> float:
     """Log-prior of the intercepts, which are the first coordinates given; their slopes are filled in."""
     value = 0.0
@@ -242,72 +231,163 @@ def add_intercepts(
         slope[t] = 0.0
         for n in range(observations.offsets[t], observations.offsets[t + 1]):
             slope[t] += scores[n]
-        if law.intercept_variance > 0.0:
-            value -= 0.5 * position[t] * position[t] / law.intercept_variance
-            slope[t] -= position[t] / law.intercept_variance
+        if prior.intercept_variance > 0.0:
+            value -= 0.5 * position[t] * position[t] / prior.intercept_variance
+            slope[t] -= position[t] / prior.intercept_variance
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_predictors(observations: Observations, block: Block, m: int, factor: float) -> None:
+def _fill_predictors(observations: ObservedData, block: ActiveBlock, m: int, factor: float) -> None:
     """Linear predictors at the position."""
-    first_scale = block.counts[FEATURES] * m
-    first_intercept, predictors = first_scale + block.counts[ROWS], block.predictors
-    x = block.position[first_intercept + m]
+    first_scale = block.sizes.features * m
+    first_intercept, predictors = first_scale + block.sizes.rows, block.predictors
+    x = block.at.position[first_intercept + m]
     for t in range(m):
-        b = block.position[first_intercept + t]
+        b = block.at.position[first_intercept + t]
         for n in range(observations.offsets[t], observations.offsets[t + 1]):
             predictors[n] = b + block.fixed[n] + factor * block.following[n]
-    for f in range(block.counts[FEATURES]):
+    for f in range(block.sizes.features):
         place, feature = block.places[f], block.design[f]
-        scale = math.exp(block.position[first_scale + place] + x)
+        scale = math.exp(block.at.position[first_scale + place] + x)
         for t in range(m):
-            w = scale * block.position[f * m + t]
+            w = scale * block.at.position[f * m + t]
             for n in range(observations.offsets[t], observations.offsets[t + 1]):
                 predictors[n] += w * feature[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_likelihood(observations: Observations, state: State, predictors: FloatArray, scores: FloatArray) -> float:
+def fill_likelihood(observations: ObservedData, state: GibbsState, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of the predictors, and its derivatives."""
     value = 0.0
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(observations.offsets[t], observations.offsets[t + 1]):
             target, weight = observations.targets[n], observations.weights[n]
-            if observations.labels:
-                margin = target * predictors[n]
-                small = math.exp(-abs(margin))
-                value -= weight * (math.log1p(small) + max(-margin, 0.0))
-                scores[n] = weight * target * (small if margin > 0.0 else 1.0) / (1.0 + small)
-            else:
-                residual = target - predictors[n]
-                scores[n] = weight * noise_precision * residual
-                value -= 0.5 * scores[n] * residual
+            own, scores[n] = log_density_and_score(observations.form, weight, target, predictors[n], noise_precision)
+            value += own
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_coefficients(observations: Observations, rows: Rows, state: State, block: Block, x: float) -> float:
+def _add_coefficients(
+    observations: ObservedData, rows: RowLayout, state: GibbsState, block: ActiveBlock, x: float
+) -> float:
     """``-sum |z|^q``; slopes of all z, and what the likelihood adds to those of the scales."""
-    m, inverse_q, value = len(state.W), state.numbers[INVERSE_Q], 0.0
+    m, inverse_q, value = len(state.W), state.inverse_q[0], 0.0
     norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
-    first_scale = block.counts[FEATURES] * m
-    for k in range(block.counts[ROWS]):
-        block.slope[first_scale + k] = 0.0
-    for f in range(block.counts[FEATURES]):
+    first_scale = block.sizes.features * m
+    for k in range(block.sizes.rows):
+        block.at.slope[first_scale + k] = 0.0
+    for f in range(block.sizes.features):
         k, feature = first_scale + block.places[f], block.design[f]
-        scale = math.exp(block.position[k] + x)
+        scale = math.exp(block.at.position[k] + x)
         for t in range(m):
-            z, d = block.position[f * m + t], f * m + t
-            block.slope[d] = 0.0
+            z, d = block.at.position[f * m + t], f * m + t
+            block.at.slope[d] = 0.0
             if rows.present[t, block.features[f]]:
                 start, stop = observations.offsets[t], observations.offsets[t + 1]
                 pull = scale * dot(feature[start:stop], block.scores[start:stop])
-                block.slope[k] += pull * z
-                block.slope[d] = pull
+                block.at.slope[k] += pull * z
+                block.at.slope[d] = pull
                 if norm_q < np.inf and z != 0.0:
                     power = power_of(abs(z), norm_q)
                     value -= power
-                    block.slope[d] -= norm_q * power / z
+                    block.at.slope[d] -= norm_q * power / z
     return value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def tune_block(
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
+    acceptance: float,
+    number: int,
+    tune: int,
+) -> None:
+    """Learn from a sweep."""
+    if acceptance >= 0.0:
+        follow_acceptance(block.step_size, acceptance)
+        read_state(observations, working, rows, state, block)
+        _add_to_moments(block, n_coordinates(block, len(state.W)))
+    for share in CHOICES:
+        if number == max(int(share * tune), 1):
+            choose_rows(observations, rows, prior, state, block)
+    for share in SCALINGS:
+        if number == int(share * tune) and block.sizes.states >= LEAST_STATES:
+            _scale_coordinates(block, n_coordinates(block, len(state.W)))
+    if number == tune:
+        keep_step(block.step_size)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def choose_rows(
+    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
+) -> None:
+    """Make the rows active of which the data know most, as many as there is room for; steps are tuned anew."""
+    fill_block(observations, rows, prior, block, np.argsort(-state.information))
+    _restart_block(block, math.log(FIRST_STEP))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_block(
+    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, block: ActiveBlock, order: IntArray
+) -> None:
+    """Make the first rows in an order active, as many as there is room for."""
+    m, n_features, n_rows = len(rows.present), 0, 0
+    for row in range(len(rows.sizes)):
+        block.is_active[row] = 0
+    for row in order:
+        if n_features + rows.starts[row + 1] - rows.starts[row] > len(block.features):
+            break
+        block.is_active[row] = 1
+        block.rows[n_rows] = row
+        for place in range(rows.starts[row], rows.starts[row + 1]):
+            i = rows.members[place]
+            block.features[n_features] = i
+            block.places[n_features] = n_rows
+            for n in range(len(observations.targets)):
+                block.design[n_features, n] = observations.design[i, n]
+            for t in range(m):
+                block.at.variance[n_features * m + t] = FIRST_VARIANCE if rows.present[t, i] else 0.0
+            n_features += 1
+        n_rows += 1
+    block.sizes.features, block.sizes.rows = n_features, n_rows
+    first_intercept = n_features * m + n_rows
+    for d in range(n_features * m, first_intercept):
+        block.at.variance[d] = FIRST_VARIANCE
+    for t in range(m):
+        block.at.variance[first_intercept + t] = FIRST_VARIANCE if prior.intercept_variance > 0.0 else 0.0
+    block.at.variance[first_intercept + m] = FIRST_VARIANCE if prior.learn_global_scale else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _restart_block(block: ActiveBlock, log_step: float) -> None:
+    """Forget the moments, and begin from a step size."""
+    block.sizes.states = 0
+    for d in range(block.moments.shape[1]):
+        block.moments[0, d] = block.moments[1, d] = 0.0
+    restart_step(block.step_size, log_step)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_to_moments(block: ActiveBlock, size: int) -> None:
+    block.sizes.states += 1
+    for d in range(size):
+        difference = block.at.position[d] - block.moments[0, d]
+        block.moments[0, d] += difference / block.sizes.states
+        block.moments[1, d] += difference * (block.at.position[d] - block.moments[0, d])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _scale_coordinates(block: ActiveBlock, size: int) -> None:
+    """Variances from the moments, drawn a little to what they were; the step size begins anew."""
+    count = block.sizes.states
+    for d in range(size):
+        if block.at.variance[d] > 0.0:
+            block.at.variance[d] = (block.moments[1, d] + 5.0 * min(block.at.variance[d], 1e-2)) / (count + 4.0)
+    _restart_block(block, math.log(2.0 * FIRST_STEP))

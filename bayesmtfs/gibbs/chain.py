@@ -7,14 +7,14 @@ Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8.
 
 Two forms of the same sampler:
 
-- in sums (`gibbs_sweep`), for normal targets with more rows than features in the average task or with at most
-  `FEW_FEATURES` features: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep;
-  at a fixed q = 2 the coefficients of a task are drawn jointly, O(m p^3), and so are all means;
-- by observation (`gibbs_observed_sweep`), for labels, by Pólya-Gamma augmentation (Polson, Scott and Windle 2013), and
-  for normal targets with more features than rows: O(p) a sweep for every observation. Weights of labels must be whole
-  numbers, since PG(b, c) has no exact draws for other b.
+- in sums (`sweep`), for normal targets with more rows than features in the average task or with at most `FEW_FEATURES`
+  features: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep; at a fixed q = 2 the coefficients of a
+  task are drawn jointly, O(m p^3), and so are all means;
+- by observation (`observed_sweep`), for families that are normal given a hidden precision
+  (`bayesmtfs.families.augmentation`), such as labels by Polya-Gamma augmentation (Polson, Scott and Windle 2013), and for
+  normal targets with more features than rows: O(p) a sweep for every observation.
 
-Both learn q by the same walk on 1/q (`gibbs_exponent`).
+Both learn q by the same walk on 1/q (`exponent`).
 
 One seeded generator per chain: the same seed gives the same draws, bit for bit. The compiled parts release the
 interpreter lock, so that chains may run in threads.
@@ -32,28 +32,33 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.gibbs.observations import observations_of
-from bayesmtfs.gibbs.observed_start import dual_ridge_start, first_observed_state
+from bayesmtfs.families import Family, find_family
+from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.gibbs.coefficients import alike
+from bayesmtfs.gibbs.observations import dual_ridge_start, first_observed_state, observations_of
 from bayesmtfs.gibbs.observed_sweep import observed_parts_for, observed_space_for, run_observed
-from bayesmtfs.gibbs.pairs import alike
 from bayesmtfs.gibbs.state import (
-    INVERSE_Q,
-    LOG_TAU,
-    Law,
-    Rows,
+    GibbsPrior,
+    RowLayout,
+    TaskSums,
     first_state,
-    law_of,
+    gibbs_prior,
+    log_uniform_prior,
+    new_state,
     ridge_start,
     rows_of,
+    single_rows,
     sums_of,
 )
-from bayesmtfs.gibbs.sweep import Kept, kept_for, parts_for, run, space_for
+from bayesmtfs.gibbs.sweep import KeptDraws, kept_for, parts_for, run, space_for
 from bayesmtfs.priors.hyperpriors import Hyperprior
+from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray
 
 PRIORS = ("generalized_normal", "jeffreys")
@@ -62,9 +67,9 @@ SECONDS_BETWEEN_REPORTS = 0.2
 MOST_SWEEPS = 1000  # between two reports
 FEW_FEATURES = 100  # sums of normal targets are as cheap up to here, and exact where weights stand for repeated rows
 SLOW_SWEEPS = 4  # for a draw, where q is learned or features outnumber the rows
-MOST_WEIGHT = 100.0  # of a label: its precision is a sum of as many draws
 
-type Advance = Callable[[int, int], None]  # first and last sweep
+type Advance = Callable[[int, int, int], None]  # first and last sweep, and how many of all sweeps are for tuning
+type Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -108,13 +113,13 @@ class PosteriorDraws(NamedTuple):
     interrupted: bool
 
 
-def supports(data: TaskData, loss: str, prior: str) -> bool:
-    """Whether this sampler has the posterior: independent generalized normal rows, whole weights of labels, any q.
+def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
+    """Whether this sampler has the posterior: independent generalized normal rows, a conditionally normal family, any q.
 
     Parameters
     ----------
-    data : observations; groups, absent features, weights and sparse designs are all right
-    loss : such as "squared"
+    data : observations; groups, absent features and sparse designs are all right, weights if the family takes them
+    loss : a family, or its name, such as "squared"
     prior : such as "generalized_normal"
 
     Examples
@@ -123,12 +128,10 @@ def supports(data: TaskData, loss: str, prior: str) -> bool:
     >>> supports(data, "squared", "jeffreys"), supports(data, "logistic", "jeffreys"), supports(data, "hinge", "jeffreys")
     (True, True, False)
     """
-    if prior not in PRIORS or data.n_features == 0:
+    augmentation = find_family(loss).augmentation
+    if prior not in PRIORS or data.n_features == 0 or augmentation is None:
         return False
-    if loss == "logistic":
-        whole = (data.weight == np.round(data.weight)) & (data.weight >= 1.0) & (data.weight <= MOST_WEIGHT)
-        return bool(whole.all())
-    return loss in ("squared", "gaussian")
+    return bool(augmentation.takes_weights(data.weight))
 
 
 def more_rows_than_features(data: TaskData) -> bool:
@@ -156,9 +159,9 @@ def sample_chain(
     data: TaskData,
     prior: Hyperprior,
     settings: ChainSettings,
-    report: Callable[[float], None] | None = None,
+    report: Report | None = None,
     start: FloatArray | None = None,
-    loss: str = "squared",
+    loss: str | Family = "squared",
 ) -> PosteriorDraws:
     """Draw one chain.
 
@@ -169,7 +172,7 @@ def sample_chain(
     settings : lengths, seed and q
     report : called every now and then with the fraction of the sweeps that are done
     start : (p, m) first coefficients; None: ridge estimates
-    loss : "squared", or "logistic" for labels, whose noise is 1 in every draw
+    loss : a conditionally normal family, or its name; without a noise of its own, the noise is 1 in every draw
 
     Examples
     --------
@@ -181,114 +184,156 @@ def sample_chain(
     >>> draws.W.mean(axis=0).ravel().round(1).tolist()
     [1.0, -2.0]
     """
+    family = _conditionally_normal(data, loss)
     if start is not None and start.shape != (data.n_features, data.n_tasks):
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
-    if loss == "logistic" and not supports(data, loss, PRIORS[0]):
+    rows, numbers = rows_of(data), gibbs_prior(prior, settings.norm_q is None, family.has_noise)
+    form = family.augmentation.form
+    centre = prior.intercept_centre if prior.fit_intercept and form == NORMAL else 0.0
+    first_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
+    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
+    kept = kept_for(rows, settings.draws, settings.sweeps)
+    W = None if start is None else np.asarray(start, dtype=np.float64).T
+    if form != NORMAL or many_features(data):
+        advance = _by_observation(data, centre, form, W, rows, numbers, first_q, rng, kept)
+    else:
+        advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
+    done, interrupted = _in_slices(advance, settings, report)
+    return _collect(kept, rows, max(done // settings.sweeps - settings.tune, 0), centre, interrupted)
+
+
+def _conditionally_normal(data: TaskData, loss: str | Family) -> Family:
+    """Family, after a look at what it offers and at the weights."""
+    family = find_family(loss)
+    family.require("The Gibbs sampler", "augmentation")
+    if not family.augmentation.takes_weights(data.weight):
         raise ValueError(
-            f"labels need weights that are whole numbers from 1 to {MOST_WEIGHT:.0f}; the weights go from "
+            f"{family.targets} need weights that are {family.augmentation.weights}; the weights go from "
             f"{data.weight.min()} to {data.weight.max()}; sample the model by NUTS instead"
         )
-    rows, law = rows_of(data), law_of(prior, learn_q=settings.norm_q is None)
-    kept = kept_for(rows, settings.draws, settings.sweeps)
-    by_observation = loss == "logistic" or many_features(data)
-    prepare = _by_observation if by_observation else _in_sums
-    advance = prepare(data, prior, settings, start, loss, rows, law, kept)
-    total = settings.sweeps * (settings.tune + settings.draws)
-    done = _in_slices(advance, total, report)
-    count = max(done // settings.sweeps - settings.tune, 0)
-    return _collect(kept, rows, count, _centre(prior, loss), interrupted=done < total)
-
-
-def _centre(prior: Hyperprior, loss: str) -> float:
-    """Prior mean of the intercepts, from which normal targets are measured."""
-    return prior.intercept_centre if prior.fit_intercept and loss != "logistic" else 0.0
-
-
-def _first_q(prior: Hyperprior, settings: ChainSettings) -> float:
-    """Q at the start, which is also all later ones where it is fixed."""
-    return float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
+    return family
 
 
 def _in_sums(
-    data: TaskData,
-    prior: Hyperprior,
-    settings: ChainSettings,
-    start: FloatArray | None,
-    loss: str,
-    rows: Rows,
-    law: Law,
-    kept: Kept,
+    sums: TaskSums,
+    W: FloatArray | None,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    norm_q: float,
+    rng: np.random.Generator,
+    kept: KeptDraws,
 ) -> Advance:
     """Begin a chain in sums of the data."""
-    sums = sums_of(data, _centre(prior, loss))
-    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
-    W = ridge_start(sums, rows, law) if start is None else np.asarray(start, dtype=np.float64).T
-    norm_q = _first_q(prior, settings)
-    state = first_state(sums, rows, law, W, norm_q, rng)
-    space, parts = space_for(sums), parts_for(rows, law, norm_q, alike(sums, rows))
-
-    def advance(done: int, stop: int) -> None:
-        run(rng, sums, rows, law, state, space, kept, *parts, done, stop, settings.sweeps * settings.tune)
-
-    return advance
+    W = ridge_start(sums, rows, prior) if W is None else W
+    state = first_state(sums, rows, prior, W, norm_q, rng)
+    parts = parts_for(rows, prior, norm_q, alike(sums, rows))
+    return partial(run, rng, sums, rows, prior, state, space_for(sums), kept, *parts)
 
 
 def _by_observation(
     data: TaskData,
-    prior: Hyperprior,
-    settings: ChainSettings,
-    start: FloatArray | None,
-    loss: str,
-    rows: Rows,
-    law: Law,
-    kept: Kept,
+    centre: float,
+    form: int,
+    W: FloatArray | None,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    norm_q: float,
+    rng: np.random.Generator,
+    kept: KeptDraws,
 ) -> Advance:
     """Begin a chain by observation."""
-    observations = observations_of(data, _centre(prior, loss), labels=loss == "logistic")
-    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
-    W = dual_ridge_start(observations, rows) if start is None else np.asarray(start, dtype=np.float64).T
-    norm_q = _first_q(prior, settings)
-    state = first_observed_state(observations, rows, law, W, norm_q, rng)
+    observations = observations_of(data, centre, form)
+    W = dual_ridge_start(observations, rows) if W is None else W
+    state = first_observed_state(observations, rows, prior, W, norm_q, rng)
     space = observed_space_for(observations, rows)
-    parts = observed_parts_for(observations, rows, law, norm_q, space.block)
-
-    def advance(done: int, stop: int) -> None:
-        run_observed(
-            rng, observations, rows, law, state, space, kept, *parts, done, stop, settings.sweeps * settings.tune
-        )
-
-    return advance
+    parts = observed_parts_for(observations, rows, prior, norm_q, space.block)
+    return partial(run_observed, rng, observations, rows, prior, state, space, kept, *parts)
 
 
-def _in_slices(advance: Callable[[int, int], None], total: int, report: Callable[[float], None] | None) -> int:
-    """Run the sweeps in pieces of about a fifth of a second; how many were done when all were, or at Ctrl-C."""
+def _in_slices(advance: Advance, settings: ChainSettings, report: Report | None) -> tuple[int, bool]:
+    """Run the sweeps in pieces of about a fifth of a second; how many were done, and whether Ctrl-C ended them."""
+    total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
     done, sweeps = 0, 1
-    try:
+    with Progress("sampling", enabled=False) as work:
         while done < total:
             stop = min(done + sweeps, total)
             begin = time.monotonic()
-            advance(done, stop)
+            advance(done, stop, tune)
             seconds = max(time.monotonic() - begin, 1e-9)
             wished = int((stop - done) * SECONDS_BETWEEN_REPORTS / seconds)
             done = stop
             sweeps = min(max(wished, 1), 4 * sweeps, MOST_SWEEPS)
             if report is not None:
                 report(done / total)
-    except KeyboardInterrupt:
-        pass
-    return done
+    return done, work.interrupted and done < total
 
 
-def _collect(kept: Kept, rows: Rows, count: int, centre: float, interrupted: bool) -> PosteriorDraws:
+def _collect(kept: KeptDraws, rows: RowLayout, count: int, centre: float, interrupted: bool) -> PosteriorDraws:
     """Draws in the user's terms."""
-    inverse_q = kept.numbers[:count, INVERSE_Q]
+    inverse_q = kept.inverse_q[:count]
     return PosteriorDraws(
         W=kept.W[:count],
         mean=kept.mean[:count],
         intercept=kept.intercept[:count] + centre,
         noise=kept.noise[:count],
         row_scales=np.exp(kept.log_scales[:count])[:, rows.row_of_feature],
-        global_scale=np.exp(kept.numbers[:count, LOG_TAU]),
+        global_scale=np.exp(kept.log_tau[:count]),
         norm_q=np.divide(1.0, inverse_q, out=np.full(count, math.inf), where=inverse_q > 0.0),
         interrupted=interrupted,
     )
+
+
+class CentredSums(NamedTuple):
+    """What the likelihood of each task needs, with the intercept integrated out."""
+
+    grams: FloatArray  # (m, p, p) X'X
+    correlations: FloatArray  # (m, p) X'y
+    squares: FloatArray  # (m,) y'y
+    counts: FloatArray  # (m,) degrees of freedom
+
+
+def sample_centred(
+    sums: CentredSums,
+    W: FloatArray,
+    noise: FloatArray,
+    settings: ChainSettings,
+    norm_q_bounds: tuple[float, float] = (1.0, 50.0),
+    log_scale_bounds: tuple[float, float] = (-9.0, 5.0),
+    learn_noise: bool = True,
+) -> PosteriorDraws:
+    """Draw from sums alone, ``ln rho`` and 1/q uniform on intervals and ``p(sigma_t) = 1 / sigma_t``.
+
+    These are the rows of Zhang, Yeung and Xu (2010, eq. 6 and 7) with bounds on their eq. 8, which has no posterior.
+
+    Parameters
+    ----------
+    sums : sufficient statistics of each task
+    W, noise : (p, m) and (m,) where the chain begins; no row of W is zero
+    settings : lengths, seed and q
+    norm_q_bounds : least and largest q where it is learned
+    log_scale_bounds : least and largest ln rho
+    learn_noise : whether the noise is drawn
+
+    Examples
+    --------
+    >>> w = np.array([[1.0, -2.0, 0.5]])
+    >>> sums = CentredSums(np.full((3, 1, 1), 1e4), 1e4 * w.T, np.full(3, 1e5), np.full(3, 50.0))
+    >>> draws = sample_centred(sums, w, np.ones(3), ChainSettings(draws=200), learn_noise=False)
+    >>> bool(np.abs(draws.W.mean(axis=0) - w).max() < 0.01)
+    True
+    """
+    p, m = W.shape
+    means, target_means = np.zeros((m, p)), np.zeros(m)
+    grams, correlations, squares, counts = (np.ascontiguousarray(part, dtype=np.float64) for part in sums)
+    centred = TaskSums(grams, correlations, means, squares, target_means, counts)
+    rows = single_rows(np.ones((m, p), dtype=np.bool_))
+    prior = log_uniform_prior(log_scale_bounds, norm_q_bounds, settings.norm_q is None, learn_noise)
+    first_q = FIRST_Q if settings.norm_q is None else settings.norm_q
+    log_scales = np.clip(np.log(np.sqrt(2.0 * np.mean(W**2, axis=1))), *log_scale_bounds)
+    first_W, first_noise = np.array(W.T, dtype=np.float64, order="C"), np.array(noise, dtype=np.float64)
+    state = new_state(first_W, np.zeros(p), np.zeros(m), first_noise, log_scales, 0.0, first_q)
+    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
+    kept, parts = kept_for(rows, settings.draws, settings.sweeps), parts_for(rows, prior, first_q, None)
+    total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
+    run(rng, centred, rows, prior, state, space_for(centred), kept, *parts, 0, total, tune)
+    return _collect(kept, rows, settings.draws, 0.0, interrupted=False)

@@ -7,7 +7,7 @@ are normal: with ``A = X'diag(omega)X`` and ``h = X'(s + diag(omega) X v)``,
 
 S the inverse of ``A + diag(k)`` and mean ``S h``. Without feature i, whose row and column are swept out of S, the others
 integrated out leave ``g v_i - a v_i^2 / 2`` with ``a = A_ii - A_i'S_-i A_i`` and ``g = h_i - A_i'S_-i h``: the scale of i
-then moves by the same one-dimensional step as in `gibbs_features`, and i is swept in again. So a feature may take the
+then moves by the same one-dimensional step as in `features`, and i is swept in again. So a feature may take the
 place of another that stands for the same, which single coefficients hardly ever do. Last the coefficients of each task
 are drawn jointly.
 
@@ -19,11 +19,13 @@ import math
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.block import FEATURES, Block
+from bayesmtfs.gibbs.block import ActiveBlock
+from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.gibbs.features import jump_on_normal_scale, step_on_normal_scale
-from bayesmtfs.gibbs.observations import Observations, Working, dot, move_along
-from bayesmtfs.gibbs.state import Law, Rows, State
+from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
 from bayesmtfs.types import FloatArray
 
 LEAST_SHARE = 1e-11  # of a feature that the others leave
@@ -31,30 +33,22 @@ LEAST_SHARE = 1e-11  # of a feature that the others leave
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_collapsed_scales(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
-    block: Block,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
 ) -> None:
-    """Draw scales, coefficients and intercepts of the active rows; predictors and scores follow.
-
-    Parameters
-    ----------
-    rng : generator
-    observations, working : likelihood given the precisions
-    rows, law, state : the problem and the state
-    block : says which rows are active
-    """
-    m, size = len(state.W), block.counts[FEATURES] + 1
+    """Draw scales, coefficients and intercepts of the active rows; predictors and scores follow."""
+    m, size = len(state.W), block.sizes.features + 1
     A, S = np.zeros((m, size, size)), np.zeros((m, size, size))
     h, mean, v = np.zeros((m, size)), np.zeros((m, size)), np.zeros((m, size))
     for t in range(m):
         _fill_normal(observations, working, rows, state, block, t, A[t], h[t])
-        if law.intercept_variance > 0.0:
-            sweep_in(A[t], h[t], S[t], mean[t], v[t], size - 1, 1.0 / law.intercept_variance)
+        if prior.intercept_variance > 0.0:
+            sweep_in(A[t], h[t], S[t], mean[t], v[t], size - 1, 1.0 / prior.intercept_variance)
         for f in range(size - 1):
             if rows.present[t, block.features[f]]:
                 sweep_in(A[t], h[t], S[t], mean[t], v[t], f, _prior_precision(state, block, f))
@@ -67,8 +61,8 @@ def step_on_collapsed_scales(
             if rows.present[t, block.features[f]]:
                 sweep_out(S[t], mean[t], f)
                 working.curvatures[t], working.pulls[t] = terms_without(A[t], h[t], S[t], mean[t], v[t], f)
-        jump_on_normal_scale(rng, working, law, state, row)
-        step_on_normal_scale(rng, working, law, state, row)
+        jump_on_normal_scale(rng, working, prior, state, row)
+        step_on_normal_scale(rng, working, prior, state, row)
         for t in range(m):
             if rows.present[t, block.features[f]]:
                 sweep_in(A[t], h[t], S[t], mean[t], v[t], f, _prior_precision(state, block, f))
@@ -77,17 +71,17 @@ def step_on_collapsed_scales(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _prior_precision(state: State, block: Block, f: int) -> float:
+def _prior_precision(state: GibbsState, block: ActiveBlock, f: int) -> float:
     return 2.0 * math.exp(-2.0 * state.log_scales[block.rows[block.places[f]]])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _fill_normal(
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    state: State,
-    block: Block,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    state: GibbsState,
+    block: ActiveBlock,
     t: int,
     A: FloatArray,
     h: FloatArray,
@@ -172,11 +166,11 @@ def sweep_out(S: FloatArray, mean: FloatArray, f: int) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    state: State,
-    block: Block,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    state: GibbsState,
+    block: ActiveBlock,
     t: int,
     S: FloatArray,
     mean: FloatArray,

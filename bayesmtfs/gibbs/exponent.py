@@ -1,4 +1,4 @@
-r"""Random walk on 1/q, the shape of generalized normal rows, with everything carried along that hangs on it.
+r"""Random walk on 1/q, the shape of generalized normal rows, with everything carried along that depends on it.
 
 Coefficients that kept their places would hold q where it is, since they have the shape of the present q. So each moves
 with q, all the more the less the data know of it. With ``sigma`` the prior standard deviation of a coefficient, Q the
@@ -21,7 +21,13 @@ fits the coefficients best, ``(ln S_i(q) + ln(q / k)) / q``, ``S_i = sum |w|^q``
 was typical while the sampler was tuned, so that the coefficients move without the scale, which follows them.
 
 `propose` and `accept` know nothing of the likelihood; `step_on_exponent` has the one in sums, and
-`gibbs_observed_exponent` the one by observation.
+`step_on_observed_exponent` the one by observation, where
+
+- the likelihood of labels is taken as it is, with the Polya-Gamma precisions integrated out: given those, predictors
+  would stay close to where they are, and q with them;
+- the precision Q of the data on a coefficient w_it is ``sum_n omega_n x_ni^2``. The map must be the same on the way there
+  and back, so that Q must not depend on the coefficients: ``omega = weight / sigma^2`` of normal targets does not, and for
+  labels it is the curvature ``weight p (1 - p)`` averaged while the sampler was tuned.
 """
 
 import math
@@ -29,10 +35,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.scales import NONE, beta_prime_power, log_power_sum, unit_variance
-from bayesmtfs.gibbs.slice import softplus
-from bayesmtfs.gibbs.state import INVERSE_Q, LOG_TAU, STEP, Law, Rows, State
+from bayesmtfs.families.augmentation import NORMAL, curvature
+from bayesmtfs.gibbs.distributions import softplus, unit_variance, weighted_square
+from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, log_likelihood
+from bayesmtfs.gibbs.scales import log_power_sum
+from bayesmtfs.gibbs.slice import NONE, beta_prime_power
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
 from bayesmtfs.types import FloatArray
 
 WISHED_ACCEPTANCE = 0.35
@@ -70,95 +80,76 @@ def exponent_space(n_tasks: int, n_features: int, n_rows: int) -> ExponentSpace:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_exponent(
-    rng: np.random.Generator,
+    rng: Generator,
     Q: FloatArray,
     residuals: FloatArray,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     tuning: int,
     space: ExponentSpace,
 ) -> None:
-    """Propose another 1/q, and with it scales and coefficients; residuals ``h - Q w`` in place.
-
-    Parameters
-    ----------
-    rng : generator
-    Q, residuals : (m, p, p) and (m, p) likelihood
-    rows, law, state : the problem and the state
-    tuning : number of the sweep, 1, 2, ..., while the step is tuned; 0: leave it as it is
-    space : what the step writes to
-    """
+    """Propose another 1/q, and with it scales and coefficients; residuals ``h - Q w`` in place."""
     m, p = state.W.shape
     for t in range(m):
         for i in range(p):
             space.precisions[t, i] = Q[t, i, i]
-    proposal = propose(rng, rows, law, state, space)
-    if accept(rng, proposal, _likelihood_change(Q, residuals, state, space), law, state, tuning, space):
+    proposal = propose(rng, rows, prior, state, space)
+    if accept(rng, proposal, _likelihood_change(Q, residuals, state, space), prior, state, tuning, space):
         copy_into(space.residuals, residuals)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def propose(rng: np.random.Generator, rows: Rows, law: Law, state: State, space: ExponentSpace) -> Proposal:
+def propose(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
     """Another 1/q, with scales and coefficients that suit.
 
     Parameters
     ----------
     rng : generator
-    rows, law, state : the problem and the state, which stays
-    space : what is written to; its precisions must be there, and must not hang on q, scales or coefficients
+    rows, prior, state : the problem and the state, which stays
+    space : what is written to; its precisions must be there, and must not depend on q, scales or coefficients
     """
-    inverse, step = state.numbers[INVERSE_Q], state.numbers[STEP]
-    proposal = reflected(inverse + step * rng.standard_normal(), law.inverse_low, law.inverse_high)
+    inverse, step = state.inverse_q[0], state.exponent_step[0]
+    proposal = reflected(inverse + step * rng.standard_normal(), prior.inverse_low, prior.inverse_high)
     fill_quantiles(inverse, space.nodes[0])
     fill_quantiles(proposal, space.nodes[1])
     _fill_deviations(rows, state, space)
     data_weight = LEAST_DATA_WEIGHT ** rng.random()
     change = _carry_coefficients(rng.random() < 0.5, data_weight, rows, state, space, inverse, proposal)
-    log_tau = log_tau_new = state.numbers[LOG_TAU]
-    if law.learn_global_scale:
+    log_tau = log_tau_new = state.log_tau[0]
+    if prior.learn_global_scale:
         log_tau_new += log_scale_shift(inverse, proposal)
-        change += 0.5 * ((log_tau - law.log_global_scale) ** 2 - (log_tau_new - law.log_global_scale) ** 2)
+        change += 0.5 * ((log_tau - prior.log_global_scale) ** 2 - (log_tau_new - prior.log_global_scale) ** 2)
     for row in range(len(rows.sizes)):
         change += _carry_scale(rows, state, space, row, inverse, proposal)
-        if not law.low <= space.log_scales[row] <= law.high:
+        if not prior.low <= space.log_scales[row] <= prior.high:
             change = NONE
-    change += _scales_value(space.log_scales, law, log_tau_new, proposal)
-    change -= _scales_value(state.log_scales, law, log_tau, inverse)
+    change += _scales_value(space.log_scales, prior, log_tau_new, proposal)
+    change -= _scales_value(state.log_scales, prior, log_tau, inverse)
     return Proposal(proposal, log_tau_new, change)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def accept(
-    rng: np.random.Generator,
+    rng: Generator,
     proposal: Proposal,
     likelihood_change: float,
-    law: Law,
-    state: State,
+    prior: GibbsPrior,
+    state: GibbsState,
     tuning: int,
     space: ExponentSpace,
 ) -> bool:
-    """Let the state go to the proposal, or not; says which.
-
-    Parameters
-    ----------
-    rng : generator
-    proposal : from `propose`
-    likelihood_change : from the present coefficients to those in the space
-    law, state : the problem and the state
-    tuning : number of the sweep, 1, 2, ..., while the step is tuned; 0: leave it as it is
-    space : proposed scales and coefficients
-    """
+    """Let the state go to the proposal, or not; says which."""
     accepted = -rng.standard_exponential() < proposal.change + likelihood_change
     if accepted:
-        state.numbers[INVERSE_Q], state.numbers[LOG_TAU] = proposal.inverse_q, proposal.log_tau
+        state.inverse_q[0], state.log_tau[0] = proposal.inverse_q, proposal.log_tau
         for row in range(len(space.log_scales)):
             state.log_scales[row] = space.log_scales[row]
         copy_into(space.W, state.W)
     if tuning > 0:
         excess = (1.0 if accepted else 0.0) - WISHED_ACCEPTANCE
-        logarithm = math.log(state.numbers[STEP]) + 2.0 * excess / math.sqrt(tuning)
-        state.numbers[STEP] = min(math.exp(logarithm), law.inverse_high - law.inverse_low)
+        logarithm = math.log(state.exponent_step[0]) + 2.0 * excess / math.sqrt(tuning)
+        state.exponent_step[0] = min(math.exp(logarithm), prior.inverse_high - prior.inverse_low)
     return accepted
 
 
@@ -169,10 +160,10 @@ def log_scale_shift(inverse: float, proposal: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_deviations(rows: Rows, state: State, space: ExponentSpace) -> None:
+def _fill_deviations(rows: RowLayout, state: GibbsState, space: ExponentSpace) -> None:
     """Sigma of every row: the present one of a loose row, else the typical one."""
     m, p = space.precisions.shape
-    totals, unit = space.deviations, unit_variance(state.numbers[INVERSE_Q])
+    totals, unit = space.deviations, unit_variance(state.inverse_q[0])
     for row in range(len(totals)):
         totals[row] = 1e-300
     for t in range(m):
@@ -191,8 +182,8 @@ def _fill_deviations(rows: Rows, state: State, space: ExponentSpace) -> None:
 def _carry_coefficients(
     onwards: bool,
     data_weight: float,
-    rows: Rows,
-    state: State,
+    rows: RowLayout,
+    state: GibbsState,
     space: ExponentSpace,
     inverse: float,
     proposal: float,
@@ -221,7 +212,7 @@ def _carry_coefficients(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: State, space: ExponentSpace) -> float:
+def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: GibbsState, space: ExponentSpace) -> float:
     """Change of the log-likelihood in sums; proposed residuals."""
     m, p = state.W.shape
     value = 0.0
@@ -274,7 +265,9 @@ def unblended(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inverse: float, proposal: float) -> float:
+def _carry_scale(
+    rows: RowLayout, state: GibbsState, space: ExponentSpace, row: int, inverse: float, proposal: float
+) -> float:
     """Proposed scale of a row; the change of the log-density of its coefficients with the Jacobian of the scale."""
     old, new, size = 1.0 / inverse, 1.0 / proposal, rows.sizes[row]
     log_scale, change = state.log_scales[row], 0.0
@@ -291,15 +284,15 @@ def _carry_scale(rows: Rows, state: State, space: ExponentSpace, row: int, inver
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scales_value(log_scales: FloatArray, law: Law, log_tau: float, inverse_q: float) -> float:
+def _scales_value(log_scales: FloatArray, prior: GibbsPrior, log_tau: float, inverse_q: float) -> float:
     """Log-density of all row scales, as a function of q."""
-    if law.log_uniform:
+    if prior.log_uniform:
         return 0.0
-    exponent = beta_prime_power(law, inverse_q)
+    exponent = beta_prime_power(prior, inverse_q)
     value = len(log_scales) * math.log(exponent)
     for row in range(len(log_scales)):
         y = exponent * (log_scales[row] - log_tau)
-        value += law.spike_shape * y - (law.spike_shape + law.tail_shape) * softplus(y)
+        value += prior.spike_shape * y - (prior.spike_shape + prior.tail_shape) * softplus(y)
     return value
 
 
@@ -352,3 +345,92 @@ def reflected(number: float, low: float, high: float) -> float:
     """A number folded back into the bounds."""
     folded = (number - low) % (2.0 * (high - low))
     return low + min(folded, 2.0 * (high - low) - folded)
+
+
+class ObservedExponentSpace(NamedTuple):
+    """Arrays that the step writes to; the precisions of labels in ``carried`` are what it has learned."""
+
+    carried: ExponentSpace
+    curvatures: FloatArray  # (N,) omega
+    predictors: FloatArray  # (N,) proposed
+
+
+def observed_exponent_space(observations: ObservedData, rows: RowLayout) -> ObservedExponentSpace:
+    """Allocate."""
+    count, (m, p) = len(observations.targets), rows.present.shape
+    carried = exponent_space(m, p, len(rows.sizes))
+    return ObservedExponentSpace(carried, np.empty(count), np.empty(count))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_observed_exponent(
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    tuning: int,
+    space: ObservedExponentSpace,
+) -> None:
+    """Propose another 1/q, and with it scales and coefficients; the predictors follow."""
+    proposal = propose(rng, rows, prior, state, space.carried)
+    _propose_predictors(observations, working, state, space)
+    change = log_likelihood(observations, state, space.predictors)
+    change -= log_likelihood(observations, state, working.predictors)
+    if accept(rng, proposal, change, prior, state, tuning, space.carried):
+        for n in range(len(space.predictors)):
+            working.predictors[n] = space.predictors[n]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_precisions(
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    state: GibbsState,
+    tuning: int,
+    space: ObservedExponentSpace,
+) -> None:
+    """Precisions of the data on every coefficient: the present ones of normal targets, averages for labels."""
+    share = 1.0
+    if observations.form != NORMAL:
+        if tuning == 0:
+            return
+        share = 1.0 / min(tuning, 100)
+    _fill_curvatures(observations, working, state, space.curvatures)
+    precisions = space.carried.precisions
+    for i in range(len(observations.design)):
+        for t in range(len(precisions)):
+            start, stop = observations.offsets[t], observations.offsets[t + 1]
+            if rows.present[t, i]:
+                known = weighted_square(observations.design[i, start:stop], space.curvatures[start:stop])
+                precisions[t, i] += share * (known - precisions[t, i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_curvatures(
+    observations: ObservedData, working: ObservedWork, state: GibbsState, curvatures: FloatArray
+) -> None:
+    """Minus the second derivative of the log-likelihood in each predictor."""
+    for t in range(len(state.W)):
+        noise_precision = 1.0 / (state.noise[t] * state.noise[t])
+        for n in range(observations.offsets[t], observations.offsets[t + 1]):
+            eta, weight = working.predictors[n], observations.weights[n]
+            curvatures[n] = curvature(observations.form, weight, eta, noise_precision)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _propose_predictors(
+    observations: ObservedData, working: ObservedWork, state: GibbsState, space: ObservedExponentSpace
+) -> None:
+    """Predictors of the proposed coefficients."""
+    for n in range(len(space.predictors)):
+        space.predictors[n] = working.predictors[n]
+    for i in range(len(observations.design)):
+        x = observations.design[i]
+        for t in range(len(state.W)):
+            change = space.carried.W[t, i] - state.W[t, i]
+            if change != 0.0:
+                for n in range(observations.offsets[t], observations.offsets[t + 1]):
+                    space.predictors[n] += change * x[n]

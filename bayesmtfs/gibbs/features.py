@@ -5,52 +5,74 @@ have the log-likelihood ``g_t w_t - a_t w_t^2 / 2`` and the prior GN(0, rho, q):
 
 - q = 2: rho with the coefficients integrated out, ``sum_t [g^2 / (2 (a + k)) - ln(1 + a / k) / 2] + ln p(ln rho | tau)``,
   ``k = 2 / rho^2``, by a slice step; then the coefficients, which are normal;
-- q = 1 and q = inf: the same with other integrals (`gibbs_integrated`);
-- any other q: the coefficients by the uniform mixture (`gibbs_coefficients`), then rho given them, and then rho with the
-  coefficients carried along, each at its place in the normal approximation of its conditional law (`gibbs_slice`).
+- q = 1 and q = inf: the same with other integrals (`distributions`);
+- any other q: the coefficients by the uniform mixture (`coefficients`), then rho given them, and then rho with the
+  coefficients carried along, each at its place in the normal approximation of its conditional distribution (`slice`).
 
 In a row of several features rho moves given the coefficients, and then with ``w / rho`` fixed. With a shared mean the
 same steps draw the deviations from it, and the mean given them.
+
+**Sizes of effects of labels**, of single rows and of all together, move by Metropolis steps. Labels that a hyperplane
+separates do not say how far apart they are: coefficients and their scales may grow together almost as far as the prior
+lets them, into a tail where Polya-Gamma precisions hold them and steps that were tuned elsewhere are refused. Here the
+precisions are integrated out, and sizes move with ``w / rho`` fixed. With u the part of the predictors that grows, and s
+the logarithm of its factor,
+
+    ln p(s) = sum ln p(y | eta + (e^s - 1) u) + ln prior
+
+up to a constant, the prior being that of ``ln rho + s`` for a row, and that of ``ln tau + s`` for all rows, ``rho / tau``
+fixed. Proposals are normal with a deviation drawn anew each time, small or large: nothing needs to be tuned.
 """
 
 import math
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.cells import jump_by_cells
-from bayesmtfs.gibbs.coefficients import bound_of, truncated_normal
-from bayesmtfs.gibbs.integrated import draw_given_scale
-from bayesmtfs.gibbs.observations import Observations, Working, dot, move_along, weighted_square
-from bayesmtfs.gibbs.scales import NONE, beta_prime_power, log_largest, log_power_sum, tune_row, unit_variance
-from bayesmtfs.gibbs.slice import LogScaleDensity, slice_step
-from bayesmtfs.gibbs.state import INVERSE_Q, LOG_TAU, Law, Rows, State
-from bayesmtfs.types import FloatArray
+from bayesmtfs.families.augmentation import log_density_and_score
+from bayesmtfs.gibbs.block import ActiveBlock
+from bayesmtfs.gibbs.coefficients import bound_of
+from bayesmtfs.gibbs.distributions import (
+    dot,
+    draw_given_scale,
+    softplus,
+    truncated_normal,
+    unit_variance,
+    weighted_square,
+)
+from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
+from bayesmtfs.gibbs.scales import density_given_row, tune_row
+from bayesmtfs.gibbs.slice import (
+    LogScaleDensity,
+    beta_prime_power,
+    jump_by_cells,
+    row_scale_prior,
+    slice_step,
+    with_carried,
+    with_multiplied,
+)
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
 
 REACH_BELOW, REACH_ABOVE = 5.0, 12.0  # of the scales that are drawn anew, around ln tau
+SIZE_PROPOSALS = 4  # for a size; each costs a look at the labels
+ROWS_AT_A_TIME = 4  # of the active ones
+LEAST_LOG_SIZE, LOG_SIZE_RANGE = math.log(0.05), math.log(60.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_features(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     tuning: int,
 ) -> None:
-    """Draw all coefficients, their means and their row scales, row by row.
-
-    Parameters
-    ----------
-    rng : generator
-    observations, working : likelihood; predictors and scores follow the coefficients
-    rows, law, state : the problem and the state
-    tuning : number of the sweep, 1, 2, ..., while steps are tuned; 0: leave them as they are
-    """
-    normal = state.numbers[INVERSE_Q] == 0.5
-    integrable = state.numbers[INVERSE_Q] == 0.0 or state.numbers[INVERSE_Q] == 1.0
+    """Draw all coefficients, their means and their row scales, row by row."""
+    normal = state.inverse_q[0] == 0.5
+    integrable = state.inverse_q[0] == 0.0 or state.inverse_q[0] == 1.0
     for row in range(len(rows.sizes)):
         before = state.log_scales[row]
         single = rows.starts[row + 1] - rows.starts[row] == 1
@@ -59,27 +81,28 @@ def step_on_features(
             i = rows.members[place]
             information += _fill_terms(observations, working, rows, state, i)
             if single and normal:
-                step_on_normal_scale(rng, working, law, state, row)
+                step_on_normal_scale(rng, working, prior, state, row)
             if normal:
                 _draw_normal(rng, observations, working, rows, state, row, i)
             elif single and integrable:
-                _step_on_integrated_row(rng, observations, working, rows, law, state, row)
+                _step_on_integrated_row(rng, observations, working, rows, prior, state, row)
             else:
                 _draw_bounded(rng, observations, working, rows, state, row, i)
-            if law.mean_precision > 0.0:
-                _draw_mean(rng, observations, working, rows, law, state, i)
+            if prior.mean_precision > 0.0:
+                _draw_mean(rng, observations, working, rows, prior, state, i)
         if not (single and (normal or integrable)):
-            _step_given_coefficients(rng, rows, law, state, row)
+            target = density_given_row(rows, prior, state, row)
+            state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
             if not single:
-                _step_with_row(rng, observations, working, rows, law, state, row)
+                _step_with_row(rng, observations, working, rows, prior, state, row)
             else:
-                _step_carrying(rng, observations, working, rows, law, state, row)
+                _step_carrying(rng, observations, working, rows, prior, state, row)
         if tuning > 0:
             tune_row(state, row, before, math.log(information / max(rows.sizes[row], 1.0)), tuning)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_terms(observations: Observations, working: Working, rows: Rows, state: State, i: int) -> float:
+def _fill_terms(observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, i: int) -> float:
     """``a_t`` and ``g_t`` of a feature in every task that has it, else 0; the sum of the first."""
     x, total = observations.design[i], 0.0
     for t in range(len(state.W)):
@@ -94,42 +117,34 @@ def _fill_terms(observations: Observations, working: Working, rows: Rows, state:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _anchors(law: Law, state: State) -> FloatArray:
-    """Ln tau, from which the prior of a row scale is measured; none for the log-uniform law."""
-    return state.numbers[LOG_TAU : LOG_TAU + (0 if law.log_uniform else 1)]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _normal_scale_density(working: Working, law: Law, state: State) -> LogScaleDensity:
+def _normal_scale_density(working: ObservedWork, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
     """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
-    Coefficients at their conditional means, ``z = 0`` in `gibbs_slice`, have the value of the integral up to a constant.
+    Coefficients at their conditional means, ``z = 0`` in `slice`, have the value of the integral up to a constant.
     """
-    m = len(state.W)
-    zeros = np.zeros(m)
-    return LogScaleDensity(
-        float(m), NONE, 2.0, 0.0, 0.0, 0.0, working.curvatures, working.pulls, zeros, 0.5,
-        _anchors(law, state), beta_prime_power(law, 0.5), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low, law.high,
-    )  # fmt: skip
+    m, own_prior = len(state.W), row_scale_prior(prior, state, prior.low)
+    return with_carried(own_prior, float(m), 2.0, working.curvatures, working.pulls, np.zeros(m), 0.5)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, state: State, row: int) -> None:
+def step_on_normal_scale(rng: Generator, working: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Move the scale of a feature at q = 2 with its coefficients integrated out."""
-    target = _normal_scale_density(working, law, state)
+    target = _normal_scale_density(working, prior, state)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def jump_on_normal_scale(rng: np.random.Generator, working: Working, law: Law, state: State, row: int) -> None:
+def jump_on_normal_scale(rng: Generator, working: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
-    target, centre = _normal_scale_density(working, law, state), state.numbers[LOG_TAU]
-    low, high = (law.low, law.high) if law.log_uniform else (centre - REACH_BELOW, centre + REACH_ABOVE)
+    target, centre = _normal_scale_density(working, prior, state), state.log_tau[0]
+    low, high = (prior.low, prior.high) if prior.log_uniform else (centre - REACH_BELOW, centre + REACH_ABOVE)
     state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, low, high)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _set_coefficient(observations: Observations, working: Working, state: State, t: int, i: int, new: float) -> None:
+def _set_coefficient(
+    observations: ObservedData, working: ObservedWork, state: GibbsState, t: int, i: int, new: float
+) -> None:
     """Put a coefficient to a new value."""
     start, stop = observations.offsets[t], observations.offsets[t + 1]
     move_along(working, start, stop, observations.design[i], new - state.W[t, i])
@@ -138,7 +153,13 @@ def _set_coefficient(observations: Observations, working: Working, state: State,
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_normal(
-    rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, state: State, row: int, i: int
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    state: GibbsState,
+    row: int,
+    i: int,
 ) -> None:
     """Coefficients of a feature at q = 2."""
     prior_precision = 2.0 * math.exp(-2.0 * state.log_scales[row])
@@ -151,22 +172,20 @@ def _draw_normal(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_on_integrated_row(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     row: int,
 ) -> None:
     """Scale of a feature at q = 1 or q = inf with its coefficients integrated out, and then they."""
-    i, inverse_q, anchors = rows.members[rows.starts[row]], state.numbers[INVERSE_Q], _anchors(law, state)
+    i, inverse_q = rows.members[rows.starts[row]], state.inverse_q[0]
     norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     # where a task does not have the feature, its integral is that of the prior, which the slope takes back
-    target = LogScaleDensity(
-        float(len(state.W)), NONE, norm_q, 0.0, 0.0, 0.0, working.curvatures, working.pulls, anchors[:0], 1.0,
-        anchors, beta_prime_power(law, inverse_q), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low, law.high,
-    )  # fmt: skip
+    curvatures, pulls, own_prior = working.curvatures, working.pulls, row_scale_prior(prior, state, prior.low)
+    target = with_carried(own_prior, float(len(state.W)), norm_q, curvatures, pulls, curvatures[:0], 1.0)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
     for t in range(len(state.W)):
         if rows.present[t, i]:
@@ -176,13 +195,19 @@ def _step_on_integrated_row(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_bounded(
-    rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, state: State, row: int, i: int
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    state: GibbsState,
+    row: int,
+    i: int,
 ) -> None:
     """Coefficients of a feature at any q, by the mixture of uniforms."""
     for t in range(len(state.W)):
         if rows.present[t, i]:
             a = working.curvatures[t]
-            reach = bound_of(rng, state.W[t, i], state.log_scales[row], state.numbers[INVERSE_Q])
+            reach = bound_of(rng, state.W[t, i], state.log_scales[row], state.inverse_q[0])
             if a > 0.0:
                 new = truncated_normal(rng, working.pulls[t] / a, 1.0 / math.sqrt(a), reach)
             else:
@@ -192,10 +217,16 @@ def _draw_bounded(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_mean(
-    rng: np.random.Generator, observations: Observations, working: Working, rows: Rows, law: Law, state: State, i: int
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    i: int,
 ) -> None:
     """Mean of a feature's coefficients given their deviations from it; terms are those before the deviations moved."""
-    x, precision, pull = observations.design[i], law.mean_precision, 0.0
+    x, precision, pull = observations.design[i], prior.mean_precision, 0.0
     for t in range(len(state.W)):
         if rows.present[t, i]:
             start, stop = observations.offsets[t], observations.offsets[t + 1]
@@ -209,34 +240,17 @@ def _draw_mean(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _step_given_coefficients(rng: np.random.Generator, rows: Rows, law: Law, state: State, row: int) -> None:
-    """Move the scale of a row given its coefficients."""
-    inverse_q, anchors = state.numbers[INVERSE_Q], _anchors(law, state)
-    low, log_sum, norm_q, none = law.low, NONE, np.inf, anchors[:0]
-    if inverse_q > 0.0:
-        norm_q = 1.0 / inverse_q
-        log_sum = log_power_sum(state.W, rows, row, norm_q)
-    else:
-        low = max(low, log_largest(state.W, rows, row))
-    target = LogScaleDensity(
-        rows.sizes[row], log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0,
-        anchors, beta_prime_power(law, inverse_q), law.spike_shape, law.tail_shape, 0.0, 0.0, low, law.high,
-    )  # fmt: skip
-    state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _step_carrying(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     row: int,
 ) -> None:
     """Move the scale of a feature and carry its coefficients at their standardised positions."""
-    m, i, inverse_q = len(state.W), rows.members[rows.starts[row]], state.numbers[INVERSE_Q]
+    m, i, inverse_q = len(state.W), rows.members[rows.starts[row]], state.inverse_q[0]
     log_scale, spread = state.log_scales[row], unit_variance(inverse_q)
     _fill_terms(observations, working, rows, state, i)
     positions = np.zeros(m)
@@ -244,11 +258,8 @@ def _step_carrying(
         if rows.present[t, i]:
             s = 1.0 / math.sqrt(working.curvatures[t] + math.exp(-2.0 * log_scale) / spread)
             positions[t] = state.W[t, i] / s - s * working.pulls[t]
-    target = LogScaleDensity(
-        float(m), NONE, 1.0 / inverse_q, 0.0, 0.0, 0.0, working.curvatures, working.pulls, positions, spread,
-        _anchors(law, state), beta_prime_power(law, inverse_q), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low,
-        law.high,
-    )  # fmt: skip
+    own_prior = row_scale_prior(prior, state, prior.low)
+    target = with_carried(own_prior, float(m), 1.0 / inverse_q, working.curvatures, working.pulls, positions, spread)
     moved = slice_step(rng, log_scale, target, state.widths[row])
     state.log_scales[row] = moved
     for t in range(m):
@@ -259,24 +270,20 @@ def _step_carrying(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_with_row(
-    rng: np.random.Generator,
-    observations: Observations,
-    working: Working,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     row: int,
 ) -> None:
     """Move the scale of a row of several features together with all its coefficients."""
     fill_direction(observations, working, rows, state, row, row + 1)
-    log_scale, anchors = state.log_scales[row], _anchors(law, state)
+    log_scale = state.log_scales[row]
     curvature = weighted_square(working.direction, working.precisions)
     pull = dot(working.direction, working.scores) + curvature
-    target = LogScaleDensity(
-        0.0, NONE, 0.0, pull, curvature, log_scale, anchors[:0], anchors[:0], anchors[:0], 1.0,
-        anchors, beta_prime_power(law, state.numbers[INVERSE_Q]), law.spike_shape, law.tail_shape, 0.0, 0.0, law.low,
-        law.high,
-    )  # fmt: skip
+    target = with_multiplied(row_scale_prior(prior, state, prior.low), pull, curvature, log_scale)
     moved = slice_step(rng, log_scale, target, state.widths[row])
     state.log_scales[row] = moved
     factor = math.exp(moved - log_scale)
@@ -288,7 +295,7 @@ def _step_with_row(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_direction(
-    observations: Observations, working: Working, rows: Rows, state: State, first: int, last: int
+    observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, first: int, last: int
 ) -> None:
     """What rows ``first`` to ``last - 1`` contribute to the predictors, means left out."""
     for n in range(len(working.direction)):
@@ -299,3 +306,85 @@ def fill_direction(
             w, x = state.W[t, i], observations.design[i]
             for n in range(observations.offsets[t], observations.offsets[t + 1]):
                 working.direction[n] += w * x[n]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_sizes(
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
+) -> None:
+    """Move the sizes of some active rows, and of all rows where tau is learned; the predictors of ``working`` follow."""
+    active = block.sizes.rows
+    for _ in range(min(ROWS_AT_A_TIME, active)):
+        row = block.rows[int(active * rng.random())]
+        _step_on_size(rng, observations, working, rows, prior, state, row, row + 1)
+    if prior.learn_global_scale:
+        _step_on_size(rng, observations, working, rows, prior, state, 0, len(rows.sizes))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _step_on_size(
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    first: int,
+    last: int,
+) -> None:
+    """Move rows ``first`` to ``last - 1`` by a common factor; all rows take tau along."""
+    together = last - first == len(rows.sizes) and prior.learn_global_scale
+    fill_direction(observations, working, rows, state, first, last)
+    shift = 0.0
+    value = _size_prior(prior, state, first, together, 0.0) + _size_likelihood(observations, working, 0.0)
+    for _ in range(SIZE_PROPOSALS):
+        step = math.exp(LEAST_LOG_SIZE + LOG_SIZE_RANGE * rng.random())
+        proposal = shift + step * rng.standard_normal()
+        moved = _size_prior(prior, state, first, together, proposal)
+        if moved > -np.inf:
+            moved += _size_likelihood(observations, working, proposal)
+        if -rng.standard_exponential() < moved - value:
+            shift, value = proposal, moved
+    if shift == 0.0:
+        return
+    factor = math.exp(shift)
+    if together:
+        state.log_tau[0] += shift
+    for row in range(first, last):
+        state.log_scales[row] += shift
+        for place in range(rows.starts[row], rows.starts[row + 1]):
+            for t in range(len(state.W)):
+                state.W[t, rows.members[place]] *= factor
+    for n in range(len(working.predictors)):
+        working.predictors[n] += (factor - 1.0) * working.direction[n]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, shift: float) -> float:
+    """Log-prior after a move of tau, or of one row; minus infinity beyond what scales may be."""
+    log_tau = state.log_tau[0]
+    log_scale = (log_tau if together else state.log_scales[row]) + shift
+    if not prior.low < log_scale < prior.high:
+        return -np.inf
+    if together:
+        return -0.5 * (log_scale - prior.log_global_scale) ** 2
+    if prior.log_uniform:
+        return 0.0
+    y = beta_prime_power(prior, state.inverse_q[0]) * (log_scale - log_tau)
+    return prior.spike_shape * y - (prior.spike_shape + prior.tail_shape) * softplus(y)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _size_likelihood(observations: ObservedData, working: ObservedWork, shift: float) -> float:
+    """Log-likelihood after a move."""
+    growth, value = math.exp(shift) - 1.0, 0.0
+    for n in range(len(working.direction)):
+        eta = working.predictors[n] + growth * working.direction[n]
+        value += log_density_and_score(observations.form, observations.weights[n], observations.targets[n], eta, 1.0)[0]
+    return value

@@ -11,6 +11,11 @@ in two parametrisations in turn (interweaving, Yu and Meng 2011, *Journal of Com
   31:705-767, without stepping out). It moves far where tasks differ more than the data leave open.
 
 Where a task does not have a feature, its coefficient is 0 and tells nothing of the mean.
+
+By observation (`draw_observed_mean`): given the deviations v and the precisions omega of all observations, moving the
+means by d changes the linear predictors by X d, so that d is normal with precision ``X'diag(omega)X + I / s^2`` and linear
+term ``X's - mu / s^2``, s the scores of `observations`. One mean at a time (`features`) hardly moves where features are
+nearly alike; this step costs ``O(N p^2)`` and is made where p is at most `MOST_JOINT_MEANS`.
 """
 
 import math
@@ -18,15 +23,17 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.coefficients import draw_jointly
-from bayesmtfs.gibbs.scales import unit_variance
-from bayesmtfs.gibbs.slice import power_of
-from bayesmtfs.gibbs.state import INVERSE_Q, Law, Rows, State
+from bayesmtfs.gibbs.coefficients import draw_jointly, factorise, solve_lower, solve_upper
+from bayesmtfs.gibbs.distributions import dot, power_of, unit_variance
+from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
 from bayesmtfs.types import BoolArray, FloatArray
 
 SLICE_DEVIATIONS = 6.0  # width of the slice step, in standard deviations of a mean of as many coefficients
-SLICE_STEPS = 200  # most steps inwards: far more than rounding leaves room for
+SHRINK_STEPS = 200  # most steps inwards: far more than rounding leaves room for
+MOST_JOINT_MEANS = 64
 
 
 class MeanSpace(NamedTuple):
@@ -59,29 +66,21 @@ def take_out_mean(Q: FloatArray, vector: FloatArray, mean: FloatArray, present: 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_mean(
-    rng: np.random.Generator,
+    rng: Generator,
     Q: FloatArray,
     h: FloatArray,
     residuals: FloatArray,
-    rows: Rows,
-    law: Law,
-    state: State,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
     space: MeanSpace,
 ) -> None:
-    """Draw all means given the deviations; ``h`` (less Q mu) and residuals ``h - Q v`` in place.
-
-    Parameters
-    ----------
-    rng : generator
-    Q, h, residuals : (m, p, p), (m, p) and (m, p) likelihood
-    rows, law, state : the problem and the state
-    space : what the step writes to
-    """
+    """Draw all means given the deviations; ``h`` (less Q mu) and residuals ``h - Q v`` in place."""
     m, p = state.W.shape
     for i in range(p):
         space.h[i] = 0.0
         space.before[i] = state.mean[i]
-        space.log_scales[i] = 0.5 * math.log(2.0 / law.mean_precision)
+        space.log_scales[i] = 0.5 * math.log(2.0 / prior.mean_precision)
         for j in range(p):
             space.Q[i, j] = 0.0
     for t in range(m):
@@ -104,10 +103,10 @@ def draw_mean(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def recentre(rng: np.random.Generator, rows: Rows, law: Law, state: State) -> None:
+def recentre(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState) -> None:
     """Move each mean with the coefficients fixed: deviations go the other way."""
     for i in range(len(state.mean)):
-        shift = _slice_shift(rng, rows, law, state, i)
+        shift = _slice_shift(rng, rows, prior, state, i)
         state.mean[i] += shift
         for t in range(len(state.W)):
             if rows.present[t, i]:
@@ -115,22 +114,22 @@ def recentre(rng: np.random.Generator, rows: Rows, law: Law, state: State) -> No
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _slice_shift(rng: np.random.Generator, rows: Rows, law: Law, state: State, i: int) -> float:
+def _slice_shift(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState, i: int) -> float:
     """How far the mean of one feature moves."""
-    log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.numbers[INVERSE_Q]
+    log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.inverse_q[0]
     count = 0
     for t in range(len(state.W)):
         count += rows.present[t, i]
-    precision = law.mean_precision + count * math.exp(-2.0 * log_scale) / unit_variance(inverse_q)
+    precision = prior.mean_precision + count * math.exp(-2.0 * log_scale) / unit_variance(inverse_q)
     width = SLICE_DEVIATIONS / math.sqrt(precision)
-    level = _log_density(rows, law, state, i, 0.0, log_scale, inverse_q) - rng.standard_exponential()
-    if level == -np.inf:  # rounding has put a coefficient on the edge of a uniform law
+    level = _shift_density(rows, prior, state, i, 0.0, log_scale, inverse_q) - rng.standard_exponential()
+    if level == -np.inf:  # rounding has put a coefficient on the edge of a uniform distribution
         return 0.0
     left = -width * rng.random()
     right = left + width
-    for _ in range(SLICE_STEPS):
+    for _ in range(SHRINK_STEPS):
         shift = left + (right - left) * rng.random()
-        if _log_density(rows, law, state, i, shift, log_scale, inverse_q) >= level:
+        if _shift_density(rows, prior, state, i, shift, log_scale, inverse_q) >= level:
             return shift
         if shift < 0.0:
             left = shift
@@ -140,9 +139,11 @@ def _slice_shift(rng: np.random.Generator, rows: Rows, law: Law, state: State, i
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _log_density(rows: Rows, law: Law, state: State, i: int, shift: float, log_scale: float, inverse_q: float) -> float:
+def _shift_density(
+    rows: RowLayout, prior: GibbsPrior, state: GibbsState, i: int, shift: float, log_scale: float, inverse_q: float
+) -> float:
     """``-sum_t |(v_it - shift) / rho_i|^q - (mu_i + shift)^2 / (2 s^2)``; at q = inf v stays within rho."""
-    value, shrink = -0.5 * law.mean_precision * (state.mean[i] + shift) ** 2, math.exp(-log_scale)
+    value, shrink = -0.5 * prior.mean_precision * (state.mean[i] + shift) ** 2, math.exp(-log_scale)
     for t in range(len(state.W)):
         if rows.present[t, i]:
             z = abs(state.W[t, i] - shift) * shrink
@@ -151,3 +152,54 @@ def _log_density(rows: Rows, law: Law, state: State, i: int, shift: float, log_s
             elif z > 1.0:
                 return -np.inf
     return value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_observed_mean(
+    rng: Generator,
+    observations: ObservedData,
+    working: ObservedWork,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+) -> None:
+    """Draw all means given the deviations; predictors and scores follow."""
+    m, p = state.W.shape
+    if p > MOST_JOINT_MEANS:
+        return
+    A, change = np.zeros((p, p)), np.empty(p)
+    for i in range(p):
+        A[i, i] = prior.mean_precision
+        change[i] = -prior.mean_precision * state.mean[i]
+    for t in range(m):
+        _add_task(observations, working, rows, t, A, change)
+    factorise(A, p)
+    solve_lower(A, change, p)
+    for i in range(p):
+        change[i] += rng.standard_normal()
+    solve_upper(A, change, p)
+    for i in range(p):
+        state.mean[i] += change[i]
+        for t in range(m):
+            if rows.present[t, i]:
+                start, stop = observations.offsets[t], observations.offsets[t + 1]
+                move_along(working, start, stop, observations.design[i], change[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_task(
+    observations: ObservedData, working: ObservedWork, rows: RowLayout, t: int, A: FloatArray, linear: FloatArray
+) -> None:
+    """What one task adds to the lower triangle of the precision, and to the linear term."""
+    start, stop = observations.offsets[t], observations.offsets[t + 1]
+    precisions, scores = working.precisions[start:stop], working.scores[start:stop]
+    weighted = np.empty(stop - start)
+    for i in range(len(linear)):
+        if rows.present[t, i]:
+            x = observations.design[i, start:stop]
+            linear[i] += dot(x, scores)
+            for n in range(stop - start):
+                weighted[n] = x[n] * precisions[n]
+            for j in range(i + 1):
+                if rows.present[t, j]:
+                    A[i, j] += dot(observations.design[j, start:stop], weighted)

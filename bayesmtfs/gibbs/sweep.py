@@ -1,4 +1,4 @@
-"""Sweeps of the Gibbs sampler in sums: coefficients, their mean, scales, exponent, intercepts, noise.
+r"""Sweeps of the Gibbs sampler in sums: coefficients, their mean, scales, exponent, intercepts, noise.
 
 The order matters where something is integrated out: coefficients, scales and q move with the intercepts integrated out;
 then intercepts given everything, and the noise given the intercepts.
@@ -9,22 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly
-from bayesmtfs.gibbs.ellipse import draw_on_ellipse
+from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
+from bayesmtfs.gibbs.distributions import integrable, unit_variance
 from bayesmtfs.gibbs.exponent import ExponentSpace, exponent_space, step_on_exponent
-from bayesmtfs.gibbs.integrated import integrable
 from bayesmtfs.gibbs.mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
-from bayesmtfs.gibbs.pairs import step_on_pairs
-from bayesmtfs.gibbs.scales import step_on_global_scale, step_on_integrated_row, step_on_row, unit_variance
-from bayesmtfs.gibbs.slice import softplus
-from bayesmtfs.gibbs.state import INVERSE_Q, LOG_TAU, Law, Rows, State, Sums
+from bayesmtfs.gibbs.scales import draw_noise, step_on_global_scale, step_on_integrated_row, step_on_row
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout, TaskSums
 from bayesmtfs.types import FloatArray, IntArray
 
 EXPONENT_STEPS = 2  # on 1/q in a sweep
 
 
-class Space(NamedTuple):
+class SumsSpace(NamedTuple):
     """Arrays that a sweep writes to."""
 
     Q: FloatArray  # (m, p, p)
@@ -34,18 +32,18 @@ class Space(NamedTuple):
     log_scales: FloatArray  # (p,) ln rho of each feature's row
 
 
-class Parts(NamedTuple):
+class SumsParts(NamedTuple):
     """What only some sweeps have."""
 
     normal: FloatArray | None  # (p, p) space for joint draws, where q stays at 2
     any_q: FloatArray | None  # (p, p) space for draws at another q
-    integrated: Rows | None  # scales of rows move with coefficients integrated out
+    integrated: RowLayout | None  # scales of rows move with coefficients integrated out
     mean: MeanSpace | None  # a shared mean
     exponent: ExponentSpace | None  # q is learned
     pairs: IntArray | None  # (K, 3) features that are nearly alike, and the sign of their correlation
 
 
-class Kept(NamedTuple):
+class KeptDraws(NamedTuple):
     """Draws that are kept."""
 
     sweeps: int  # for each of them
@@ -54,63 +52,58 @@ class Kept(NamedTuple):
     intercept: FloatArray  # (draws, m)
     noise: FloatArray  # (draws, m)
     log_scales: FloatArray  # (draws, R)
-    numbers: FloatArray  # (draws, 2) ln tau, 1/q
+    log_tau: FloatArray  # (draws,)
+    inverse_q: FloatArray  # (draws,)
 
 
-def space_for(sums: Sums) -> Space:
+def space_for(sums: TaskSums) -> SumsSpace:
     """Allocate."""
     m, p = sums.means.shape
-    return Space(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
+    return SumsSpace(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
 
 
-def kept_for(rows: Rows, draws: int, sweeps: int = 1) -> Kept:
+def kept_for(rows: RowLayout, draws: int, sweeps: int = 1) -> KeptDraws:
     """Allocate for so many draws, each the last of some sweeps."""
     m, p = rows.present.shape
     R = len(rows.sizes)
-    return Kept(
+    return KeptDraws(
         sweeps=sweeps,
         W=np.empty((draws, p, m)),
         mean=np.empty((draws, p)),
         intercept=np.empty((draws, m)),
         noise=np.empty((draws, m)),
         log_scales=np.empty((draws, R)),
-        numbers=np.empty((draws, 2)),
+        log_tau=np.empty(draws),
+        inverse_q=np.empty(draws),
     )
 
 
-def parts_for(rows: Rows, law: Law, norm_q: float, pairs: IntArray | None) -> Parts:
-    """Allocate what the prior and the data ask for.
-
-    Parameters
-    ----------
-    rows, law : the problem
-    norm_q : q at the start
-    pairs : (K, 3) features that are nearly alike (`gibbs_pairs.alike`), None for none
-    """
+def parts_for(rows: RowLayout, prior: GibbsPrior, norm_q: float, pairs: IntArray | None) -> SumsParts:
+    """Allocate what the prior and the data ask for."""
     m, p = rows.present.shape
-    always_normal = norm_q == 2.0 and not law.learn_q
-    return Parts(
+    always_normal = norm_q == 2.0 and not prior.learn_q
+    return SumsParts(
         np.empty((p, p)) if always_normal else None,
         None if always_normal else np.empty((p, p)),
-        rows if integrable(norm_q) and not law.learn_q and len(rows.sizes) == p else None,
-        mean_space(p) if law.mean_precision > 0.0 else None,
-        exponent_space(m, p, len(rows.sizes)) if law.learn_q else None,
+        rows if integrable(norm_q) and not prior.learn_q and len(rows.sizes) == p else None,
+        mean_space(p) if prior.mean_precision > 0.0 else None,
+        exponent_space(m, p, len(rows.sizes)) if prior.learn_q else None,
         pairs if pairs is not None and len(pairs) else None,
     )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def run(
-    rng: np.random.Generator,
-    sums: Sums,
-    rows: Rows,
-    law: Law,
-    state: State,
-    space: Space,
-    kept: Kept,
+    rng: Generator,
+    sums: TaskSums,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    space: SumsSpace,
+    kept: KeptDraws,
     normal: FloatArray | None,
     any_q: FloatArray | None,
-    integrated: Rows | None,
+    integrated: RowLayout | None,
     mean: MeanSpace | None,
     exponent: ExponentSpace | None,
     pairs: IntArray | None,
@@ -124,30 +117,30 @@ def run(
     """
     for number in range(first, stop):
         tuning = number + 1 if number < tune else 0
-        _draw_coefficients(rng, sums, rows, law, state, space, normal, any_q, integrated)
+        _draw_coefficients(rng, sums, rows, prior, state, space, normal, any_q, integrated)
         if mean is not None:
-            draw_mean(rng, space.Q, space.h, space.residuals, rows, law, state, mean)
+            draw_mean(rng, space.Q, space.h, space.residuals, rows, prior, state, mean)
         if pairs is not None:
             step_on_pairs(rng, space.Q, space.residuals, pairs, state)
         for row in range(len(rows.sizes)):
             if integrated is not None:
-                step_on_integrated_row(rng, space.Q, space.residuals, integrated, law, state, row, tuning)
+                step_on_integrated_row(rng, space.Q, space.residuals, integrated, prior, state, row, tuning)
             else:
-                step_on_row(rng, space.Q, space.residuals, rows, law, state, row, tuning)
-        if law.learn_global_scale:
-            step_on_global_scale(rng, space.h, space.residuals, rows, law, state)
+                step_on_row(rng, space.Q, space.residuals, rows, prior, state, row, tuning)
+        if prior.learn_global_scale:
+            step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
         if exponent is not None:
             for _ in range(EXPONENT_STEPS):
-                step_on_exponent(rng, space.Q, space.residuals, rows, law, state, tuning, exponent)
+                step_on_exponent(rng, space.Q, space.residuals, rows, prior, state, tuning, exponent)
         if mean is not None:
-            recentre(rng, rows, law, state)
-        _draw_intercepts_and_noise(rng, sums, rows, law, state, space.w)
+            recentre(rng, rows, prior, state)
+        _draw_intercepts_and_noise(rng, sums, rows, prior, state, space.w)
         if number >= tune:
             keep(rows, state, kept, number - tune)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep(rows: Rows, state: State, kept: Kept, sweep: int) -> None:
+def keep(rows: RowLayout, state: GibbsState, kept: KeptDraws, sweep: int) -> None:
     """Copy the state after the last sweep of a draw (by loops: assignments to slices take seconds to compile)."""
     if (sweep + 1) % kept.sweeps != 0:
         return
@@ -161,32 +154,31 @@ def keep(rows: Rows, state: State, kept: Kept, sweep: int) -> None:
         kept.mean[draw, i] = state.mean[i]
     for row in range(len(state.log_scales)):
         kept.log_scales[draw, row] = state.log_scales[row]
-    kept.numbers[draw, LOG_TAU] = state.numbers[LOG_TAU]
-    kept.numbers[draw, INVERSE_Q] = state.numbers[INVERSE_Q]
+    kept.log_tau[draw], kept.inverse_q[draw] = state.log_tau[0], state.inverse_q[0]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(
-    rng: np.random.Generator,
-    sums: Sums,
-    rows: Rows,
-    law: Law,
-    state: State,
-    space: Space,
+    rng: Generator,
+    sums: TaskSums,
+    rows: RowLayout,
+    prior: GibbsPrior,
+    state: GibbsState,
+    space: SumsSpace,
     normal: FloatArray | None,
     any_q: FloatArray | None,
-    integrated: Rows | None,
+    integrated: RowLayout | None,
 ) -> None:
     """Coefficients of every task given their mean, scales and noise, and the residuals."""
     m, p = state.W.shape
     for i in range(p):
         space.log_scales[i] = state.log_scales[rows.row_of_feature[i]]
-    inverse_q = state.numbers[INVERSE_Q]
+    inverse_q = state.inverse_q[0]
     variance = unit_variance(inverse_q)
     for t in range(m):
         Q, h, residual, w, present = space.Q[t], space.h[t], space.residuals[t], state.W[t], rows.present[t]
-        condition_on_noise(sums, law, t, state.noise[t], Q, h)
-        if law.mean_precision > 0.0:
+        condition_on_noise(sums, prior, t, state.noise[t], Q, h)
+        if prior.mean_precision > 0.0:
             take_out_mean(Q, h, state.mean, present)
         if normal is not None:
             draw_jointly(rng, Q, h, w, space.log_scales, present, normal)
@@ -202,10 +194,10 @@ def _draw_coefficients(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def condition_on_noise(sums: Sums, law: Law, t: int, noise: float, Q: FloatArray, h: FloatArray) -> None:
+def condition_on_noise(sums: TaskSums, prior: GibbsPrior, t: int, noise: float, Q: FloatArray, h: FloatArray) -> None:
     """Q and h of a task."""
     precision = 1.0 / (noise * noise)
-    along_mean = 1.0 / (noise * noise / sums.counts[t] + law.intercept_variance)
+    along_mean = 1.0 / (noise * noise / sums.counts[t] + prior.intercept_variance)
     for i in range(len(h)):
         pull = along_mean * sums.means[t, i]
         h[i] = precision * sums.correlations[t, i] + pull * sums.target_means[t]
@@ -215,7 +207,7 @@ def condition_on_noise(sums: Sums, law: Law, t: int, noise: float, Q: FloatArray
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_intercepts_and_noise(
-    rng: np.random.Generator, sums: Sums, rows: Rows, law: Law, state: State, w: FloatArray
+    rng: Generator, sums: TaskSums, rows: RowLayout, prior: GibbsPrior, state: GibbsState, w: FloatArray
 ) -> None:
     """``b_t`` given w and sigma, then ``sigma_t`` given w and b."""
     m, p = state.W.shape
@@ -230,26 +222,16 @@ def _draw_intercepts_and_noise(
             for j in range(i):
                 square += 2.0 * w[i] * sums.grams[t, i, j] * w[j]
             square += w[i] * sums.grams[t, i, i] * w[i]
-        if law.intercept_variance > 0.0:
-            precision = count / variance + 1.0 / law.intercept_variance
+        if prior.intercept_variance > 0.0:
+            precision = count / variance + 1.0 / prior.intercept_variance
             state.intercept[t] = count * gap / variance / precision + rng.standard_normal() / math.sqrt(precision)
         square = max(square, 0.0) + count * (gap - state.intercept[t]) ** 2
-        if law.shared_noise:
+        if prior.shared_noise:
             total += square
             total_count += count
-        elif law.learn_noise:
-            state.noise[t] = draw_noise(rng, law, state.noise[t], square, count)
-    if law.shared_noise and law.learn_noise:
-        noise = draw_noise(rng, law, state.noise[0], total, total_count)
+        elif prior.learn_noise:
+            state.noise[t] = draw_noise(rng, prior, state.noise[t], square, count)
+    if prior.shared_noise and prior.learn_noise:
+        noise = draw_noise(rng, prior, state.noise[0], total, total_count)
         for t in range(m):
             state.noise[t] = noise
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def draw_noise(rng: np.random.Generator, law: Law, noise: float, square: float, count: float) -> float:
-    """``sigma`` by a Metropolis step whose proposals have the law under a flat prior of ``ln sigma``."""
-    proposal = math.sqrt(0.5 * max(square, 1e-300) / rng.standard_gamma(0.5 * count))
-    first, second = law.noise_shapes
-    y, y_new = 2.0 * (math.log(noise) - law.noise_anchor), 2.0 * (math.log(proposal) - law.noise_anchor)
-    change = first * (y_new - y) - (first + second) * (softplus(y_new) - softplus(y))
-    return proposal if -rng.standard_exponential() < change else noise

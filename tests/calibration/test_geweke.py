@@ -63,17 +63,19 @@ def _grouped(one: Parameters, data, rng):
 
 def from_chain(prior, data, norm_q, count, rng):
     start = _grouped(draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q), data, rng)
-    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, norm_q is None)
-    parts = gibbs_sweep.parts_for(rows, law, norm_q or 2.0, PAIRS if data.groups is None else None)
+    rows, prior_numbers = gibbs_state.rows_of(data), gibbs_state.gibbs_prior(prior, norm_q is None)
+    parts = gibbs_sweep.parts_for(rows, prior_numbers, norm_q or 2.0, PAIRS if data.groups is None else None)
     centre = prior.intercept_centre if prior.fit_intercept else 0.0
     first = np.unique(rows.row_of_feature, return_index=True)[1]
-    state = gibbs_state.State(
+    state = gibbs_state.GibbsState(
         W=(start.W.T - start.mean_coef).copy(),
         mean=start.mean_coef.copy(),
         intercept=start.intercept - centre,
         noise=start.noise,
         log_scales=np.log(start.row_scales[first]),
-        numbers=np.array([np.log(start.global_scale), 1.0 / start.norm_q, 0.1]),
+        log_tau=np.array([np.log(start.global_scale)]),
+        inverse_q=np.array([1.0 / start.norm_q]),
+        exponent_step=np.array([0.1]),
         widths=np.ones(len(first)),
         information=np.array([1.0, -1.0, 1.0])[: len(first)],  # a row of each kind
     )
@@ -85,14 +87,14 @@ def from_chain(prior, data, norm_q, count, rng):
             intercept=state.intercept + centre,
             noise=state.noise.copy(),
             row_scales=np.exp(state.log_scales)[rows.row_of_feature],
-            global_scale=np.exp(state.numbers[0]),
-            norm_q=1.0 / state.numbers[1] if state.numbers[1] > 0 else np.inf,
+            global_scale=np.exp(state.log_tau[0]),
+            norm_q=1.0 / state.inverse_q[0] if state.inverse_q[0] > 0 else np.inf,
             mean_coef=state.mean.copy(),
         )
         found.append(statistics(one))
         sums = gibbs_state.sums_of(data.with_target(draw_targets(rng, data, one)), centre)
         space = gibbs_sweep.space_for(sums) if space is None else space
-        gibbs_sweep.run(rng, sums, rows, law, state, space, kept, *parts, 0, 1, 0)
+        gibbs_sweep.run(rng, sums, rows, prior_numbers, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 
 

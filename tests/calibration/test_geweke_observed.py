@@ -10,24 +10,12 @@ from scipy import stats
 from scipy.special import expit
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.gibbs import (
-    block as gibbs_block,
-)
-from bayesmtfs.gibbs import (
-    block_tuning as gibbs_block_tuning,
-)
-from bayesmtfs.gibbs import (
-    observations as gibbs_observations,
-)
-from bayesmtfs.gibbs import (
-    observed_sweep as gibbs_observed_sweep,
-)
-from bayesmtfs.gibbs import (
-    state as gibbs_state,
-)
-from bayesmtfs.gibbs import (
-    sweep as gibbs_sweep,
-)
+from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
+from bayesmtfs.gibbs import block as gibbs_block
+from bayesmtfs.gibbs import observations as gibbs_observations
+from bayesmtfs.gibbs import observed_sweep as gibbs_observed_sweep
+from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs import sweep as gibbs_sweep
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 BATCHES = 40
@@ -57,26 +45,28 @@ def bounded(one: Parameters):
 def chain(prior, data, labels, norm_q, count, rng, wide):
     """Sweeps with two of three rows active, each followed by new targets."""
     one = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
-    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(prior, learn_q=norm_q is None)
-    state = gibbs_state.State(
+    rows, prior_numbers = gibbs_state.rows_of(data), gibbs_state.gibbs_prior(prior, norm_q is None, not labels)
+    state = gibbs_state.GibbsState(
         W=np.ascontiguousarray(one.W.T - one.mean_coef),
         mean=one.mean_coef.copy(),
         intercept=one.intercept.copy(),
         noise=one.noise.copy(),
         log_scales=np.log(one.row_scales),
-        numbers=np.array([np.log(one.global_scale), 1.0 / one.norm_q, 0.3]),
+        log_tau=np.array([np.log(one.global_scale)]),
+        inverse_q=np.array([1.0 / one.norm_q]),
+        exponent_step=np.array([0.3]),
         widths=np.ones(3),
         information=np.array([1.0, 0.0, -1.0]),
     )
-    observations = gibbs_observations.observations_of(data, 0.0, labels)
+    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
     space = gibbs_observed_sweep.observed_space_for(observations, rows)
     block = gibbs_block.block_for(observations, rows, most_features=2)
     space, kept = space._replace(block=block), gibbs_sweep.kept_for(rows, 1)
-    parts = gibbs_observed_sweep.observed_parts_for(observations, rows, law, norm_q or 2.0, block)
+    parts = gibbs_observed_sweep.observed_parts_for(observations, rows, prior_numbers, norm_q or 2.0, block)
     if not wide and norm_q == 2.0:  # the third row never moves along a path
         parts = parts._replace(path=None, collapsed=block, free=block if labels else None)
-    gibbs_block_tuning.choose_rows(observations, rows, law, state, block)
-    block.numbers[gibbs_block.LOG_STEP] = np.log(1.0)
+    gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
+    block.step_size.log_step = np.log(1.0)
     if parts.path is not None:
         parts.path.leading[:2], parts.path.weights[:] = 1, [3.0, 1.0, 1.0]  # a leading row is not always active
     if parts.exponent is not None:
@@ -88,13 +78,13 @@ def chain(prior, data, labels, norm_q, count, rng, wide):
             state.intercept.copy(),
             state.noise.copy(),
             np.exp(state.log_scales),
-            float(np.exp(state.numbers[0])),
-            1.0 / state.numbers[1] if state.numbers[1] > 0.0 else np.inf,
+            float(np.exp(state.log_tau[0])),
+            1.0 / state.inverse_q[0] if state.inverse_q[0] > 0.0 else np.inf,
             state.mean.copy(),
         )
         found.append(bounded(one))
         observations.targets[:] = targets(rng, data, labels, one)
-        gibbs_observed_sweep.run_observed(rng, observations, rows, law, state, space, kept, *parts, 0, 1, 0)
+        gibbs_observed_sweep.run_observed(rng, observations, rows, prior_numbers, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 
 

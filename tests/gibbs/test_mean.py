@@ -1,4 +1,4 @@
-"""Steps on a shared mean against their closed forms; that everything fits together is Geweke's test."""
+"""Shared means in sums and by observation, against closed forms."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,8 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs import mean as gibbs_mean
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
+from bayesmtfs.gibbs.mean import MOST_JOINT_MEANS, draw_observed_mean
+from bayesmtfs.gibbs.observations import observations_of, working_for
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 PRESENT = np.array([[True, True, False], [True, True, True], [False, True, True], [True, True, True]])  # (m, p)
@@ -21,20 +23,22 @@ def rng():
 
 def state_of(W, mean, log_scales, norm_q):
     m, p = W.shape
-    return gibbs_state.State(
+    return gibbs_state.GibbsState(
         W=W.copy(),
         mean=mean.copy(),
         intercept=np.zeros(m),
         noise=np.ones(m),
         log_scales=log_scales,
-        numbers=np.array([0.0, 1.0 / norm_q, 0.1]),
+        log_tau=np.array([0.0]),
+        inverse_q=np.array([1.0 / norm_q]),
+        exponent_step=np.array([0.1]),
         widths=np.ones(p),
         information=np.zeros(p),
     )
 
 
-def law():
-    return gibbs_state.law_of(Hyperprior(mean_scale=MEAN_SCALE), learn_q=False)
+def prior_numbers():
+    return gibbs_state.gibbs_prior(Hyperprior(mean_scale=MEAN_SCALE), learn_q=False)
 
 
 def test_means_given_deviations_are_normal(rng):
@@ -51,7 +55,7 @@ def test_means_given_deviations_are_normal(rng):
     residuals = reduced - np.einsum("tij,tj->ti", Q, V)
     draws = np.empty((8_000, p))
     for draw in draws:
-        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, law(), state, space)
+        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, prior_numbers(), state, space)
         draw[:] = state.mean
     standard = (draws - np.linalg.solve(precision, left)) @ np.linalg.cholesky(precision)
     np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
@@ -79,7 +83,7 @@ def test_means_given_coefficients(rng, norm_q):
     W = np.where(PRESENT, V + mean, 0.0)
     draws = np.empty((8_000, p))
     for draw in draws:
-        gibbs_mean.recentre(rng, gibbs_state.single_rows(PRESENT), law(), state)
+        gibbs_mean.recentre(rng, gibbs_state.single_rows(PRESENT), prior_numbers(), state)
         draw[:] = state.mean
     np.testing.assert_allclose(np.where(PRESENT, state.W + state.mean, 0.0), W, atol=1e-10)
     for i in range(p):
@@ -103,3 +107,47 @@ def test_mean_of_many_tasks_is_found_and_draws_tasks_to_it():
 def test_no_mean_without_the_prior_of_one():
     data = TaskData.from_long(np.eye(3), [1.0, 2.0, 3.0])
     assert not sample_chain(data, Hyperprior(), ChainSettings(draws=5, tune=5)).mean.any()
+
+
+OBSERVED_MEAN_MEAN_SCALE = 0.8
+
+
+def problem(p, n=9, seed=3):
+    """Two tasks, the second without the first feature; precisions and scores as they come."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    data = TaskData.from_long(rng.standard_normal((n, p)), np.zeros(n), tasks=np.arange(n) % 2)
+    observations = observations_of(data, 0.0)
+    working = working_for(observations)
+    working.precisions[:], working.scores[:] = rng.uniform(0.5, 2.0, n), rng.standard_normal(n)
+    present = np.ones((2, p), dtype=bool)
+    present[1, 0] = False
+    prior_numbers = gibbs_state.gibbs_prior(Hyperprior(mean_scale=OBSERVED_MEAN_MEAN_SCALE), learn_q=False)
+    rows = gibbs_state.single_rows(present)
+    state = gibbs_state.state_around(rows, prior_numbers, np.zeros((2, p)), np.zeros(2), np.ones(2), 2.0, rng)
+    state.mean[:] = rng.standard_normal(p)
+    return rng, observations, working, rows, prior_numbers, state
+
+
+def test_means_are_normal_and_predictors_follow():
+    rng, observations, working, rows, prior_numbers, state = problem(p=3)
+    X = np.where(rows.present[np.repeat([0, 1], np.diff(observations.offsets))], observations.design.T, 0.0)
+    before, mean = working.scores.copy(), state.mean.copy()
+    precision = X.T @ (working.precisions[:, np.newaxis] * X) + np.eye(3) / OBSERVED_MEAN_MEAN_SCALE**2
+    centre = np.linalg.solve(precision, X.T @ (before + working.precisions * (X @ mean)))
+    draws = np.empty((8_000, 3))
+    for draw in draws:
+        draw_observed_mean(rng, observations, working, rows, prior_numbers, state)
+        draw[:] = state.mean
+    standard = (draws - centre) @ np.linalg.cholesky(precision)
+    np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
+    np.testing.assert_allclose(np.cov(standard.T), np.eye(3), atol=0.07)
+    moved = X @ (state.mean - mean)
+    np.testing.assert_allclose(working.predictors, moved, atol=1e-9)
+    np.testing.assert_allclose(working.scores, before - working.precisions * moved, atol=1e-9)
+
+
+def test_many_means_are_left_to_single_steps():
+    rng, observations, working, rows, prior_numbers, state = problem(p=MOST_JOINT_MEANS + 1)
+    mean = state.mean.copy()
+    draw_observed_mean(rng, observations, working, rows, prior_numbers, state)
+    np.testing.assert_array_equal(state.mean, mean)

@@ -1,14 +1,15 @@
-"""The sampler of the full posterior: quadrature, closed forms, seeds, interruption, forms of data."""
+"""The sampler of the full posterior: quadrature, closed forms, seeds, interruption, forms of data, sums alone."""
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy import stats
 
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.gibbs import sweep as gibbs_sweep
-from bayesmtfs.gibbs.chain import ChainSettings, sample_chain, supports, sweeps_per_draw
+from bayesmtfs.gibbs.chain import CentredSums, ChainSettings, sample_centred, sample_chain, supports, sweeps_per_draw
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for, log_noise_density, log_scale_density
 
 SHORT = ChainSettings(draws=40, tune=20, norm_q=None, random_seed=3)
@@ -60,9 +61,9 @@ def test_likelihood_with_the_intercept_integrated_out(fit_intercept):
     data = TaskData.from_long(X, y, sample_weight=weight)
     prior = Hyperprior(intercept_centre=0.4, intercept_scale=3.0, fit_intercept=fit_intercept)
     centre = 0.4 if fit_intercept else 0.0
-    sums, law = gibbs_state.sums_of(data, centre), gibbs_state.law_of(prior, learn_q=False)
+    sums, prior_numbers = gibbs_state.sums_of(data, centre), gibbs_state.gibbs_prior(prior, learn_q=False)
     Q, h = np.empty((3, 3)), np.empty(3)
-    gibbs_sweep.condition_on_noise(sums, law, 0, 0.7, Q, h)
+    gibbs_sweep.condition_on_noise(sums, prior_numbers, 0, 0.7, Q, h)
     covariance = np.diag(0.49 / weight) + (9.0 if fit_intercept else 0.0)
     inverse = np.linalg.inv(covariance)
     np.testing.assert_allclose(Q, X.T @ inverse @ X, rtol=1e-9)
@@ -189,3 +190,69 @@ def test_what_is_supported_and_what_is_refused(sim):
         ChainSettings(draws=0)
     with pytest.raises(ValueError, match="norm_q is -1"):
         ChainSettings(norm_q=-1.0)
+
+
+FAST = {"tune": 300, "draws": 4000}
+
+
+def one_row(norm_q, precision=(4.0, 9.0, 16.0), estimate=(1.0, -0.3, 0.6)):
+    grams = np.asarray(precision)[:, None, None]
+    correlations = (np.asarray(precision) * estimate)[:, None]
+    sums = CentredSums(grams, correlations, np.ones(3), np.ones(3))
+    bounds, settings = (-4.0, 2.0), ChainSettings(norm_q=norm_q, random_seed=1, **FAST)
+    start = np.asarray(estimate)[None]
+    draws = sample_centred(sums, start, np.ones(3), settings, log_scale_bounds=bounds, learn_noise=False)
+    return draws, np.asarray(precision), np.asarray(estimate), bounds
+
+
+@pytest.mark.parametrize("norm_q", [1.0, 2.0, 6.0])
+def test_one_row_against_quadrature(norm_q):
+    """Posterior of one coefficient and of its scale, the others integrated out numerically."""
+    draws, precision, estimate, bounds = one_row(norm_q)
+
+    def marginal(log_rho):
+        rho = np.exp(log_rho)
+        row, reach = stats.gennorm(norm_q, scale=rho), rho * 50 ** (1 / norm_q)
+        values = []
+        for k, w_hat in zip(precision, estimate, strict=True):
+            w = np.linspace(max(-reach, w_hat - 8 / k**0.5), min(reach, w_hat + 8 / k**0.5), 2001)
+            weight = row.pdf(w) * np.exp(-0.5 * k * (w - w_hat) ** 2)
+            values.append((np.trapezoid(weight, w), np.trapezoid(w * weight, w)))
+        return values
+
+    grid = np.linspace(*bounds, 121)
+    tables = np.array([marginal(x) for x in grid])
+    density = np.prod(tables[:, :, 0], axis=1)
+    expected_scale = np.trapezoid(grid * density, grid) / np.trapezoid(density, grid)
+    means = [np.trapezoid(density * tables[:, j, 1] / tables[:, j, 0], grid) for j in range(3)]
+    np.testing.assert_allclose(draws.W.mean(axis=0)[0], np.array(means) / np.trapezoid(density, grid), atol=0.04)
+    assert np.log(draws.row_scales).mean() == pytest.approx(expected_scale, abs=0.08)
+
+
+def test_noise_is_inverse_gamma():
+    rng = np.random.default_rng(0)
+    X, n = rng.standard_normal((40, 2)), 40
+    y = X @ [1.0, -1.0] + 0.5 * rng.standard_normal(n)
+    sums = CentredSums((X.T @ X)[None], (X.T @ y)[None], np.array([y @ y]), np.array([float(n)]))
+    draws = sample_centred(sums, np.array([[1.0], [-1.0]]), np.array([0.5]), ChainSettings(**FAST))
+    w = np.linalg.lstsq(X, y)[0]
+    square = np.sum((y - X @ w) ** 2)
+    # with a nearly flat prior sigma^2 is inverse gamma with n - p degrees of freedom
+    wanted = stats.invgamma((n - 2) / 2, scale=square / 2)
+    assert np.mean(draws.noise**2) == pytest.approx(wanted.mean(), rel=0.1)
+
+
+def test_q_is_found_and_seeds_repeat():
+    rng = np.random.default_rng(4)
+    W = stats.gennorm(6.0).rvs((15, 40), random_state=rng)
+    precision = 25.0
+    seen = W + rng.standard_normal(W.shape) / precision**0.5
+    grams = np.broadcast_to(precision * np.eye(15), (40, 15, 15)).copy()
+    sums = CentredSums(grams, precision * seen.T, np.ones(40), np.ones(40))
+    settings = ChainSettings(tune=300, draws=700, norm_q=None)
+    draws = sample_centred(sums, seen, np.ones(40), settings, learn_noise=False)
+    assert np.quantile(draws.norm_q, 0.05) < 6.0 < np.quantile(draws.norm_q, 0.95)
+    assert np.quantile(draws.norm_q, 0.05) > 2.0
+    again = sample_centred(sums, seen, np.ones(40), settings, learn_noise=False)
+    np.testing.assert_array_equal(draws.norm_q, again.norm_q)
+    np.testing.assert_array_equal(draws.W, again.W)

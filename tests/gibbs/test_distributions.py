@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from bayesmtfs.gibbs.integrated import draw_given_scale, integrable, log_integral, log_window, scaled_tail
+from bayesmtfs.gibbs.distributions import draw_given_scale, integrable, log_integral, log_window, scaled_tail
 
 SCALES = (1e-6, 0.03, 0.5, 2.0, 30.0)
 

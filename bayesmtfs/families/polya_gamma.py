@@ -1,11 +1,11 @@
-r"""Exact draws from the Pólya-Gamma law, which makes a logistic likelihood normal.
+r"""Exact draws from the Polya-Gamma distribution, which makes a logistic likelihood normal.
 
     e^(k eta) / (1 + e^eta)^b = 2^-b e^((k - b/2) eta) E[exp(-omega eta^2 / 2)],   omega ~ PG(b, 0)
 
 (Polson, Scott and Windle 2013, theorem 1), and given eta, ``omega ~ PG(b, eta)``. PG(1, c) is drawn by Devroye's method
-(their section 4): proposals from an exponential law right of `CUT` and from an inverse normal law left of it, accepted by
-an alternating series that is summed only as far as needed. PG(b, c) for a whole number b is a sum of b such draws; for
-other b there is no such sum, and none is drawn here.
+(their section 4): proposals from an exponential distribution right of `CUT` and from an inverse normal one left of it,
+accepted by an alternating series that is summed only as far as needed. PG(b, c) for a whole number b is a sum of b such
+draws; for other b there is no such sum, and none is drawn here.
 
 References
 ----------
@@ -41,7 +41,7 @@ def draw_polya_gamma(rng: np.random.Generator, count: int, tilt: float) -> float
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_single(rng: np.random.Generator, z: float) -> float:
-    """Draw from the tilted Jacobi law J*(1, z), of which PG(1, 2z) is a quarter."""
+    """Draw from the tilted Jacobi distribution J*(1, z), of which PG(1, 2z) is a quarter."""
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     right = _share_of_right_part(z, rate)
     while True:
@@ -80,7 +80,7 @@ def _log_normal_cdf(x: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _left_proposal(rng: np.random.Generator, z: float) -> float:
-    """Draw from the inverse normal law with mean 1/z and shape 1, below the cut."""
+    """Draw from the inverse normal distribution with mean 1/z and shape 1, below the cut."""
     if z * CUT < 1.0:  # the mean lies right of the cut
         while True:
             first, second = rng.standard_exponential(), rng.standard_exponential()

@@ -4,22 +4,11 @@ import numpy as np
 import pytest
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.gibbs import (
-    block as gibbs_block,
-)
-from bayesmtfs.gibbs import (
-    block_tuning as gibbs_block_tuning,
-)
-from bayesmtfs.gibbs import (
-    collapsed as gibbs_collapsed,
-)
-from bayesmtfs.gibbs import (
-    observations as gibbs_observations,
-)
-from bayesmtfs.gibbs import (
-    state as gibbs_state,
-)
-from bayesmtfs.gibbs.observed_start import dual_ridge_start
+from bayesmtfs.gibbs import block as gibbs_block
+from bayesmtfs.gibbs import collapsed as gibbs_collapsed
+from bayesmtfs.gibbs import observations as gibbs_observations
+from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs.observations import dual_ridge_start
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 RNG = np.random.default_rng(0)
@@ -60,18 +49,18 @@ def test_joint_draw_of_coefficients_and_intercept():
     design, y = rng.standard_normal((4, 7)), rng.standard_normal(4)
     data = TaskData.from_long(design, y)
     prior = Hyperprior(kind="log_uniform", bounds=(0.999, 1.001), intercept_scale=2.0)
-    law, rows = gibbs_state.law_of(prior, learn_q=False), gibbs_state.rows_of(data)
-    observations = gibbs_observations.observations_of(data, 0.0, labels=False)
+    prior_numbers, rows = gibbs_state.gibbs_prior(prior, learn_q=False), gibbs_state.rows_of(data)
+    observations = gibbs_observations.observations_of(data, 0.0)
     state = gibbs_state.state_around(
-        rows, law, dual_ridge_start(observations, rows), np.zeros(1), np.full(1, 0.5), 2.0, rng
+        rows, prior_numbers, dual_ridge_start(observations, rows), np.zeros(1), np.full(1, 0.5), 2.0, rng
     )
     working, block = gibbs_observations.working_for(observations), gibbs_block.block_for(observations, rows)
-    gibbs_block_tuning.choose_rows(observations, rows, law, state, block)
+    gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
     generator, found = np.random.Generator(np.random.PCG64(0)), []
     gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
     gibbs_observations.fill_scores(generator, observations, state, working)
     for _ in range(8000):
-        gibbs_collapsed.step_on_collapsed_scales(generator, observations, working, rows, law, state, block)
+        gibbs_collapsed.step_on_collapsed_scales(generator, observations, working, rows, prior_numbers, state, block)
         found.append([*state.W[0], state.intercept[0]])
     full = np.column_stack([design, np.ones(4)])
     covariance = np.linalg.inv(4.0 * full.T @ full + np.diag([2.0] * 7 + [0.25]))

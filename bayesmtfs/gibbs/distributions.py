@@ -1,4 +1,4 @@
-r"""A coefficient with its scale moved and itself integrated out, at the exponents where the integral is known.
+r"""Sums, functions and draws of single numbers that the steps share; coefficients integrated out where that is known.
 
 With ``g w - a w^2 / 2`` the log-likelihood of a coefficient given all others, and GN(0, rho, q) its prior, the integral
 
@@ -7,15 +7,16 @@ With ``g w - a w^2 / 2`` the log-likelihood of a coefficient given all others, a
 is a sum of two Mills ratios at q = 1 and a difference of two normal probabilities at q = inf. The coefficients of one
 feature are independent over the tasks given the scale of their row, so that the scale may be drawn with all of them
 integrated out, and they afterwards: what a scale that has to stay above its largest coefficient cannot do. (At q = 2 the
-same is done by `gibbs_slice` with coefficients at their conditional means.)
+same is done by `slice` with coefficients at their conditional means.)
 """
 
 import math
 
 import numpy as np
 from numba import njit
+from numpy.random import Generator
 
-from bayesmtfs.gibbs.coefficients import truncated_normal
+from bayesmtfs.types import FloatArray
 
 ROOT_HALF = math.sqrt(0.5)
 LOG_ROOT_HALF_PI = 0.5 * math.log(0.5 * math.pi)
@@ -49,7 +50,7 @@ def log_integral(precision: float, pull: float, log_scale: float, power: float) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_given_scale(rng: np.random.Generator, precision: float, pull: float, log_scale: float, power: float) -> float:
+def draw_given_scale(rng: Generator, precision: float, pull: float, log_scale: float, power: float) -> float:
     """Draw a coefficient given its scale; parameters as in `log_integral`."""
     root = math.sqrt(max(precision, LEAST_PRECISION))
     if power == np.inf:
@@ -97,7 +98,7 @@ def _log_tail(x: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _above(rng: np.random.Generator, low: float) -> float:
+def _above(rng: Generator, low: float) -> float:
     """Draw ``x - low``, x from N(0, 1) above ``low`` (Robert 1995)."""
     if low < 0.0:
         while True:
@@ -111,3 +112,79 @@ def _above(rng: np.random.Generator, low: float) -> float:
         excess = rng.standard_exponential() / rate
         if -rng.standard_exponential() < -0.5 * (low + excess - rate) ** 2:
             return excess
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def truncated_normal(rng: Generator, centre: float, deviation: float, reach: float) -> float:
+    """Draw from N(centre, deviation^2) within [-reach, reach] (Robert 1995)."""
+    sign = -1.0 if centre > 0.0 else 1.0
+    centre *= sign
+    low, high = (-reach - centre) / deviation, (reach - centre) / deviation
+    if low <= 0.0:
+        return sign * (centre + deviation * _around_zero(rng, low, high))
+    # the centre lies below the interval: the lower end is the likeliest point
+    while True:
+        if high - low < 2.0 / (low + 1.0):
+            x = low + (high - low) * rng.random()
+            logarithm = 0.5 * (low * low - x * x)
+        else:
+            rate = 0.5 * (low + math.sqrt(low * low + 4.0))
+            x = low + rng.standard_exponential() / rate
+            logarithm = -0.5 * (x - rate) ** 2
+        if x <= high and math.log(rng.random()) < logarithm:
+            # rounding must not carry the draw out of the interval
+            return sign * min(max(centre + deviation * x, -reach), reach)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _around_zero(rng: Generator, low: float, high: float) -> float:
+    """Draw from N(0, 1) within an interval that holds 0."""
+    while True:
+        if high - low > 2.5:
+            x = rng.standard_normal()
+            if low <= x <= high:
+                return x
+        else:
+            x = low + (high - low) * rng.random()
+            if math.log(rng.random()) < -0.5 * x * x:
+                return x
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def power_of(x: float, power: float) -> float:
+    """``x^power`` of a number that is not negative; fast for the commonest powers."""
+    if power == 2.0:
+        return x * x
+    if power == 4.0:
+        return x * x * x * x
+    return x**power
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def softplus(y: float) -> float:
+    """``ln(1 + e^y)`` without overflow."""
+    return y + math.log1p(math.exp(-y)) if y > 0.0 else math.log1p(math.exp(y))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def unit_variance(inverse_q: float) -> float:
+    """Variance ``Gamma(3/q) / Gamma(1/q)`` of GN(0, 1, q)."""
+    return math.exp(math.lgamma(1.0 + 3.0 * inverse_q) - math.lgamma(1.0 + inverse_q)) / 3.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def dot(a: FloatArray, b: FloatArray) -> float:
+    """Sum of products."""
+    total = 0.0
+    for k in range(len(a)):
+        total += a[k] * b[k]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def weighted_square(a: FloatArray, weights: FloatArray) -> float:
+    """Sum of weights times squares."""
+    total = 0.0
+    for k in range(len(a)):
+        total += weights[k] * a[k] * a[k]
+    return total

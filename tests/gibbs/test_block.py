@@ -6,18 +6,10 @@ import numpy as np
 import pytest
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.gibbs import (
-    block as gibbs_block,
-)
-from bayesmtfs.gibbs import (
-    block_tuning as gibbs_block_tuning,
-)
-from bayesmtfs.gibbs import (
-    observations as gibbs_observations,
-)
-from bayesmtfs.gibbs import (
-    state as gibbs_state,
-)
+from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
+from bayesmtfs.gibbs import block as gibbs_block
+from bayesmtfs.gibbs import observations as gibbs_observations
+from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 PRIOR = Hyperprior(tail_shape=1.2, spike_shape=0.7, global_scale=0.8, intercept_scale=2.0)
@@ -31,62 +23,64 @@ def problem(labels, norm_q, groups=None):
     weight = rng.integers(1, 4, 14).astype(float)
     X = rng.standard_normal((14, 5))
     data = TaskData.from_long(X, y, tasks=np.repeat([0, 1], [6, 8]), sample_weight=weight, groups=groups)
-    observations = gibbs_observations.observations_of(data, 0.0, labels)
-    rows, law = gibbs_state.rows_of(data), gibbs_state.law_of(PRIOR, learn_q=False)
+    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
+    rows, prior_numbers = gibbs_state.rows_of(data), gibbs_state.gibbs_prior(PRIOR, learn_q=False)
     rows = rows._replace(present=PRESENT)
     R = len(rows.sizes)
-    state = gibbs_state.State(
+    state = gibbs_state.GibbsState(
         W=np.where(PRESENT, rng.standard_normal((2, 5)), 0.0),
         mean=0.3 * rng.standard_normal(5),
         intercept=rng.standard_normal(2),
         noise=np.array([0.7, 1.2]),
         log_scales=rng.standard_normal(R),
-        numbers=np.array([0.3, 1.0 / norm_q, 0.1]),
+        log_tau=np.array([0.3]),
+        inverse_q=np.array([1.0 / norm_q]),
+        exponent_step=np.array([0.1]),
         widths=np.ones(R),
         information=np.linspace(1.0, -1.0, R),
     )
     working = gibbs_observations.working_for(observations)
     gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
     block = gibbs_block.block_for(observations, rows, most_features=3)
-    gibbs_block_tuning.choose_rows(observations, rows, law, state, block)
-    return observations, working, rows, law, state, block
+    gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
+    return observations, working, rows, prior_numbers, state, block
 
 
 @pytest.mark.parametrize("labels", [True, False])
 @pytest.mark.parametrize(("norm_q", "groups"), [(2.0, None), (1.5, None), (np.inf, None), (4.0, [0, 0, 1, 2, 2])])
 def test_slope_is_the_derivative(labels, norm_q, groups):
-    observations, working, rows, law, state, block = problem(labels, norm_q, groups)
+    observations, working, rows, prior_numbers, state, block = problem(labels, norm_q, groups)
     gibbs_block.read_state(observations, working, rows, state, block)
-    size, log_tau = gibbs_block.n_coordinates(block, 2), state.numbers[0]
-    block.position[:size] += 0.1 * np.random.default_rng(0).standard_normal(size) * (block.variance[:size] > 0)
+    size = gibbs_block.n_coordinates(block, 2)
+    block.at.position[:size] += 0.1 * np.random.default_rng(0).standard_normal(size) * (block.at.variance[:size] > 0)
 
     def value():
-        return gibbs_block.log_density(observations, rows, law, state, block, log_tau)
+        return gibbs_block.block_density(observations, rows, prior_numbers, state, block)
 
     value()
-    slope, numeric = block.slope[:size].copy(), np.zeros(size)
-    for d in np.flatnonzero(block.variance[:size]):
+    slope, numeric = block.at.slope[:size].copy(), np.zeros(size)
+    for d in np.flatnonzero(block.at.variance[:size]):
         ends = []
         for step in (1e-6, -1e-6):
-            block.position[d] += step
+            block.at.position[d] += step
             ends.append(value())
-            block.position[d] -= step
+            block.at.position[d] -= step
         numeric[d] = (ends[0] - ends[1]) / 2e-6
-    np.testing.assert_allclose(slope[block.variance[:size] > 0], numeric[block.variance[:size] > 0], atol=1e-6)
+    np.testing.assert_allclose(slope[block.at.variance[:size] > 0], numeric[block.at.variance[:size] > 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [True, False])
 def test_density_is_that_of_the_posterior(labels, log_posterior):
     """Two positions differ by the log-posterior of the states that they stand for, with the Jacobian of ``w / rho``."""
-    observations, working, rows, law, state, block = problem(labels, 2.0)
+    observations, working, rows, prior_numbers, state, block = problem(labels, 2.0)
     gibbs_block.read_state(observations, working, rows, state, block)
     values, wanted = [], []
-    log_tau, size = state.numbers[0], gibbs_block.n_coordinates(block, 2)
-    start = block.position[:size].copy()
+    size = gibbs_block.n_coordinates(block, 2)
+    start = block.at.position[:size].copy()
     for shift in (0.0, 0.2):
-        block.position[:size] = start + shift * (block.variance[:size] > 0)
-        values.append(gibbs_block.log_density(observations, rows, law, state, block, log_tau))
-        moved = state._replace(W=state.W.copy(), log_scales=state.log_scales.copy(), numbers=state.numbers.copy())
+        block.at.position[:size] = start + shift * (block.at.variance[:size] > 0)
+        values.append(gibbs_block.block_density(observations, rows, prior_numbers, state, block))
+        moved = state._replace(W=state.W.copy(), log_scales=state.log_scales.copy(), log_tau=state.log_tau.copy())
         moved = moved._replace(intercept=state.intercept.copy())
         gibbs_block.write_state(working, rows, moved, block, 2)
         jacobian = float(np.sum(rows.sizes * 0.0 + rows.present.sum(axis=0) * moved.log_scales))
@@ -95,10 +89,12 @@ def test_density_is_that_of_the_posterior(labels, log_posterior):
 
 
 def test_small_steps_are_accepted_and_keep_the_predictors():
-    observations, working, rows, law, state, block = problem(True, 2.0)
-    block.numbers[gibbs_block.LOG_STEP] = math.log(1e-3)
+    observations, working, rows, prior_numbers, state, block = problem(True, 2.0)
+    block.step_size.log_step = math.log(1e-3)
     rng, before = np.random.Generator(np.random.PCG64(0)), state.W.copy()
-    rates = [gibbs_block.step_on_block(rng, observations, working, rows, law, state, block, 0.05) for _ in range(20)]
+    rates = [
+        gibbs_block.step_on_block(rng, observations, working, rows, prior_numbers, state, block) for _ in range(20)
+    ]
     assert min(rates) > 0.99 and np.all((state.W != before) == PRESENT)
     predictors = np.empty(14)
     gibbs_observations.fill_predictors(observations, rows, state, predictors)
