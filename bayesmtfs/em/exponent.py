@@ -262,8 +262,6 @@ def learn(
 
 def _draws(normal: NormalLikelihood, W: FloatArray, bounds: tuple[float, float], random_seed: int) -> FloatArray:
     """Draws of q."""
-    inverse_bounds = (1.0 / bounds[1], 1.0 / bounds[0])
-    learned = normal.learn_noise
     settings = gibbs.ChainSettings(DRAWS, TUNE, random_seed, norm_q=None)
     # An entry of exactly 0 has no logarithm; the first sweep moves it.
     start = np.where(W == 0.0, 1e-3 * np.max(np.abs(W), axis=1, keepdims=True), W)
