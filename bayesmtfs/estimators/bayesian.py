@@ -34,8 +34,8 @@ from bayesmtfs.estimators.bayesian_prediction import (
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
-from bayesmtfs.posterior.draws import inclusion_probability, local_false_sign_rate
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
+from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 

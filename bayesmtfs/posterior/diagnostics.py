@@ -22,7 +22,7 @@ from arviz_stats.base.array import array_stats
 from arviz_stats.sampling_diagnostics import bfmi, ess, rhat
 from numpy.typing import NDArray
 
-from bayesmtfs.posterior.draws import POSITIVE, SampledDraws
+from bayesmtfs.posterior.tree import POSITIVE, SampledDraws
 from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning, warn
 

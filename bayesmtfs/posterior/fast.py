@@ -46,7 +46,7 @@ from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.posterior.draws import SampledDraws, fixed_variables
+from bayesmtfs.posterior.tree import SampledDraws, fixed_variables
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, log_global_scale_density, log_noise_density, log_scale_density
 from bayesmtfs.progress import Progress

@@ -21,9 +21,8 @@ from bayesmtfs import models
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.posterior.draws import DIMENSIONS, LEAST_DRAWS, SampledDraws
-from bayesmtfs.posterior.parallel import n_workers
-from bayesmtfs.posterior.sampling import PosteriorRequest
+from bayesmtfs.posterior.sampling import PosteriorRequest, n_workers
+from bayesmtfs.posterior.tree import DIMENSIONS, LEAST_DRAWS, SampledDraws
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.priors.row_penalty import RowPenalty

@@ -28,7 +28,7 @@ from scipy.special import gammaln
 from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.posterior import draws as posterior_draws
+from bayesmtfs.posterior import tree
 from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.selection.draws import (
     PosteriorDraws,
@@ -63,7 +63,7 @@ def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
     >>> inclusion_probability(effect, 0.15), exceedance_probability(effect, 0.15)
     (array([0.5]), array([[0.25, 0.25]]))
     """
-    return posterior_draws.inclusion_probability(effect[None], np.ones(effect.shape[1]), size)
+    return tree.inclusion_probability(effect[None], np.ones(effect.shape[1]), size)
 
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:
@@ -75,7 +75,7 @@ def local_false_sign_rate(coef: FloatArray) -> FloatArray:
     >>> local_false_sign_rate(np.array([[[1.0, 0.0]], [[2.0, 0.0]], [[-0.1, 0.0]], [[3.0, 0.0]]]))
     array([[0.25, 1.  ]])
     """
-    return posterior_draws.local_false_sign_rate(coef[None]).T
+    return tree.local_false_sign_rate(coef[None]).T
 
 
 def shrinkage_factor(row_variance: FloatArray, noise: FloatArray, information: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.posterior.diagnostics import ENTRIES, Diagnostics, diagnose, warn_of_problems, warn_of_tails
-from bayesmtfs.posterior.draws import SampledDraws
+from bayesmtfs.posterior.tree import SampledDraws
 from bayesmtfs.types import PosteriorWarning
 
 

@@ -1,5 +1,6 @@
 """Routes, units, screening and interruptions, on the Gibbs sampler and on stand-ins."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,14 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import Family, Gaussian, Hinge, Logistic
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.posterior import nuts, sampling
-from bayesmtfs.posterior.sampling import PosteriorRequest, choose_sampler, hyperprior_of, sample_posterior
+from bayesmtfs.posterior.sampling import (
+    PosteriorRequest,
+    choose_sampler,
+    hyperprior_of,
+    n_workers,
+    run_chains,
+    sample_posterior,
+)
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import SelectionWarning, Solution
 
@@ -171,3 +179,47 @@ def test_starts_beside_the_mode_have_no_vanishing_derivative():
     slope = problem.family.gradient(data.y, data.linear_predictor(moved.W, moved.intercept))
     assert np.all(np.bincount(data.task, weights=slope) != 0) and np.all(moved.W != 0)
     assert np.any(np.bincount(data.task, weights=-data.y) == 0)  # at the mode itself one does vanish
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, None])
+def test_chains_come_back_in_order(n_jobs):
+    def run(chain, report):
+        report(1.0)
+        return chain
+
+    assert run_chains(run, 5, n_jobs, False) == [0, 1, 2, 3, 4]
+
+
+def test_errors_of_a_chain_are_raised():
+    def run(chain, report):
+        if chain == 1:
+            raise ValueError("chain 1 is broken")
+        return chain
+
+    with pytest.raises(ValueError, match="chain 1 is broken"):
+        run_chains(run, 3, 2, False)
+
+
+def test_interruption_stops_the_chains_and_keeps_what_they_have(monkeypatch):
+    begun = threading.Event()
+
+    def run(chain, report):
+        done = 0
+        try:
+            while True:
+                done += 1
+                report(0.5)
+                begun.set()
+        except KeyboardInterrupt:
+            return done
+
+    def interrupted(*arguments):
+        begun.wait(10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sampling, "_watch", interrupted)
+    assert all(done >= 1 for done in run_chains(run, 2, 2, False))
+
+
+def test_number_of_workers():
+    assert n_workers(1, 4) == 1 and n_workers(8, 4) == 4 and 1 <= n_workers(None, 4) <= 4 and n_workers(-1, 1) == 1
