@@ -8,7 +8,7 @@ import numpy as np
 MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
 
 
-class Observations(NamedTuple):
+class TableRows(NamedTuple):
     """What a fit takes: features, with the task in one of their columns where there is one, and targets."""
 
     X: Any  # frame
@@ -87,7 +87,7 @@ def observations(
     task: str | None,
     drop: str | None = None,
     categories: str | None = None,
-) -> Observations:
+) -> TableRows:
     """Split a table into features and targets.
 
     Parameters
@@ -113,7 +113,7 @@ def observations(
     observed = y.notna() if target is not None else y.notna().any(axis=1)
     if not observed.any():
         raise ValueError(f"{path} has no row with a value of {', '.join(wanted)}; fill in the targets that are known")
-    return Observations(features[observed], y[observed], task, int((~observed).sum()))
+    return TableRows(features[observed], y[observed], task, int((~observed).sum()))
 
 
 def _listed(names: str | None) -> list[str]:

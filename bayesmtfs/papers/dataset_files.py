@@ -91,7 +91,7 @@ _FACTS = (
         description=(
             "Landmines (1) against clutter (0) in radar images of 29 fields; a task is a field. 14820 rows, 904 of "
             "them mines, 9 features. The usual experiment takes 19 fields, ten with foliage and nine of bare earth. "
-            "Very unbalanced: judge by the area under the ROC curve."
+            "Very unbalanced: compare by the area under the ROC curve."
         ),
         citation=(
             "Y. Xue, X. Liao, L. Carin, B. Krishnapuram (2007), Multi-task learning for classification with Dirichlet "

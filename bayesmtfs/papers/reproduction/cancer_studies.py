@@ -181,12 +181,12 @@ def compare_methods(
     for place, split in enumerate(splits):
         train, test = standardized(data.take(split.train), data.take(split.test))
         for number, (name, fit) in enumerate(methods.items(), start=1):
-            found[name].append(judge(fit(train, effort, seed), test))
+            found[name].append(measure(fit(train, effort, seed), test))
             advance((place + number / len(methods)) / len(splits))
     return found
 
 
-def judge(model: Any, test: Studies) -> Result:
+def measure(model: Any, test: Studies) -> Result:
     """Errors, number of genes, and q where it was learned."""
     errors = study_errors(model, test)
     n_genes = int((model.coef_ != 0).any(axis=0).sum())

@@ -59,7 +59,7 @@ REMARKS = (
 )
 
 
-class Settings(NamedTuple):
+class Han2013Effort(NamedTuple):
     """How much is done."""
 
     n_repeats: int
@@ -67,11 +67,11 @@ class Settings(NamedTuple):
     tuned: bool  # grids of strengths, or each selector at its default
 
 
-FULL = Settings(10, None, True)
-QUICK = Settings(2, 800, False)
+FULL = Han2013Effort(10, None, True)
+QUICK = Han2013Effort(2, 800, False)
 
 
-class Problem(NamedTuple):
+class SelectionProblem(NamedTuple):
     """Rows of several classes, the tasks they fall into, and the paper's accuracies by method."""
 
     name: str
@@ -94,9 +94,9 @@ def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Out
     """
     settings = QUICK if quick else FULL
     jobs = [
-        Job("USPS", lambda advance: judge(digits(), settings, seed, advance)),
-        Job("MIML", lambda advance: judge(scenes(), settings, seed, advance)),
-        Job("Protein", lambda advance: judge(proteins(), settings, seed, advance)),
+        Job("USPS", lambda advance: compare_selectors(digits(), settings, seed, advance)),
+        Job("MIML", lambda advance: compare_selectors(scenes(), settings, seed, advance)),
+        Job("Protein", lambda advance: compare_selectors(proteins(), settings, seed, advance)),
     ]
     tables, skipped = collect("han2013", jobs, progress)
     return Outcome("han2013", CITATION, tables, REMARKS, quick, (*skipped, NO_SENSIT))
@@ -113,30 +113,30 @@ def printed(
     return {name: 100.0 * value for name, value in zip(names, (full, fisher, sbmlr, svm, lsr, fssi, ours), strict=True)}
 
 
-def digits() -> Problem:
+def digits() -> SelectionProblem:
     """USPS, ten digits in two tasks."""
     found = read(datasets.load_usps)
     paper = printed(0.7900, 0.7939, 0.5574, 0.7934, 0.8015, 0.8031, 0.8155)
     protocol = "Digits 0 to 4 and 5 to 9 as two tasks, 256 pixels, one SVM for all ten digits."
-    return Problem("USPS", found.X, found.y, found.y >= 5, (20, 60, 180), paper, protocol)
+    return SelectionProblem("USPS", found.X, found.y, found.y >= 5, (20, 60, 180), paper, protocol)
 
 
-def scenes() -> Problem:
+def scenes() -> SelectionProblem:
     """MIML, the images with one of the five labels."""
     found = read(datasets.load_miml_scene)
     single = (found.y > 0).sum(axis=1) == 1
     label = np.argmax(found.y[single], axis=1)
     paper = printed(0.3133, 0.3341, 0.2469, 0.3238, 0.3345, 0.3809, 0.3917)
     protocol = "Images with one of five labels; two and three labels as two tasks, 135 features, one SVM for all five."
-    return Problem("MIML", found.X[single] / 100.0, label, label >= 2, (10, 30, 90), paper, protocol)
+    return SelectionProblem("MIML", found.X[single] / 100.0, label, label >= 2, (10, 30, 90), paper, protocol)
 
 
-def proteins() -> Problem:
+def proteins() -> SelectionProblem:
     """Protein, three classes."""
     found = read(datasets.load_protein)
     paper = printed(0.3812, 0.3943, 0.3539, 0.3824, 0.3876, 0.4157, 0.4365)
     protocol = "Three classes; for DMTFS and FSSI three tasks, each class against the rest; 357 features, one SVM."
-    return Problem("Protein", found.X.toarray(), found.y, None, (20, 60, 180), paper, protocol)
+    return SelectionProblem("Protein", found.X.toarray(), found.y, None, (20, 60, 180), paper, protocol)
 
 
 def draw_splits(y: IntArray, n_repeats: int, n_test: int | None, seed: int) -> list[Split]:
@@ -211,7 +211,7 @@ TWO_STRENGTHS = {
 }
 
 
-def entrants(problem: Problem) -> dict[str, Entrant]:
+def entrants(problem: SelectionProblem) -> dict[str, Entrant]:
     """All selectors for a problem, the multi-task ones with tasks to work on."""
     if problem.tasks is not None:
         return SINGLE_TASK | TWO_STRENGTHS
@@ -228,7 +228,7 @@ def entrants(problem: Problem) -> dict[str, Entrant]:
 # ---------------------------------------------------------------------- tables
 
 
-def judge(problem: Problem, settings: Settings, seed: int, advance: Advance) -> Table:
+def compare_selectors(problem: SelectionProblem, settings: Han2013Effort, seed: int, advance: Advance) -> Table:
     """All selectors on the same draws."""
     splits = draw_splits(problem.y, settings.n_repeats, settings.n_test, seed)
     sizes = (*problem.sizes, problem.X.shape[1])
@@ -255,9 +255,9 @@ def judge(problem: Problem, settings: Settings, seed: int, advance: Advance) -> 
 
 
 def benchmark(
-    problem: Problem, selectors: dict[str, Any], sizes: Sequence[int], splits: list[Split], seed: int
+    problem: SelectionProblem, selectors: dict[str, Any], sizes: Sequence[int], splits: list[Split], seed: int
 ) -> SelectorBenchmark:
-    """Let the judge compare, with one classifier over all classes."""
+    """Compare, with one classifier over all classes."""
     return benchmark_selectors(
         selectors,
         problem.X,
@@ -278,7 +278,7 @@ def in_percent(values: FloatArray) -> list[float]:
     return (100.0 * values).tolist()
 
 
-def chosen_figures(problem: Problem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
+def chosen_figures(problem: SelectionProblem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
     """Accuracies with everything chosen inside the training rows, and with all features."""
     p, figures = problem.X.shape[1], []
     for measure, field in ((ACCURACY, "accuracy"), (BALANCED, "balanced_accuracy")):
@@ -291,7 +291,7 @@ def chosen_figures(problem: Problem, found: dict[str, SelectorBenchmark]) -> lis
     return figures + [Figure.of(name, "features chosen", values.tolist()) for name, values in features.items()]
 
 
-def best_by_the_test_rows(problem: Problem, looked: SelectorBenchmark) -> list[Figure]:
+def best_by_the_test_rows(problem: SelectionProblem, looked: SelectorBenchmark) -> list[Figure]:
     """DMTFS at the strengths and the number of features with the best mean accuracy on the test rows, or in each draw."""
     reached = np.stack(
         [looked.values(name, k) for name in looked.selectors for k in (*problem.sizes, problem.X.shape[1])]
@@ -304,7 +304,7 @@ def best_by_the_test_rows(problem: Problem, looked: SelectorBenchmark) -> list[F
     ]
 
 
-def figures_by_size(problem: Problem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
+def figures_by_size(problem: SelectionProblem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
     """Accuracy of every selector with each number of features."""
     return [
         Figure.of(name, f"accuracy with {k} features, %", in_percent(results.values(name, k)))

@@ -60,7 +60,7 @@ REMARKS = (
 Grid = dict[str, list[Any]]
 
 
-class Method(NamedTuple):
+class StreamMethod(NamedTuple):
     """A method at its stated setting, the grid of the tuned tables, and the paper's AUC."""
 
     name: str
@@ -74,7 +74,7 @@ STEPS: Grid = {"step": [0.01, 0.1, 1.0], **AVERAGE}
 TRIGGERS: Grid = {"trigger": ["error", "margin"], **STEPS}
 
 
-def online_methods(paper: Iterable[float], common: dict[str, Any], smoothed: dict[str, Any]) -> list[Method]:
+def online_methods(paper: Iterable[float], common: dict[str, Any], smoothed: dict[str, Any]) -> list[StreamMethod]:
     """The seven rows of table 1.
 
     Parameters
@@ -93,7 +93,7 @@ def online_methods(paper: Iterable[float], common: dict[str, Any], smoothed: dic
         ("OSMTL-t", threshold, {"concentration": [0.5, 0.9], **TRIGGERS}),
         ("OSMTL-e", OnlineSmoothedClassifier(**smoothed, **common), {"concentration": [0.5, 0.9], **TRIGGERS}),
     ]
-    return [Method(*row, auc) for row, auc in zip(rows, paper, strict=True)]
+    return [StreamMethod(*row, auc) for row, auc in zip(rows, paper, strict=True)]
 
 
 LANDMINE_AUC = (0.5473, 0.5986, 0.6482, 0.6322, 0.6409, 0.6776, 0.6404)
@@ -105,15 +105,15 @@ LANDMINE_UNIT = online_methods(LANDMINE_AUC, UNIT, {})
 SPAM = online_methods(SPAM_AUC, {"fit_intercept": False, **UNIT}, {"concentration": 0.9, "trigger": "margin"})
 STRENGTHS: Grid = {"penalty_strength": [0.01, 0.1, 1.0]}
 BATCH = [
-    Method("ITL", IndependentClassifier(), STRENGTHS),
-    Method("STL", PooledClassifier(penalty_strength=0.01), STRENGTHS),
-    Method("SHAMO", SharedHypothesesClassifier(random_state=0), {"n_hypotheses": [1, 2, 4]}),
-    Method(
+    StreamMethod("ITL", IndependentClassifier(), STRENGTHS),
+    StreamMethod("STL", PooledClassifier(penalty_strength=0.01), STRENGTHS),
+    StreamMethod("SHAMO", SharedHypothesesClassifier(random_state=0), {"n_hypotheses": [1, 2, 4]}),
+    StreamMethod(
         "SMTL-t",
         SmoothedClassifier(update="threshold", smoothing=0.25, progress=False),
         {"concentration": [0.5, 0.8], "smoothing": [0.25, 0.5]},
     ),
-    Method(
+    StreamMethod(
         "SMTL-e",
         SmoothedClassifier(concentration=0.8, progress=False),
         {"concentration": [0.5, 0.8], "smoothing": [0.1, 1.0]},
@@ -121,7 +121,7 @@ BATCH = [
 ]
 
 
-class Settings(NamedTuple):
+class Murugesan2016Effort(NamedTuple):
     """How much is done."""
 
     n_draws: int
@@ -133,8 +133,8 @@ class Settings(NamedTuple):
     sizes: tuple[int, ...]  # training rows per field in batch
 
 
-FULL = Settings(30, 30, 30, 30, 10, 5, (20, 40, 80, 160))
-QUICK = Settings(4, 1, 0, 2, 0, 2, (20, 160))
+FULL = Murugesan2016Effort(30, 30, 30, 30, 10, 5, (20, 40, 80, 160))
+QUICK = Murugesan2016Effort(4, 1, 0, 2, 0, 2, (20, 160))
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
@@ -169,7 +169,7 @@ def mean_auc(model: Any, rows: TaskRows) -> float:
     return float(np.mean([roc_auc_score(rows.y[own], scores[own]) for own in chosen if np.ptp(rows.y[own])]))
 
 
-class Measured(NamedTuple):
+class StreamMeasured(NamedTuple):
     """What one fit gives."""
 
     auc: float
@@ -177,7 +177,7 @@ class Measured(NamedTuple):
     seconds: float
 
 
-class Experiment(NamedTuple):
+class StreamExperiment(NamedTuple):
     """Methods on draws of one data set."""
 
     data: TaskRows
@@ -186,7 +186,7 @@ class Experiment(NamedTuple):
     n_folds: int = 0  # of the training rows, to choose settings; 0 keeps the stated ones
 
 
-def measure(method: Method, experiment: Experiment, seed: int) -> Measured:
+def measure(method: StreamMethod, experiment: StreamExperiment, seed: int) -> StreamMeasured:
     """Train on a draw, and look at its other rows."""
     data = experiment.data
     split = split_each_task(data.tasks, experiment.n_train, seed, data.y)
@@ -196,11 +196,11 @@ def measure(method: Method, experiment: Experiment, seed: int) -> Measured:
     fitted = fit_best(method.model, grid, train, mean_auc, experiment.n_folds, seed, by_class=True)
     seconds = time.perf_counter() - begin
     right = np.mean(fitted.predict(test.X, tasks=test.tasks) == test.y)
-    return Measured(mean_auc(fitted, test), 100.0 * float(right), seconds)
+    return StreamMeasured(mean_auc(fitted, test), 100.0 * float(right), seconds)
 
 
 def compare(
-    methods: list[Method], experiment: Experiment, seed: int, advance: Advance, label: str = ""
+    methods: list[StreamMethod], experiment: StreamExperiment, seed: int, advance: Advance, label: str = ""
 ) -> list[Figure]:
     """Every method on the same draws.
 
@@ -211,7 +211,7 @@ def compare(
     advance : told which share is done
     label : added to the names of the methods
     """
-    found: dict[str, list[Measured]] = {method.name: [] for method in methods}
+    found: dict[str, list[StreamMeasured]] = {method.name: [] for method in methods}
     for place, method in enumerate(methods):
         if not experiment.n_folds:  # what is compiled or loaded with a first fit is no time of the method
             measure(method, experiment, seed)
@@ -245,9 +245,9 @@ def read_spam() -> TaskRows:
 # ---------------------------------------------------------------------- tables
 
 
-def landmine(settings: Settings, seed: int, advance: Advance) -> Table:
+def landmine(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Table 1, landmine, at the stated settings."""
-    experiment = Experiment(read_landmine(), N_LANDMINE, settings.n_draws)
+    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_draws)
     figures = compare(LANDMINE_RAW, experiment, seed, part(advance, 0, 2), ", raw rows")
     figures += compare(LANDMINE_UNIT, experiment, seed, part(advance, 1, 2), ", unit rows")
     clutter = 100.0 * float(np.mean(experiment.data.y == 0))
@@ -256,9 +256,9 @@ def landmine(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("Landmine online (table 1)", protocol, tuple(figures))
 
 
-def tuned_landmine(settings: Settings, seed: int, advance: Advance) -> Table:
+def tuned_landmine(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Table 1, landmine, settings from folds."""
-    experiment = Experiment(read_landmine(), N_LANDMINE, settings.n_tuned, settings.n_folds)
+    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_tuned, settings.n_folds)
     figures = compare(LANDMINE_UNIT, experiment, seed, advance)
     protocol = (
         "As at the stated settings, rows of unit length; all settings by the AUC in "
@@ -267,16 +267,16 @@ def tuned_landmine(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("Landmine online, tuned (table 1)", protocol, tuple(figures))
 
 
-def spam(settings: Settings, seed: int, advance: Advance) -> Table:
+def spam(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Table 1, spam, at the stated settings."""
-    figures = compare(SPAM, Experiment(read_spam(), N_SPAM, settings.n_draws), seed, advance)
+    figures = compare(SPAM, StreamExperiment(read_spam(), N_SPAM, settings.n_draws), seed, advance)
     protocol = f"15 users, {N_SPAM} training e-mails each, half of them spam, one pass, stated settings."
     return Table("Spam online (table 1)", protocol, tuple(figures))
 
 
-def tuned_spam(settings: Settings, seed: int, advance: Advance) -> Table:
+def tuned_spam(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Table 1, spam, settings from folds."""
-    experiment = Experiment(read_spam(), N_SPAM, settings.n_tuned_spam, settings.n_folds)
+    experiment = StreamExperiment(read_spam(), N_SPAM, settings.n_tuned_spam, settings.n_folds)
     figures = compare(SPAM, experiment, seed, advance)
     protocol = (
         f"As at the stated settings; all settings by the AUC in {settings.n_folds} folds of the training e-mails."
@@ -284,19 +284,19 @@ def tuned_spam(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("Spam online, tuned (table 1)", protocol, tuple(figures))
 
 
-def batch(settings: Settings, seed: int, advance: Advance) -> Table:
+def batch(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Figure 1 (left) at the stated settings."""
     data, figures = read_landmine(), []
     for place, size in enumerate(settings.sizes):
         own = part(advance, place, len(settings.sizes))
-        figures += compare(BATCH, Experiment(data, size, settings.n_batch), seed, own, f", {size} rows")
+        figures += compare(BATCH, StreamExperiment(data, size, settings.n_batch), seed, own, f", {size} rows")
     kept = tuple(sorted(figures, key=lambda figure: (AUC, ACCURACY, SECONDS).index(figure.measure)))
     return Table("Landmine in batch (figure 1, left)", "19 fields, logistic loss with a ridge, stated settings.", kept)
 
 
-def tuned_batch(settings: Settings, seed: int, advance: Advance) -> Table:
+def tuned_batch(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
     """Figure 1 (left) at its largest size, settings from folds."""
-    experiment = Experiment(read_landmine(), N_LANDMINE, settings.n_tuned_batch, settings.n_folds)
+    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_tuned_batch, settings.n_folds)
     figures = compare(BATCH, experiment, seed, advance)
     protocol = f"{N_LANDMINE} rows per field; settings by the AUC in {settings.n_folds} folds of the training rows."
     return Table("Landmine in batch, tuned (figure 1, left)", protocol, tuple(figures))

@@ -58,7 +58,7 @@ REMARKS = (
 )
 
 
-class Settings(NamedTuple):
+class Obozinski2006Effort(NamedTuple):
     """How much is done."""
 
     sizes: dict[int, int]  # training rows of dermatology -> splits
@@ -74,8 +74,8 @@ class Settings(NamedTuple):
         return np.geomspace(0.3, 0.002, self.n_penalties)
 
 
-FULL = Settings({10: 20, 20: 20, 50: 50, 100: 20, 200: 20}, 20, 10, 10, 15, 5)
-QUICK = Settings({20: 3, 50: 4}, 0, 2, 10, 6, 3)
+FULL = Obozinski2006Effort({10: 20, 20: 20, 50: 50, 100: 20, 200: 20}, 20, 10, 10, 15, 5)
+QUICK = Obozinski2006Effort({20: 3, 50: 4}, 0, 2, 10, 6, 3)
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
@@ -163,7 +163,9 @@ def path_errors(train: Labelled, test: Labelled, norm_q: float, penalties: Float
     return 100.0 * np.mean(classes[scores.argmax(axis=2)] != test.y, axis=1), path.n_selected
 
 
-def classify_diseases(data: Labelled, split: Split, norm_q: float, settings: Settings, seed: int) -> SplitErrors:
+def classify_diseases(
+    data: Labelled, split: Split, norm_q: float, settings: Obozinski2006Effort, seed: int
+) -> SplitErrors:
     """Six one-versus-rest classifiers on one split; of equally good penalties the largest."""
     train = data.take(split.train)
     number = deal_folds(train.y, settings.n_folds, np.random.default_rng(seed))
@@ -176,7 +178,7 @@ def classify_diseases(data: Labelled, split: Split, norm_q: float, settings: Set
     return SplitErrors(float(errors[place]), float(errors.min()), int(n_features[place]))
 
 
-class Experiment(NamedTuple):
+class SkinExperiment(NamedTuple):
     """One number of training rows, with one coding of the symptoms."""
 
     label: str
@@ -187,15 +189,15 @@ class Experiment(NamedTuple):
     remark: str = ""
 
 
-def dermatology(settings: Settings, seed: int, advance: Advance) -> Table:
+def dermatology(settings: Obozinski2006Effort, seed: int, advance: Advance) -> Table:
     """Errors and gains over the sizes of figure 2, and with the other coding at its most telling size."""
     thermometer, indicators = read_dermatology()
     experiments = [
-        Experiment(f"n = {n_train}", thermometer, n_train, n_splits, *PRINTED_GAINS.get(n_train, (None, "")))
+        SkinExperiment(f"n = {n_train}", thermometer, n_train, n_splits, *PRINTED_GAINS.get(n_train, (None, "")))
         for n_train, n_splits in settings.sizes.items()
     ]
     if settings.indicator_splits:
-        experiments.append(Experiment("n = 50, indicator bits", indicators, 50, settings.indicator_splits))
+        experiments.append(SkinExperiment("n = 50, indicator bits", indicators, 50, settings.indicator_splits))
     figures: list[Figure] = []
     done, total = 0, sum(experiment.n_splits for experiment in experiments)
     for experiment in experiments:
@@ -213,7 +215,7 @@ def dermatology(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("Dermatology (section 4.2, figure 2)", protocol, tuple(figures))
 
 
-def dermatology_figures(experiment: Experiment, found: dict[str, list[SplitErrors]]) -> list[Figure]:
+def dermatology_figures(experiment: SkinExperiment, found: dict[str, list[SplitErrors]]) -> list[Figure]:
     """Errors and numbers of bits of both methods, and the gain between them."""
     figures = []
     for name, errors in found.items():
@@ -256,7 +258,9 @@ def draw_letters(found: datasets.Dataset, eligible: IntArray, most: int, rng: np
     return Letters(found.X[rows], y, pairs, rows)
 
 
-def split_letters(found: datasets.Dataset, repeat: int, settings: Settings, seed: int) -> tuple[Letters, Letters]:
+def split_letters(
+    found: datasets.Dataset, repeat: int, settings: Obozinski2006Effort, seed: int
+) -> tuple[Letters, Letters]:
     """Training and test letters of one repeat: test letters are of words in one published fold, and no image is in both."""
     fold = repeat % N_FOLDS_OF_WORDS
     rng = np.random.default_rng([seed, repeat])
@@ -272,7 +276,7 @@ def mean_pair_error(model: MixedNormClassifierCV, test: Letters) -> float:
     return percent([wrong[test.pair == pair].mean() for pair in PAIRS])
 
 
-def letters(settings: Settings, seed: int, advance: Advance) -> Table:
+def letters(settings: Obozinski2006Effort, seed: int, advance: Advance) -> Table:
     """Errors of nine pairs, and the gain of choosing pixels together."""
     found = read(datasets.load_letters)
     errors: dict[str, list[float]] = {name: [] for name in NORMS}

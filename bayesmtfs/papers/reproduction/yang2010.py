@@ -46,7 +46,7 @@ REMARKS = (
 )
 
 
-class Settings(NamedTuple):
+class Yang2010Effort(NamedTuple):
     """How much is done."""
 
     n_splits: int
@@ -56,11 +56,11 @@ class Settings(NamedTuple):
     n_traded: int  # draws of figure 1
 
 
-FULL = Settings(20, 20, 5, 8, 5)
-QUICK = Settings(5, 1, 3, 4, 1)
+FULL = Yang2010Effort(20, 20, 5, 8, 5)
+QUICK = Yang2010Effort(5, 1, 3, 4, 1)
 
 
-class Method(NamedTuple):
+class SchoolMethod(NamedTuple):
     """A method at one setting, with the paper's explained variance, non-zero weights and seconds."""
 
     name: str
@@ -83,20 +83,22 @@ def online(sparsity: str, strength: float, gamma: float, **options: Any) -> Onli
 
 
 METHODS = (
-    Method("aMTFS", batch(2, 12.0), 21.0, 815.5, 1.30, "lambda 12"),
-    Method("MTFTS", batch(2, 12.0, task_sparsity=0.01), None, None, None, "lambda 12; batch, not in the paper"),
-    Method("iMTFS", batch(1, 1.5), 13.5, 583.0, None, "lambda 1.5"),
-    Method("DA-aMTFS", online("features", 12.0, 1.0), 20.8, 605.8, None, "lambda 12, gamma 1"),
-    Method("DA-MTFTS", online("features_and_tasks", 10.0, 1.0), 20.8, 483.7, 1.15, "lambda 10, gamma 1"),
-    Method("DA-iMTFS", online("individual", 1.0, 5.0), 13.5, 1037.1, None, "lambda 1, gamma 5"),
+    SchoolMethod("aMTFS", batch(2, 12.0), 21.0, 815.5, 1.30, "lambda 12"),
+    SchoolMethod("MTFTS", batch(2, 12.0, task_sparsity=0.01), None, None, None, "lambda 12; batch, not in the paper"),
+    SchoolMethod("iMTFS", batch(1, 1.5), 13.5, 583.0, None, "lambda 1.5"),
+    SchoolMethod("DA-aMTFS", online("features", 12.0, 1.0), 20.8, 605.8, None, "lambda 12, gamma 1"),
+    SchoolMethod("DA-MTFTS", online("features_and_tasks", 10.0, 1.0), 20.8, 483.7, 1.15, "lambda 10, gamma 1"),
+    SchoolMethod("DA-iMTFS", online("individual", 1.0, 5.0), 13.5, 1037.1, None, "lambda 1, gamma 5"),
 )
 PRINTED = (
-    Method("aMTFS", batch(2, 300 / (2 * N_TRAIN)), 21.0, 815.5, None, "lambda 300 / 22"),
-    Method("iMTFS", batch(1, 40 / (2 * N_TRAIN)), 13.5, 583.0, None, "lambda 40 / 22"),
-    Method("DA-aMTFS", online("features", 20.0, 1.0), 20.8, 605.8, None, "lambda 20, gamma 1"),
-    Method("DA-MTFTS", online("features_and_tasks", 20.0, 1.0), 20.8, 483.7, None, "lambda 20, gamma 1"),
-    Method("DA-iMTFS", online("individual", 1.0, 50.0), 13.5, 1037.1, None, "lambda 1, gamma 50"),
-    Method("DA-iMTFS, loss without 1/2", online("individual", 0.5, 25.0), 13.5, 1037.1, None, "lambda 0.5, gamma 25"),
+    SchoolMethod("aMTFS", batch(2, 300 / (2 * N_TRAIN)), 21.0, 815.5, None, "lambda 300 / 22"),
+    SchoolMethod("iMTFS", batch(1, 40 / (2 * N_TRAIN)), 13.5, 583.0, None, "lambda 40 / 22"),
+    SchoolMethod("DA-aMTFS", online("features", 20.0, 1.0), 20.8, 605.8, None, "lambda 20, gamma 1"),
+    SchoolMethod("DA-MTFTS", online("features_and_tasks", 20.0, 1.0), 20.8, 483.7, None, "lambda 20, gamma 1"),
+    SchoolMethod("DA-iMTFS", online("individual", 1.0, 50.0), 13.5, 1037.1, None, "lambda 1, gamma 50"),
+    SchoolMethod(
+        "DA-iMTFS, loss without 1/2", online("individual", 0.5, 25.0), 13.5, 1037.1, None, "lambda 0.5, gamma 25"
+    ),
 )
 LARGEST_STRENGTHS = {"aMTFS": (2, 1000.0), "iMTFS": (1, 100.0)}
 # Online method -> lambda at the gamma of `METHODS`, and gamma at its lambda
@@ -168,7 +170,7 @@ def explained_within_schools(model: Any, rows: TaskRows) -> float:
 # ---------------------------------------------------------------------- tables
 
 
-class Measured(NamedTuple):
+class SchoolMeasured(NamedTuple):
     """What one fit gives."""
 
     explained: float
@@ -177,21 +179,23 @@ class Measured(NamedTuple):
     seconds: float
 
 
-def measure(model: Any, sample: Draw) -> Measured:
+def measure(model: Any, sample: Draw) -> SchoolMeasured:
     """Fit to the training rows, and look at the test rows."""
     begin = time.perf_counter()
     fitted = fit(model, sample.train)
     seconds = time.perf_counter() - begin
     within = explained_within_schools(fitted, sample.test)
-    return Measured(explained_variance(fitted, sample.test), within, int(np.count_nonzero(fitted.coef_)), seconds)
+    return SchoolMeasured(explained_variance(fitted, sample.test), within, int(np.count_nonzero(fitted.coef_)), seconds)
 
 
-def measure_all(methods: Sequence[Method], n_splits: int, seed: int, advance: Advance) -> dict[str, list[Measured]]:
+def measure_all(
+    methods: Sequence[SchoolMethod], n_splits: int, seed: int, advance: Advance
+) -> dict[str, list[SchoolMeasured]]:
     """Every method on every draw."""
     school = read_school()
     for method in methods:  # what is compiled or loaded with a first fit is no time of the method
         fit(method.model, draw(school, seed).train)
-    found: dict[str, list[Measured]] = {method.name: [] for method in methods}
+    found: dict[str, list[SchoolMeasured]] = {method.name: [] for method in methods}
     for repeat in range(n_splits):
         sample = draw(school, seed + repeat)
         for method in methods:
@@ -200,7 +204,7 @@ def measure_all(methods: Sequence[Method], n_splits: int, seed: int, advance: Ad
     return found
 
 
-def figures_of(methods: Sequence[Method], found: dict[str, list[Measured]]) -> list[Figure]:
+def figures_of(methods: Sequence[SchoolMethod], found: dict[str, list[SchoolMeasured]]) -> list[Figure]:
     """Four measures of every method."""
     columns = (EXPLAINED, WITHIN, WEIGHTS, SECONDS)
     figures = []
@@ -212,7 +216,7 @@ def figures_of(methods: Sequence[Method], found: dict[str, list[Measured]]) -> l
     return figures
 
 
-def near_the_best(settings: Settings, seed: int, advance: Advance) -> Table:
+def near_the_best(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
     """All methods at settings near their best, and the smallest lambda at which no weight is left."""
     figures = figures_of(METHODS, measure_all(METHODS, settings.n_splits, seed, advance))
     school = read_school()
@@ -232,14 +236,14 @@ def near_the_best(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("School (table 1)", protocol, tuple(figures))
 
 
-def as_printed(settings: Settings, seed: int, advance: Advance) -> Table:
+def as_printed(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
     """The paper's own settings, taken at their word."""
     figures = figures_of(PRINTED, measure_all(PRINTED, settings.n_splits, seed, advance))
     kept = tuple(figure for figure in figures if figure.measure in (EXPLAINED, WEIGHTS))
     return Table("School (table 1) at the printed settings", "As above, with the paper's lambda and gamma.", kept)
 
 
-def shared_mean(settings: Settings, seed: int, advance: Advance) -> Table:
+def shared_mean(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
     """What the data allow: one regression for all schools, and deviations from a shared mean."""
     joint = MixedNormRegressorCV(
         shared_mean=True,
@@ -277,7 +281,7 @@ def shared_mean(settings: Settings, seed: int, advance: Advance) -> Table:
     return Table("School with a mean that schools share", protocol, tuple(figures))
 
 
-def trade_off(settings: Settings, seed: int, advance: Advance) -> Table:
+def trade_off(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
     """Explained variance and non-zero weights over lambda and over gamma."""
     chosen = {method.name: method.model for method in METHODS}
     methods = []
@@ -285,7 +289,7 @@ def trade_off(settings: Settings, seed: int, advance: Advance) -> Table:
         best = chosen[name]
         pairs = [(strength, best.gamma) for strength in strengths] + [(best.penalty_strength, g) for g in gammas]
         methods += [
-            Method(f"{name}, lambda {strength:g}, gamma {gamma:g}", online(sparsity, strength, gamma))
+            SchoolMethod(f"{name}, lambda {strength:g}, gamma {gamma:g}", online(sparsity, strength, gamma))
             for strength, gamma in dict.fromkeys(pairs)
         ]
     figures = figures_of(methods, measure_all(methods, settings.n_traded, seed, advance))

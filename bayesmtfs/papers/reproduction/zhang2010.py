@@ -88,7 +88,7 @@ REMARKS = (
 )
 
 
-class Settings(NamedTuple):
+class Zhang2010Effort(NamedTuple):
     """How much is done."""
 
     effort: Effort
@@ -99,7 +99,7 @@ class Settings(NamedTuple):
     sensing_sets: int
 
 
-FULL = Settings(
+FULL = Zhang2010Effort(
     Effort(n_splits=10, n_penalties=30, n_folds=5),
     q_sets=20,
     q_methods=("two_stage", "integrated", "ecme", "paper"),
@@ -107,7 +107,7 @@ FULL = Settings(
     row_counts=(10, 15, 20, 25, 30, 35, 40),
     sensing_sets=20,
 )
-QUICK = Settings(
+QUICK = Zhang2010Effort(
     Effort(n_splits=2, n_penalties=10, n_folds=3),
     q_sets=2,
     q_methods=("two_stage", "paper"),

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs.papers.baselines import FisherScoreSelector
 from bayesmtfs.papers.reproduction import han2013
-from bayesmtfs.papers.reproduction.han2013 import EachClassAgainstTheRest, Entrant, Problem, Settings
+from bayesmtfs.papers.reproduction.han2013 import EachClassAgainstTheRest, Entrant, Han2013Effort, SelectionProblem
 from bayesmtfs.papers.reproduction.splits import Split
 
 METHODS = {"Fisher score", "SBMLR", "SVM-21", "LSR-21", "FSSI", "DMTFS", "random"}
@@ -20,7 +20,9 @@ def simulated_problem(n_classes, in_tasks):
     X[:, TELLING[1]] += 4.0 * (y // 2)
     paper = han2013.printed(0.5, 0.4, 0.3, 0.3, 0.3, 0.4, 0.6)
     # classes 0 and 3, and classes 1 and 2, differ in both features
-    return Problem("Simulated", X, y, np.isin(y, [0, 3]) if in_tasks else None, (2, 6), paper, "Simulated classes.")
+    return SelectionProblem(
+        "Simulated", X, y, np.isin(y, [0, 3]) if in_tasks else None, (2, 6), paper, "Simulated classes."
+    )
 
 
 @pytest.mark.parametrize("n_test", [None, 30])
@@ -47,11 +49,11 @@ def test_classes_against_the_rest_become_tasks():
 
 
 @pytest.mark.parametrize(("n_classes", "in_tasks"), [(4, True), (3, False)])
-def test_the_judge_sees_every_selector_and_all_features(monkeypatch, n_classes, in_tasks):
+def test_the_benchmark_sees_every_selector_and_all_features(monkeypatch, n_classes, in_tasks):
     monkeypatch.setattr(han2013, "SINGLE_TASK", {name: shorter(e) for name, e in han2013.SINGLE_TASK.items()})
     monkeypatch.setattr(han2013, "TWO_STRENGTHS", {name: shorter(e) for name, e in han2013.TWO_STRENGTHS.items()})
     problem = simulated_problem(n_classes, in_tasks)
-    table = han2013.judge(problem, Settings(2, None, tuned=True), 0, lambda share: None)
+    table = han2013.compare_selectors(problem, Han2013Effort(2, None, tuned=True), 0, lambda share: None)
     by_measure = {}
     for figure in table.figures:
         by_measure.setdefault(figure.measure, {})[figure.method] = figure

@@ -6,7 +6,7 @@ from sklearn.metrics import roc_auc_score
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.papers.reproduction import murugesan2016
-from bayesmtfs.papers.reproduction.murugesan2016 import BATCH, LANDMINE_UNIT, SPAM, Experiment
+from bayesmtfs.papers.reproduction.murugesan2016 import BATCH, LANDMINE_UNIT, SPAM, StreamExperiment
 from bayesmtfs.papers.reproduction.splits import TaskRows, split_each_task
 
 
@@ -53,7 +53,7 @@ def test_draws_keep_the_share_of_positives(need_data, name, reader, n_train, n_t
 def test_every_method_learns_at_its_stated_setting_and_with_its_grid(simulated, method):
     grid = {name: values[:1] for name, values in method.grid.items()} | dict([next(iter(method.grid.items()))])
     small = method._replace(grid=grid)
-    stated, tuned = (murugesan2016.measure(small, Experiment(simulated, 30, 1, folds), 0) for folds in (0, 2))
+    stated, tuned = (murugesan2016.measure(small, StreamExperiment(simulated, 30, 1, folds), 0) for folds in (0, 2))
     assert stated.auc > 0.6 and tuned.auc > 0.6 and stated.seconds > 0
 
 

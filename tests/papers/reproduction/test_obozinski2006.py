@@ -7,7 +7,9 @@ from bayesmtfs.papers.datasets import Dataset
 from bayesmtfs.papers.reproduction import obozinski2006
 from bayesmtfs.papers.reproduction.splits import Split
 
-TINY = obozinski2006.Settings({50: 2}, indicator_splits=0, letter_repeats=1, letters_each=5, n_penalties=2, n_folds=2)
+TINY = obozinski2006.Obozinski2006Effort(
+    {50: 2}, indicator_splits=0, letter_repeats=1, letters_each=5, n_penalties=2, n_folds=2
+)
 
 
 def test_thermometer_bits_count_up_to_the_grade():

@@ -13,7 +13,7 @@ from bayesmtfs.papers.reproduction.zhang2010 import (
     units_of_the_printed_rule,
 )
 
-TINY = zhang2010.Settings(
+TINY = zhang2010.Zhang2010Effort(
     Effort(n_splits=1, n_penalties=4, n_folds=2),
     q_sets=1,
     q_methods=("two_stage",),
