@@ -164,7 +164,7 @@ def test_ctrl_c_gives_the_coefficients_so_far(rows, monkeypatch):
     ("model", "error", "message"),
     [
         (bm.MixedNormRegressor(), TypeError, "use fit_moments"),
-        (bm.MixedNormClassifier(loss="hinge"), ValueError, "wants loss='logistic'"),
+        (bm.MixedNormClassifier(loss="hinge"), ValueError, "wants a smooth loss, such as loss='logistic'"),
         (bm.MixedNormClassifier(standardize=True), ValueError, "standardize does not go with"),
     ],
 )

@@ -17,7 +17,6 @@ smallest such data: the pairs ``mu +- r_k``, with ``r_k`` the scaled eigenvector
 """
 
 import os
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 from bayesmtfs.data.inputs import check_memory, read_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import DataWarning, FloatArray, IntArray
+from bayesmtfs.types import DataWarning, FloatArray, IntArray, warn
 
 __all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
 
@@ -170,23 +169,19 @@ def from_batches(batches: Iterable[Any], target: str, task: str | None = None, w
     """
     merged: Moments | None = None
     # held, since sums are updated in place: half an update would be wrong, and not be seen
-    with Progress("", False, hold=True) as watch:
-        try:
-            for batch in batches:
-                part = _of_frame(batch, target, task, weight)
-                if part is not None:
-                    merged = part if merged is None else _accumulated(merged, part)
-                watch.check()
-        except KeyboardInterrupt:
-            if merged is None:
-                raise
-            warnings.warn(
-                f"interrupted after {int(merged.n_rows.sum())} rows; the moments are those of these rows, add the others",
-                DataWarning,
-                stacklevel=2,
-            )
+    with Progress("moments", False, hold=True) as work:
+        for batch in batches:
+            part = _of_frame(batch, target, task, weight)
+            if part is not None:
+                merged = part if merged is None else _accumulated(merged, part)
+            work.check()
+    if merged is None and work.interrupted:
+        raise KeyboardInterrupt
     if merged is None:
         raise ValueError("batches holds no row with a target; pass at least one")
+    if work.interrupted:
+        n_rows = int(merged.n_rows.sum())
+        warn(f"interrupted after {n_rows} rows; the moments are those of these rows, add the others", DataWarning)
     return merged
 
 

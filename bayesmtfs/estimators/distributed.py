@@ -1,4 +1,4 @@
-"""Penalised logistic fits of dask DataFrames: every pass over the rows is made where the rows are.
+"""Penalised classifiers of dask DataFrames: every pass over the rows is made where the rows are.
 
 A partition is read once, stays with its worker and answers with sums over its rows (`proximal_gradient`); they are
 added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
@@ -7,7 +7,6 @@ pure functions of partitions and coefficients, so that nothing is counted twice.
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """
 
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,15 +16,15 @@ from sklearn.base import clone
 
 from bayesmtfs.convex.proximal_gradient import RowSums, Spectral, row_conjugate, row_sums
 from bayesmtfs.data.classes import match_classes, read_classes
+from bayesmtfs.data.frames import Column, Encoding
 from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import ESTIMATOR_KIND, check_kinds
+from bayesmtfs.estimators.base import check_kinds
 from bayesmtfs.estimators.penalised import DEFAULT_SHARE, MixedNormClassifier
 from bayesmtfs.estimators.stream_sources import Columns, read_stream
-from bayesmtfs.families import Logistic
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import RowPenalty
-from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
-from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution
+from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution, warn
 
 FAN_IN = 8  # sums that are added in one step of the tree
 
@@ -62,7 +61,9 @@ def fit_dask(
     weight: str | None = None,
     classes: Any = None,
 ) -> MixedNormClassifier:
-    """Fit a logistic `MixedNormClassifier` to a dask DataFrame (needs the extra ``dask``); the estimator stays as it is.
+    """Fit a `MixedNormClassifier` of a smooth loss to a dask DataFrame (needs the extra ``dask``).
+
+    The estimator stays as it is.
 
     W is dense on the machine that calls: ``8 p m`` bytes, some twelve times over. Ctrl-C gives the coefficients so far,
     with a `ConvergenceWarning`.
@@ -91,19 +92,18 @@ def fit_dask(
         raise ValueError(f"column {target!r} has the labels {labels.tolist()}; a distributed fit wants two")
     columns = Columns(target, task, weight)
     parts = dask.persist(*[dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions])
-    passes = _DaskPasses(list(parts), model.loss_scale)
+    passes = _DaskPasses(list(parts), model.loss_scale, find_family(model.loss))
     solution, strength = _solved(model, passes)
     if not solution.converged:
         reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} passes"
-        warnings.warn(
+        warn(
             f"the fit {reason} before its duality gap reached tol={model.tol:g}; raise max_iter or tol, or scale the "
             "features",
             ConvergenceWarning,
-            stacklevel=2,
         )
-    return _fitted(
-        model, solution, strength, passes, labels, [name for name in frame.columns if name not in columns.named]
-    )
+    names = [name for name in frame.columns if name not in columns.named]
+    _keep_fit(model, solution, strength, passes.totals, labels, names)
+    return model
 
 
 def _check(model: Any) -> None:
@@ -114,8 +114,10 @@ def _check(model: Any) -> None:
         )
     check_kinds(model)
     model._check_parameters()
-    if model.loss != "logistic":
-        raise ValueError(f"loss is {model.loss!r}; a distributed fit wants loss='logistic'")
+    family = find_family(model.loss)
+    family.require("A distributed fit", "conjugate")
+    if not family.smooth:
+        raise ValueError(f"loss is {model.loss!r}; a distributed fit wants a smooth loss, such as loss='logistic'")
     for name in ("refit", "standardize", "shared_mean", "groups", "task_column"):
         if getattr(model, name) not in (None, False):
             raise ValueError(f"{name} does not go with a distributed fit; leave it out")
@@ -123,9 +125,10 @@ def _check(model: Any) -> None:
 
 def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution, float]:
     totals = passes.totals
-    least = 1e-12 * (totals.positive + totals.negative)  # keeps the log-odds of a task of one class finite
-    odds = np.log(np.maximum(totals.positive, least)) - np.log(np.maximum(totals.negative, least))
-    start = odds if model.fit_intercept else np.zeros_like(odds)
+    sides = np.array([-1.0, 1.0])
+    weights = np.column_stack([totals.negative, totals.positive])
+    best = np.array([passes.family.best_constant(sides, weight) for weight in weights])
+    start = best if model.fit_intercept else np.zeros_like(best)
     penalty = RowPenalty(model.penalty_strength or 0.0, model.norm_q, model.task_sparsity)
     spectral = Spectral(passes, penalty, model.fit_intercept)
     point = spectral.at(np.zeros_like(passes.means), start)
@@ -136,68 +139,46 @@ def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution
     return spectral.minimise(point, point.objective, model.tol, model.max_iter, model.progress), float(strength)
 
 
-def _fitted(
+def _keep_fit(
     model: MixedNormClassifier,
     solution: Solution,
     strength: float,
-    passes: "_DaskPasses",
+    totals: Totals,
     labels: NDArray[Any],
     names: list[Any],
-) -> MixedNormClassifier:
-    """The estimator that a file with this result would give."""
-    result = FitResult(
-        method=type(model).__name__,
-        coef=np.ascontiguousarray(solution.W.T),
-        intercept=solution.intercept,
-        task_names=passes.totals.tasks,
-        feature_names=np.array([str(name) for name in names]),
-        convergence=Convergence(
-            converged=solution.converged,
-            n_iter=solution.n_iter,
-            objective=solution.objective,
-            gap=solution.gap,
-            tol=model.tol,
-            objective_trace=solution.objective_trace,
-        ),
-        settings={**model.get_params(deep=False), "penalty_strength": strength, "n_rows": passes.totals.n_rows},
-        versions=current_versions(),
-    ).to_stored()
-    state = {
-        "params": model.get_params(deep=False),
-        "form": "single" if len(passes.totals.tasks) == 1 else "long",
-        "columns": [(name, None) for name in names],
-        "n_features_in": len(names),
-        "feature_names_in": np.array(names, dtype=object),
-        "fitted": {
-            "classes_": labels,
-            "penalty_strength_": strength,
-            "objective_": solution.objective,
-            "dual_gap_": solution.gap,
-        },
-    }
-    return type(model).from_stored(result._replace(kind=ESTIMATOR_KIND, header={**result.header, "estimator": state}))
+) -> None:
+    """Set the fitted attributes, as ``fit`` on the rows would."""
+    model.tasks_, model.classes_ = totals.tasks, labels
+    model._form = "single" if len(totals.tasks) == 1 else "long"
+    model._encoding = Encoding(tuple(Column(name, None) for name in names))
+    model._feature_names = np.array([str(name) for name in names])
+    model.n_features_in_ = len(names)
+    model.feature_names_in_ = np.array(names, dtype=object)
+    model._set_fit(solution, model.tol, penalty_strength=strength, n_rows=totals.n_rows)
+    model.penalty_strength_, model.objective_, model.dual_gap_ = strength, solution.objective, solution.gap
 
 
 class _DaskPasses:
     """Passes over partitions that stay where they are."""
 
-    def __init__(self, parts: list[Any], loss_scale: str) -> None:
+    def __init__(self, parts: list[Any], loss_scale: str, family: Family) -> None:
         totals: Totals | None = _in_tree(parts, _totals, _add_totals, ())
         if totals is None:
             raise ValueError("frame holds no row with a target; pass at least one")
-        self.parts, self.totals = parts, totals
+        self.parts, self.totals, self.family = parts, totals, family
         sizes = totals.negative + totals.positive
         self.means: FloatArray = totals.products / sizes
         self.divisors = sizes if loss_scale == "mean" else np.ones_like(sizes)
 
     def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
         """Sums of one pass."""
-        share: Share = _in_tree(self.parts, _part_sums, _add_shares, (self.totals.tasks, self.divisors, W, intercept))
+        common = (self.family, self.totals.tasks, self.divisors, W, intercept)
+        share: Share = _in_tree(self.parts, _part_sums, _add_shares, common)
         return _spread(share, len(intercept)).sums
 
     def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
         """Conjugate of the loss at theta, made feasible."""
-        common = (self.totals.tasks, self.divisors, W, intercept, above, below)
+        common = (self.family, self.totals.tasks, self.divisors, W, intercept, above, below)
         found: float = _in_tree(self.parts, _part_conjugate, sum, common)
         return found
 
@@ -265,17 +246,23 @@ def _add_totals(found: list[Totals]) -> Totals:
 
 
 def _part_sums(
-    part: Part | None, tasks: NDArray[Any], divisors: FloatArray, W: FloatArray, intercept: FloatArray
+    part: Part | None,
+    family: Family,
+    tasks: NDArray[Any],
+    divisors: FloatArray,
+    W: FloatArray,
+    intercept: FloatArray,
 ) -> Share | None:
     if part is None:
         return None
     own = match_labels(part.labels, len(part.labels), tasks)
     weight = part.data.weight / divisors[own][part.data.task]
-    return Share(own, row_sums(part.data, weight, Logistic(), W[:, own], intercept[own]))
+    return Share(own, row_sums(part.data, weight, family, W[:, own], intercept[own]))
 
 
 def _part_conjugate(
     part: Part | None,
+    family: Family,
     tasks: NDArray[Any],
     divisors: FloatArray,
     W: FloatArray,
@@ -287,7 +274,7 @@ def _part_conjugate(
         return None
     own = match_labels(part.labels, len(part.labels), tasks)
     weight = part.data.weight / divisors[own][part.data.task]
-    return row_conjugate(part.data, weight, Logistic(), W[:, own], intercept[own], above[own], below[own])
+    return row_conjugate(part.data, weight, family, W[:, own], intercept[own], above[own], below[own])
 
 
 def _add_shares(found: list[Share]) -> Share:

@@ -2,10 +2,33 @@
 
     minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q
 
-with ``penalty_strength`` (and q, where ``norm_q`` is a list) from the data: those of the smallest prediction error on
-held-out observations, of the largest penalty within one standard error of it (Breiman et al. 1984, section 3.4.3), or
-of the smallest BIC or EBIC (Chen and Chen 2008). What the error of a fold is, is said in
-`bayesmtfs.estimators.penalised_cv`; what the criteria are, in `bayesmtfs.estimators.penalised_cv`.
+Candidates are the values of ``norm_q`` and, with a shared mean, of its ridge, each with its own grid of penalties from
+the lambda_max of all data; the same penalties are used in every fold. The final fit on all data is that of the plain
+estimator at the chosen values.
+
+**Folds.** A task that has no training observations is predicted with the average of the other tasks' coefficients and
+intercepts. The error of a fold is
+
+    mean over its test tasks of  sum_i c_i error(y_i, eta_i) / sum_i c_i        (i: test observations of the task)
+
+with weights c and the error of the family: ``(y - eta)^2``, ``|y - eta|``, the logistic deviance ``2 ln(1 + exp(-y eta))``,
+the hinge ``(1 - y eta)_+``, and the loss of other families. Folds count equally, and the standard error of their mean is
+their standard deviation over the square root of their number. Chosen is the smallest mean, or the largest penalty within
+one standard error of it (Breiman et al. 1984, section 3.4.3).
+
+**Criteria.**
+
+    BIC   = deviance + ln(N) df                                   (Schwarz 1978)
+    EBIC  = BIC + 2 gamma ln C(P, k)                              (Chen and Chen 2008, eq. 1)
+
+with N the total weight of the observations and the deviance of the family, minus twice its log-likelihood up to constants,
+a noise at its best value: ``N ln(RSS / N)`` for the squared loss. The hinge has no likelihood, and thus no criterion. The
+degrees of freedom are the number of non-zero coefficients, plus one per intercept. That is unbiased for q = 1 (Zou,
+Hastie and Tibshirani 2007); for q > 1, whose rows are shrunk together, it is an upper bound (the formula of Yuan and Lin
+2006, section 3, lies below it but needs a unique least squares fit), so that the criteria lean to sparse models. In EBIC
+the choice is among the P rows of W of which k are not zero, or, where single entries are selected (q = 1 or a task
+sparsity), among the entries. Fits with as many degrees of freedom as observations describe the data only and get the
+criterion ``inf``.
 """
 
 import warnings

@@ -16,8 +16,13 @@ bytes     content
 HDF5 calls the first 512 bytes a user block and skips them, so other programs read the file as it is:
 ``h5py.File(path)``, ``xarray.open_datatree(path, engine="h5netcdf")`` and ``arviz.from_netcdf(path,
 engine="h5netcdf")`` (the engine must be named, since xarray's guess looks at byte 0 only). They find the groups of the
-tree at the root, the arrays in ``/bayesmtfs/arrays`` and the JSON text in ``/bayesmtfs/header``; `payload`
-says what is in them.
+tree at the root, the arrays in ``/bayesmtfs/arrays`` and the JSON text in ``/bayesmtfs/header``.
+
+In the text are the settings, the attributes and the type of every array. It is strict JSON: infinities, NaN, tuples and
+NumPy scalars are objects with one key that begins with ``$``, arrays inside the settings are in ``/bayesmtfs/nested``.
+Numbers are stored uncompressed and strings as UTF-8 characters of fixed width (at least as many bytes as the NumPy dtype
+has characters). Reading an array therefore never takes more memory than its bytes in the payload (four times that for
+strings), so that one limit, the length of the payload, bounds what a file can ask for.
 
 The hash guards against damage, not against forgery: it is not a signature. A forged file still cannot make the loader
 run code, follow links out of the file, or take much more memory than the file has bytes.
