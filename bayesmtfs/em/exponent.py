@@ -45,7 +45,7 @@ from scipy.special import gammaln
 
 from bayesmtfs.em.active_tasks import ActiveTasks
 from bayesmtfs.gibbs import chain as gibbs
-from bayesmtfs.priors.jeffreys import Jeffreys
+from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 

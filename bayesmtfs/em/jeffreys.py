@@ -48,7 +48,7 @@ from bayesmtfs.em.active_tasks import ActiveTasks, activate, rows_of
 from bayesmtfs.em.exponent import ExponentPosterior
 from bayesmtfs.em.ridge import Curvature, LeastSquares, best_factors, row_ridge_step
 from bayesmtfs.families import Family
-from bayesmtfs.priors.jeffreys import Jeffreys
+from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution

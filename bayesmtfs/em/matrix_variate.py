@@ -6,7 +6,7 @@ R is
 
     sum_t [ L_t / sigma_t^2 + n_t ln sigma_t ] - sum_i ln p(v^i | q) + p/2 ln|R| + nu/2 (ln|R| + tr R^-1 - m),
 
-with the row marginal p of `jeffreys` (`priors.matrix_variate` is the same density). The sums go over rows that are
+with the row marginal p of `jeffreys` (`priors.generalized_normal` is the same density). The sums go over rows that are
 not zero: a zero row says nothing about R, and its ``ln|R|`` would pull R to a singular matrix.
 
 Differences from the paper:

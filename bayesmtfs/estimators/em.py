@@ -36,12 +36,11 @@ from bayesmtfs.em.evidence import EvidenceSolution
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
-from bayesmtfs.estimators.base import BatchEstimator, check_choice
+from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
-from bayesmtfs.families import Family, find_family
+from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.priors.matrix_variate import MatrixVariate
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal, MatrixVariate
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solution, warn
 
@@ -77,15 +76,15 @@ class GeneralizedNormalRows(BatchEstimator):
 
     def _check_loss(self) -> None:
         """Any smooth family with a curvature; labels are for classifiers, which also take the squared loss."""
-        family, name = self._family, type(self).__name__
-        labels = isinstance(self, MultiTaskClassifier)
-        if (family.targets == "labels") != labels and not (labels and family.quadratic):
-            wanted = "'logistic' or 'squared'" if labels else "'squared', or a classifier for labels"
-            raise ValueError(f"loss is {self.loss!r}, whose targets are {family.targets}; use {wanted}")
+        labels, name = isinstance(self, MultiTaskClassifier), type(self).__name__
+        known = isinstance(self.loss, Family) or self.loss in names()
+        if not (labels and known and self._family.quadratic):
+            check_family(self.loss, labels)
+        family = self._family
         if not family.smooth:
-            wanted = "'logistic'" if labels else "'squared'"
             raise ValueError(
-                f"{name} needs a smooth loss but loss is {self.loss!r}; use {wanted}, or a MixedNorm estimator"
+                f"{name} needs a smooth loss but loss is {self.loss!r}; use {'logistic' if labels else 'squared'!r}, or a "
+                "MixedNorm estimator"
             )
         family.require(name, "curvature")
 

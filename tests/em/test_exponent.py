@@ -13,7 +13,7 @@ from bayesmtfs.em import exponent
 from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.exponent import from_draws, marginal_maximum, posterior, printed_maximum, row_profile
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.jeffreys import Jeffreys
+from bayesmtfs.priors.generalized_normal import Jeffreys
 
 BOUNDS = (1.0, 50.0)
 

@@ -11,7 +11,7 @@ from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.exponent import marginal_maximum
 from bayesmtfs.em.jeffreys import JeffreysSettings, fit
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.jeffreys import Jeffreys
+from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.types import Solution
 
 EXPONENTS = [1.0, 1.3, 2.0, 3.0, 8.0, 50.0]

@@ -11,7 +11,7 @@ from bayesmtfs.em import jeffreys, matrix_variate, task_relations
 from bayesmtfs.em.active_tasks import activate
 from bayesmtfs.em.ridge import conjugate_gradients
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.matrix_variate import MatrixVariate
+from bayesmtfs.priors.generalized_normal import MatrixVariate
 from bayesmtfs.types import Solution
 
 EXPONENTS = [1.3, 2.0, 4.0]

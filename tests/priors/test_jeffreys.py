@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy.integrate import quad
 from scipy.stats import gamma, gennorm
 
 from bayesmtfs.priors import Jeffreys
@@ -38,12 +37,9 @@ def test_density_equals_the_integral_over_the_scale(q, shape, rate):
 
 @pytest.mark.parametrize(("shape", "rate"), HYPERPRIORS)
 @pytest.mark.parametrize("q", SHAPES)
-@pytest.mark.parametrize("power", [-0.9, 1.0, 2.5])
-def test_expected_powers_equal_their_integrals(q, shape, rate, power):
+def test_weights_equal_their_integrals(q, shape, rate):
     prior = Jeffreys(q, shape, rate)
     evidence = integral_over_scales(ROW, q, shape, rate)
-    expected = integral_over_scales(ROW, q, shape, rate, power) / evidence
-    assert prior.expected_power(ROW[np.newaxis], power)[0] == pytest.approx(expected, rel=1e-8)
     expected = integral_over_scales(ROW, q, shape, rate, q) / evidence
     assert prior.em_weights(ROW[np.newaxis])[0] == pytest.approx(expected, rel=1e-8)
 
@@ -53,18 +49,14 @@ def test_weights_are_those_of_the_paper_without_hyperprior(q):
     rows = np.vstack([ROW, 3 * ROW])
     expected = 3 / (q * np.sum(np.abs(rows) ** q, axis=1))
     np.testing.assert_allclose(Jeffreys(q).em_weights(rows), expected, rtol=1e-13)
-    np.testing.assert_allclose(Jeffreys(q).expected_power(rows, q), expected, rtol=1e-12)
 
 
 def test_infinite_q_is_the_limit():
     # rho is at least max |w|: the integral of (2 rho)^-m / rho from there
     density = np.exp(-Jeffreys(np.inf).negative_log_density(ROW[np.newaxis]))
     assert density == pytest.approx((2 * 1.7) ** -3 / 3, rel=1e-12)
-    expected, _ = quad(lambda rho: rho**-1.5 * 3 * 1.7**3 * rho**-4, 1.7, np.inf)
-    assert Jeffreys(np.inf).expected_power(ROW[np.newaxis], 1.5)[0] == pytest.approx(expected, rel=1e-8)
     near = Jeffreys(1e7)
     assert np.exp(-near.negative_log_density(ROW[np.newaxis])) == pytest.approx(density, rel=1e-5)
-    assert near.expected_power(ROW[np.newaxis], 1.5)[0] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-120, 1e120, 1e300])
@@ -90,7 +82,6 @@ def test_floor_bounds_the_weights():
     floored = Jeffreys(2.0).em_weights(rows, floor=1e-3)
     np.testing.assert_allclose(floored[:2], 1.5 / 1e-6)
     assert floored[2] == Jeffreys(2.0).em_weights(rows[2:])[0]
-    np.testing.assert_allclose(Jeffreys(2.0).expected_power(rows, 2.0, floor=1e-3), floored)
 
 
 def test_padding_does_not_count():
@@ -111,7 +102,6 @@ def test_padding_does_not_count():
         (lambda: Jeffreys(np.inf, shape=1.0), "shape is 1.0 and rate is 0.0 with norm_q=inf.*; pass"),
         (lambda: Jeffreys(np.inf).em_weights(np.ones((1, 2))), "norm_q is inf.*; pass a finite norm_q"),
         (lambda: Jeffreys(2.0).em_weights(np.ones((1, 2)), floor=-1.0), "floor is -1.0; pass"),
-        (lambda: Jeffreys(2.0).expected_power(np.ones((1, 2)), -2.0), "power is -2.0; pass a power above -2"),
     ],
 )
 def test_wrong_parameters_are_refused(build, message):
