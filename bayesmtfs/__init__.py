@@ -26,11 +26,15 @@ if TYPE_CHECKING:
         MatrixVariateRegressor,
     )
     from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
-    from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
     from bayesmtfs.estimators.path import mixed_norm_path
     from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
     from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
-    from bayesmtfs.estimators.smoothed import SmoothedClassifier, SmoothedRegressor
+    from bayesmtfs.estimators.smoothed import (
+        OnlineSmoothedClassifier,
+        OnlineSmoothedRegressor,
+        SmoothedClassifier,
+        SmoothedRegressor,
+    )
     from bayesmtfs.papers import baselines, datasets
     from bayesmtfs.reporting import report
     from bayesmtfs.results.fit_result import FitResult

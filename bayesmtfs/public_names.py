@@ -18,8 +18,8 @@ ESTIMATORS = {
     "MixedNormRegressorCV": "bayesmtfs.estimators.penalised_cv",
     "OnlineMixedNormClassifier": "bayesmtfs.estimators.online",
     "OnlineMixedNormRegressor": "bayesmtfs.estimators.online",
-    "OnlineSmoothedClassifier": "bayesmtfs.estimators.online_smoothed",
-    "OnlineSmoothedRegressor": "bayesmtfs.estimators.online_smoothed",
+    "OnlineSmoothedClassifier": "bayesmtfs.estimators.smoothed",
+    "OnlineSmoothedRegressor": "bayesmtfs.estimators.smoothed",
     "SmoothedClassifier": "bayesmtfs.estimators.smoothed",
     "SmoothedRegressor": "bayesmtfs.estimators.smoothed",
 }

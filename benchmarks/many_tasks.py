@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import bayesmtfs as bm
-from bayesmtfs.estimators.stream_sources import hashed_rows
+from bayesmtfs.estimators.streams import hashed_rows
 
 NON_ZERO = 20
 BATCH = 1000

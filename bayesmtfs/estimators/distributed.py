@@ -21,7 +21,7 @@ from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_kinds
 from bayesmtfs.estimators.penalised import DEFAULT_SHARE, MixedNormClassifier
-from bayesmtfs.estimators.stream_sources import Columns, read_stream
+from bayesmtfs.estimators.streams import Columns, read_stream
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution, warn

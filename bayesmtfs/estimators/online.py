@@ -8,14 +8,176 @@ models (the hinge has a pseudo-likelihood only). `bayesmtfs.online.dual_averagin
 missing tasks, step size, intercepts, a shared mean.
 """
 
-from dataclasses import dataclass
-from typing import Any
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, cast
 
+import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.estimators.online_mixed_norm import OnlineMixedNormEstimator
-from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamRegressor
-from bayesmtfs.families import names
+from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.inputs import match_labels, read_groups
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.base import check_choice
+from bayesmtfs.estimators.penalised import DEFAULT_SHARE
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
+from bayesmtfs.families import Family, choose_family
+from bayesmtfs.online.dual_averaging import DualAveraging, DualAveragingCandidates, DualAveragingSettings, learnable
+from bayesmtfs.priors import RowPenalty
+from bayesmtfs.types import FloatArray, IntArray, LossScale
+
+SPARSITIES = ("individual", "features", "features_and_tasks")
+LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
+
+
+@dataclass(repr=False, eq=False)
+class OnlineMixedNormEstimator(StreamEstimator):
+    """Dual averaging of one or several candidates for the norm within a row."""
+
+    _labels: ClassVar[bool]
+
+    normalize_rows: bool = field(init=False, default=False)
+    sparsity: str = "features"
+    penalty_strength: float | None = None
+    task_sparsity: float | ArrayLike = 0.01
+    norm_q: float | str | Sequence[float] = 2
+    gamma: float | str = "auto"
+    loss: str | Family = "squared"
+    loss_scale: LossScale = "mean"
+    standardize: bool = False
+    shared_mean: bool = False
+    mean_strength: float | None = None
+    groups: ArrayLike | None = field(default=None, kw_only=True)
+    progress: bool | None = None
+
+    # ------------------------------------------------------------------ parameters
+
+    @property
+    def _family(self) -> Family:
+        return choose_family(self.loss, self._labels)
+
+    def _check_parameters(self) -> None:
+        self._check_stream()
+        check_choice("sparsity", self.sparsity, SPARSITIES)
+        self._family.require("A stream", "slope")
+        check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
+        for name in ("penalty_strength", "mean_strength"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, numbers.Real) and float(value) >= 0):
+                raise ValueError(f"{name} is {value!r}; pass a number of at least 0, or None")
+        if self.gamma != "auto" and not (isinstance(self.gamma, numbers.Real) and float(self.gamma) > 0):
+            raise ValueError(f"gamma is {self.gamma!r}; pass a positive number, or 'auto' to take it from the data")
+        self._norms()
+
+    def _norms(self) -> tuple[float, ...]:
+        """Candidates for the norm within a row."""
+        norms: tuple[float, ...]
+        if isinstance(self.norm_q, str):
+            check_choice("norm_q", self.norm_q, ("learn",))
+            norms = LEARNED_NORMS
+        else:
+            norms = tuple(np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64)).tolist())
+        if self.sparsity == "features":
+            for norm_q in norms:
+                RowPenalty(0.0, norm_q)
+            if not norms:
+                raise ValueError("norm_q is empty; pass a number, several numbers, or 'learn'")
+            return norms
+        if len(norms) != 1 or norms[0] not in (1, 2):
+            raise ValueError(
+                f"norm_q is {self.norm_q!r} and sparsity is {self.sparsity!r}, which has its own norms; set "
+                "sparsity='features' to choose another norm"
+            )
+        return (1.0,) if self.sparsity == "individual" else (2.0,)
+
+    def _settings(self, norm_q: float, strength: float, groups: IntArray | None) -> DualAveragingSettings:
+        return DualAveragingSettings(
+            family=self._family,
+            strength=strength,
+            norm_q=norm_q,
+            task_sparsity=self._task_sparsity(),
+            gamma=None if isinstance(self.gamma, str) else float(self.gamma),
+            loss_scale=self.loss_scale,
+            fit_intercept=self.fit_intercept,
+            shared_mean=self.shared_mean,
+            mean_strength=self.mean_strength,
+            average=self.average,
+            groups=groups,
+        )
+
+    def _task_sparsity(self) -> float | FloatArray:
+        if self.sparsity != "features_and_tasks":
+            return 0.0
+        sparsity = np.asarray(self.task_sparsity, dtype=np.float64)
+        return sparsity if sparsity.ndim else float(sparsity)
+
+    # ------------------------------------------------------------------ the learner
+
+    def _open(self, data: TaskData, strict: bool) -> DualAveragingCandidates:
+        """Make the learners, with penalties that the first data tell where the user does not."""
+        groups = data.groups
+        if groups is None:
+            groups = read_groups(self.groups, data.encoding, self.n_features_in_)
+        data = replace(data, groups=groups)
+        settings = [self._settings(norm_q, self._strength(data, norm_q, strict), groups) for norm_q in self._norms()]
+        return DualAveragingCandidates(settings, data.n_features)
+
+    def _reopen(self, stored: dict[str, Any]) -> DualAveragingCandidates:
+        penalties = zip(stored["norms"], stored["strengths"], strict=True)
+        settings = [self._settings(norm_q, strength, stored["groups"]) for norm_q, strength in penalties]
+        return DualAveragingCandidates(settings, stored["sums"][0]["slots"].size)
+
+    def _strength(self, data: TaskData, norm_q: float, strict: bool) -> float:
+        penalty = RowPenalty(self.penalty_strength or 0.0, norm_q, self._task_sparsity())
+        if self.penalty_strength is not None:
+            return float(self.penalty_strength)
+        weight = data.loss_weights(self.loss_scale)
+        largest = Problem(data, self._family, penalty, weight, self.fit_intercept).largest_penalty
+        if strict and not largest > 0:
+            raise ValueError(
+                "penalty_strength is None, which takes it from the first batch, but this one has too few rows to tell; "
+                "pass a number, or begin with a larger batch"
+            )
+        return DEFAULT_SHARE * largest
+
+    # ------------------------------------------------------------------ what was learned
+
+    @property
+    def _best(self) -> DualAveraging:
+        """The candidate with the smallest loss on rows that it had not seen yet."""
+        check_is_fitted(self)
+        return cast(DualAveragingCandidates, self._learner).best
+
+    @property
+    def norm_q_(self) -> float:
+        """Norm within a row; of several the one with the smallest progressive loss."""
+        return float(self._best.settings.norm_q)
+
+    @property
+    def penalty_strength_(self) -> float:
+        """Penalty strength that is used."""
+        return float(self._best.settings.strength)
+
+    @property
+    def progressive_loss_(self) -> float:
+        """Mean loss of the predictions, each made before its row was learned."""
+        return self._best.progressive_loss
+
+    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
+        """Predict from the gradient sums of the rows' own features where W was not built yet."""
+        unusual = self.average or isinstance(X, TaskData) or tasks is None and self.task_column is None
+        if unusual or "coef_" in self._built_so_far() or self._scales is not None or self._absent is not None:
+            return super()._linear_predictor(X, tasks)
+        self._check_columns(X)
+        features, labels = self._split_task_column(X, tasks)
+        design = learnable(self._read_features(features))
+        index = match_labels(labels, design.shape[0], self.tasks_)
+        if (index < 0).any():
+            return super()._linear_predictor(X, tasks)
+        return self._best.predict(design, self._learners[index])
 
 
 @dataclass(repr=False, eq=False)
@@ -38,7 +200,8 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     gamma : float or "auto"
         Weight of the quadratic term: larger is slower and safer. The method diverges while ``gamma sqrt(t)`` is below
         about half of |x|^2. "auto" follows the running mean of |x|^2 of each task.
-    loss : {"squared", "absolute"}
+    loss : {"squared", "absolute"} or Family
+        A family of your own needs a compiled ``slope``; `bayesmtfs.online.dual_averaging` says what its step is.
     loss_scale : "mean" or "sum"
         Each task's loss divided by its number of rows (or total weight), or not.
     epochs : int
@@ -94,7 +257,7 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = names(labels=False)
+    _labels = False
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -110,7 +273,7 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
 
     Parameters
     ----------
-    loss : {"logistic", "hinge"}
+    loss : {"logistic", "hinge"} or Family
     sparsity, penalty_strength, task_sparsity, norm_q, gamma, loss_scale, epochs, average, shuffle, fit_intercept,
     standardize, shared_mean, mean_strength, random_state, progress : see `OnlineMixedNormRegressor`
     task_column, unknown_task, groups : see `MixedNormClassifier`
@@ -139,13 +302,10 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _losses = names(labels=True)
-    _saved_attributes = (*OnlineMixedNormEstimator._saved_attributes, "classes_")
+    _labels = True
+    _saved_attributes = StreamClassifier._saved_attributes
 
-    loss: str = "logistic"
-
-    def _targets(self) -> dict[Any, float] | None:
-        return dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True))
+    loss: str | Family = "logistic"
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

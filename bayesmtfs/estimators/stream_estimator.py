@@ -1,54 +1,234 @@
-"""What learners of streams share: reading batches, meeting new tasks, keeping state, building results when asked.
+"""What estimators of streams share: reading batches, meeting new tasks, plain rows, results that are built when asked for.
 
-A learner reads rounds (see `bayesmtfs.online.smoothed_rounds`). ``fit`` begins anew and reads the rows ``epochs``
-times, shuffled within tasks; ``partial_fit`` goes on from where the learner is and keeps the order of its rows. Learners
-are columns of W in the order in which their tasks came; ``coef_``, ``result_`` and every other task axis follow
-``tasks_``, and are built only when they are asked for.
+An estimator has a learner (`bayesmtfs.online.learner`), which knows rounds and weights, and reads for it. ``fit`` begins
+anew and reads the rows ``epochs`` times, shuffled within tasks; ``partial_fit`` goes on from where the learner is and
+keeps the order of its rows. The learner has its tasks in the order in which they came; ``coef_``, ``result_`` and every
+other task axis follow ``tasks_``, and are built only when they are asked for.
+
+A stream of single rows would spend its time on reading, not on learning. Rows that are plain go straight to the learner
+(`PlainRows`); anything else, and everything wrong, is read with care, which does the same and knows what to say.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, read_classes
 from bayesmtfs.data.frames import column_names, is_frame
-from bayesmtfs.data.inputs import Table, as_labels, match_labels, read_design, read_labels
-from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import check_choice, check_kinds
-from bayesmtfs.estimators.online_smoothed_arrays import looked_up, plain_design, plain_rounds
-from bayesmtfs.estimators.online_smoothed_rows import UnitRowEstimator
-from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
-from bayesmtfs.estimators.stream_batches import check_form, check_not_swapped, wide_batch
-from bayesmtfs.estimators.streaming import StreamFits
-from bayesmtfs.online.smoothed_rounds import (
-    LinearStream,
-    MemoryOrder,
-    Rounds,
-    grow,
-    is_finite,
-    iterates,
-    rounds_of,
+from bayesmtfs.data.inputs import (
+    Table,
+    as_labels,
+    match_labels,
+    missing_entries,
+    read_design,
+    read_labels,
+    read_weights,
 )
+from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.base import MultiTaskEstimator, Rows, check_choice, check_kinds
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.estimators.streams import StreamFits
+from bayesmtfs.families import Family
+from bayesmtfs.online.learner import StreamBatch, StreamLearner
+from bayesmtfs.online.linear_stream import unit_rows
 from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
 from bayesmtfs.types import FloatArray, IntArray
+
+N_NAMED = 5  # labels that a message shows
+
+
+class UnitRowEstimator(MultiTaskEstimator):
+    """Divides rows by their length where ``normalize_rows`` is set, in prediction as in the fit."""
+
+    normalize_rows: bool
+
+    def _scaled(self, data: TaskData) -> TaskData:
+        return replace(data, design=unit_rows(data.design)) if self.normalize_rows else data
+
+    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+        rows = super()._read_rows(X, tasks)
+        return rows._replace(X=unit_rows(rows.X)) if self.normalize_rows else rows
+
+    def _predict_task_data(self, data: TaskData) -> FloatArray:
+        return super()._predict_task_data(self._scaled(data))
+
+
+def check_positive(argument: str, value: float) -> None:
+    """Refuse a number that is not positive and finite."""
+    if not 0 < value < np.inf:
+        raise ValueError(f"{argument} is {value}; pass a positive number")
+
+
+# ---------------------------------------------------------------------- plain rows
+
+_CSR = (sp.csr_matrix, sp.csr_array)
+_FLOAT = np.dtype(np.float64)
+_INDEX = np.dtype(np.int32)
+_ONE = (1,)
+_MANY = 64  # rows from which a table of labels pays
+
+
+class PlainRows:
+    """Learn rows that need no reading, at the price of their arithmetic.
+
+    They are float64 or canonical CSR, of known tasks, with finite numbers or known labels, and without weights. A single
+    row is a few dictionary lookups and one compiled call, where the learner has one.
+
+    Parameters
+    ----------
+    learner : the learner
+    tasks, columns : (m,) labels of its tasks, and their numbers in the order of arrival
+    single : whether there is one task, without a label
+    targets : what a class label is inside; None where targets are numbers
+    unit : whether rows are divided by their length
+    """
+
+    def __init__(
+        self,
+        learner: StreamLearner,
+        tasks: NDArray[Any],
+        columns: IntArray,
+        single: bool,
+        targets: dict[Any, float] | None,
+        unit: bool,
+    ) -> None:
+        self.learner = learner
+        self.row_learner: Any = None if unit else learner.row_learner
+        self.counter = self.row_learner or learner
+        self.single = single
+        self.targets = targets
+        self.unit = unit
+        self.n_features = learner.n_features
+        self._one_row = None if self.row_learner is None else (1, self.n_features)
+        self.set_tasks(tasks, columns)
+
+    def set_tasks(self, tasks: NDArray[Any], columns: IntArray) -> None:
+        """Know these tasks."""
+        self.tasks, self.columns = tasks, columns
+        self._places: dict[Any, int] | None = None  # of labels among the tasks, made when a batch asks
+        self._column_of = dict(zip(tasks.tolist(), columns.tolist(), strict=True))
+
+    def learn(self, X: Any, y: Any, tasks: Any) -> bool:
+        """Learn a batch if its rows are plain; whether they were."""
+        values = _plain_values(X)
+        if values is None or (tasks is None) != self.single:
+            return False
+        shape = X.shape
+        try:
+            if shape == self._one_row:
+                task = 0 if tasks is None else self._column_of[_only_item(tasks)]
+                target = self._target(y)
+            elif len(shape) != 2 or shape[1] != self.n_features or len(y) != shape[0]:
+                return False
+            else:
+                return self._learn_many(X, shape[0], y, tasks)
+        except (KeyError, TypeError):
+            return False
+        if values is X:
+            return self.row_learner.learn_dense_row(X, target, task)
+        return self.row_learner.learn_sparse_row(values, X.indices, X.indptr, target, task)
+
+    def newcomer(self, X: Any, y: Any, tasks: Any) -> Any:
+        """Label of a single row's task, where that it is new is all that keeps the row from being plain; or None."""
+        values = _plain_values(X)
+        if values is None or X.shape != self._one_row or self.single:
+            return None
+        try:
+            label, target = _only_item(tasks), self._target(y)
+        except (KeyError, TypeError):
+            return None
+        alike = label not in self._column_of and {type(label)} == set(map(type, self._column_of)) <= {int, str}
+        return label if alike and math.isfinite(values.sum() + target) else None
+
+    def _target(self, y: Any) -> float:
+        """What the one entry of y is inside."""
+        only = _only_item(y)
+        if self.targets is not None:
+            return self.targets[only]
+        if type(only) is bool or not isinstance(only, float | int):
+            raise TypeError
+        return float(only)
+
+    def _learn_many(self, X: Any, n: int, y: Any, tasks: Any) -> bool:
+        sparse = type(X) is not np.ndarray
+        if n == 0 or type(y) is str or type(tasks) is str or (sparse and not X.has_canonical_format):
+            return False
+        if tasks is not None and len(tasks) != n:
+            return False
+        if self._places is None:
+            self._places = {label: place for place, label in enumerate(self.tasks.tolist())}
+        place = np.zeros(n, dtype=np.int64) if tasks is None else _looked_up(tasks, self._places, np.int64)
+        if self.targets is not None:
+            target = _looked_up(y, self.targets, np.float64)
+        elif type(y) is np.ndarray and y.dtype is _FLOAT and y.ndim == 1:
+            target = y
+        else:
+            return False
+        if not math.isfinite(float((X.data if sparse else X).sum() + target.sum())):
+            return False
+        self.learner.learn(StreamBatch(unit_rows(X) if self.unit else X, target, place, self.columns[place]))
+        return True
+
+
+def _plain_values(X: Any) -> FloatArray | None:
+    """Numbers of a design that compiled code takes as it is; None for any other."""
+    if type(X) is np.ndarray:
+        values = X
+    elif type(X) in _CSR and X.indices.dtype is _INDEX and X.indptr.dtype is _INDEX:
+        values = X.data
+    else:
+        return None
+    return values if values.dtype is _FLOAT and values.flags.carray else None
+
+
+def _only_item(labels: Any) -> Any:
+    """The one entry of a vector or list; `TypeError` for anything else."""
+    if type(labels) is np.ndarray:
+        if labels.shape == _ONE:
+            return labels.item()
+    elif type(labels) is list and len(labels) == 1:
+        return labels[0]
+    raise TypeError
+
+
+def _looked_up(labels: Any, numbers: dict[Any, Any], dtype: Any) -> NDArray[Any]:
+    """Number of every label; `KeyError` for one that has none."""
+    if type(labels) is not np.ndarray:
+        return np.array([numbers[label] for label in labels], dtype=dtype)
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.size < _MANY:
+        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
+    # Few labels for many rows: one dictionary lookup per label between the smallest and the largest
+    smallest, largest = int(labels.min()), int(labels.max())
+    if largest - smallest >= labels.size:
+        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
+    table = np.array([numbers.get(label, np.nan) for label in range(smallest, largest + 1)], dtype=np.float64)
+    found = table[labels - smallest]
+    if np.isnan(found).any():
+        raise KeyError
+    return found.astype(dtype, copy=False)
+
+
+# ---------------------------------------------------------------------- estimators
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class StreamEstimator(UnitRowEstimator, StreamFits):
-    """A linear learner per task that reads rounds; its children say what a round does."""
+    """Reads batches for a learner; its children say which."""
 
     groups: Any = field(init=False, default=None)
     standardize = False
 
-    # Where tasks_ has its tasks, noted when first needed
-    _places: Mapping[Any, int] = field(init=False, default=MappingProxyType({}))
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("_arrays", "_learners", "_relations", "_seed", "n_rounds_")
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("_numbers", "_learners", "n_rounds_")
+
+    # What the last call that was read with care passed as classes
+    _classes_given: Any = field(init=False, default=None)
 
     average: bool = False
     fit_intercept: bool = True
@@ -65,27 +245,65 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         if self.epochs < 1:
             raise ValueError(f"epochs is {self.epochs}; pass a whole number of at least 1")
 
+    # ------------------------------------------------------------------ the learner
+
+    def _new_learner(self, n_features: int) -> StreamLearner:
+        """Make the learner, where the first data tell nothing but the number of features."""
+        raise NotImplementedError
+
+    def _open(self, data: TaskData, strict: bool) -> StreamLearner:
+        """Make the learner; ``strict`` refuses data that do not tell what they should."""
+        return self._new_learner(data.n_features)
+
+    def _reopen(self, stored: dict[str, Any]) -> StreamLearner:
+        """Make the learner whose numbers a file holds."""
+        return self._new_learner(stored["n_features"])
+
     @property
-    def _memory_order(self) -> MemoryOrder:
-        """How W lies in memory."""
-        return "C"
+    def _common(self) -> dict[str, Any]:
+        """Parameters that all linear learners have."""
+        return {"fit_intercept": self.fit_intercept, "average": self.average, "seed": self._seed}
+
+    def _begin(self) -> None:
+        """Forget everything."""
+        self._learners: IntArray = np.empty(0, dtype=np.int64)  # (m,) number of each task in the order of arrival
+        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self._scales: FloatArray | None = None
+        self._plain: PlainRows | None = None
+
+    def _settle(self) -> None:
+        """End a batch: what was built from the earlier state is out of date."""
+        self._built: dict[str, Any] = {}
+        self.n_rounds_ = self.n_iter_ = self._learner.n_rounds
+        self.converged_ = True
+        as_given = self._encoding is None and self._scales is None and self.task_column is None
+        self._plain = None
+        if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
+            single, targets = self._form == "single", self._plain_targets()
+            self._plain = PlainRows(self._learner, self.tasks_, self._learners, single, targets, self.normalize_rows)
 
     # ------------------------------------------------------------------ learning
 
     def _fit(self, data: TaskData) -> None:
+        data = self._scaled(data)
+        scaled, scales = standardize(data) if self.standardize else (data, None)
         self._begin()
-        self._meet(self.tasks_, data.n_features)
-        self._prepare(longest=int(np.diff(data.offsets).max()) * self.epochs)
-        random = check_random_state(self.random_state)
-        for _ in range(self.epochs):
-            self._learn(data, random if self.shuffle else None)
+        self._scales = scales
         self._absent = None if data.present is None else ~data.present.T
+        self._meet(self.tasks_)
+        self._learner = self._open(scaled, strict=False)
+        self._learner.add_tasks(data.n_tasks)
+        progress = getattr(self, "progress", None)  # not all of them have the parameter
+        self._learner.fit(self._batch(scaled), self.epochs, self.shuffle, self.random_state, progress)
         self._settle()
 
     def partial_fit(
         self, X: Any, y: Any = None, tasks: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Read one more batch, in the order given; any subset of the tasks, new ones too.
+        """Learn one more batch, in the order given; any subset of the tasks, new ones too.
+
+        The i-th row of each task belongs to the batch's i-th round. Parameters that change between calls take effect
+        at the next ``fit``.
 
         Parameters
         ----------
@@ -95,112 +313,74 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         classes : all labels that will come, for classifiers; needed in the first call where its y lacks some
         sample_weight : (n,) or, for the wide form, (n, m)
         """
-        first = not hasattr(self, "_stream")
+        plain: PlainRows | None = self.__dict__.get("_plain")
+        if plain is not None and sample_weight is None:
+            given = self._classes_given
+            known = classes is None or classes is given or (type(classes) is list and classes == given)
+            if known and (plain.learn(X, y, tasks) or self._welcome(plain, X, y, tasks)):
+                self.n_rounds_ = self.n_iter_ = plain.counter.n_rounds
+                if self._built:
+                    self._built = {}
+                return self
+        return self._read_with_care(X, y, tasks, classes, sample_weight)
+
+    def _read_with_care(self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any) -> Self:
+        if self.standardize:
+            raise ValueError(
+                "standardize=True takes its scales from all rows and goes with fit only; scale the batches first, for "
+                "instance by StandardScaler().partial_fit of scikit-learn"
+            )
+        first = not hasattr(self, "_learner")
         if first:
             check_kinds(self)
         self._check_parameters()
-        plain = None if first or classes is not None or sample_weight is not None else self._plain_batch(X, y, tasks)
-        if plain is not None:
-            self._read(plain)
-            self._settle()
-            return self
         data, names = self._read_batch(X, y, tasks, classes, sample_weight, first)
+        data = self._scaled(data)
         if first:
             self._begin()
             self.tasks_, self._absent = names, None
-        self._meet(names, data.n_features)
-        if first:
-            self._prepare(longest=int(np.diff(data.offsets).max()))
-        self._learn(data, None)
+            self._learner = self._open(data, strict=True)
+        self._meet(names)
+        self._learner.add_tasks(len(self._learners) - self._learner.n_tasks)
+        self._learner.learn(self._batch(data))
+        self._classes_given = classes
         self._settle()
         return self
 
-    def _begin(self) -> None:
-        """Forget everything."""
-        self._stream: LinearStream | None = None
-        self._learners: IntArray = np.empty(0, dtype=np.int64)
-        self._relations: dict[str, NDArray[Any]] = {}
-        self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._places = {}
-        self.n_rounds_ = 0
-
-    def _meet(self, names: NDArray[Any], n_features: int) -> None:
-        """Make a learner for every task that was not there before."""
+    def _meet(self, names: NDArray[Any]) -> None:
+        """Give every new task the next number; ``tasks_`` stays sorted, as far as its labels have an order."""
         known = self.tasks_ if len(self._learners) else names[:0]
-        index = match_labels(names, len(names), known)
-        strangers = names[index < 0]
+        strangers = names[match_labels(names, len(names), known) < 0]
         if len(strangers) == 0:
             return
-        both = as_labels([*known.tolist(), *strangers.tolist()])
-        self.tasks_ = names if len(known) == 0 else read_labels(both, len(both)).names
-        self._learners = self._columns(match_labels(self.tasks_, len(self.tasks_), both))
-        n_learners = int(self._learners.max()) + 1
-        self._stream = grow(self._stream, n_features, n_learners, self.average, self._memory_order)
-        self._meet_relations(n_learners)
+        arrived = as_labels([*known[np.argsort(self._learners)].tolist(), *strangers.tolist()])
+        self.tasks_ = names if len(known) == 0 else read_labels(arrived, len(arrived)).names
+        self._learners = match_labels(self.tasks_, len(self.tasks_), arrived)
 
-    def _columns(self, arrival: IntArray) -> IntArray:
-        """Column of W of each task, given its place in the order of arrival."""
-        return arrival
+    def _welcome(self, plain: PlainRows, X: Any, y: Any, tasks: Any) -> bool:
+        """Learn a plain row whose task is new, beside others with labels of the same type; whether it was one."""
+        label = plain.newcomer(X, y, tasks)
+        if label is None:
+            return False
+        names = [*self.tasks_.tolist(), label]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        self.tasks_ = as_labels(names)[order]
+        self._learners = np.append(self._learners, len(names) - 1)[order]
+        plain.set_tasks(self.tasks_, self._learners)
+        plain.learner.add_tasks(1)
+        return plain.learn(X, y, tasks)
 
-    def _meet_relations(self, n_learners: int) -> None:
-        """Make room for new learners in whatever relates them."""
+    def _batch(self, data: TaskData) -> StreamBatch:
+        """Rows as the learner reads them."""
+        place = match_labels(data.task_names, data.n_tasks, self.tasks_)
+        column = self._learners[place]
+        return StreamBatch(data.design, data.y, place[data.task], column[data.task], data.weight, data.rows)
 
-    def _prepare(self, longest: int) -> None:
-        """Last step before the first batch, of so many rounds."""
-
-    def _learn(self, data: TaskData, random: np.random.RandomState | None) -> None:
-        data = self._scaled(data)
-        learners = self._learners[match_labels(data.task_names, data.n_tasks, self.tasks_)]
-        self._read(rounds_of(data, learners, random))
-
-    def _read(self, rounds: Rounds) -> None:
-        self._advance(rounds)
-        self._check_finite(rounds)
-        self.n_rounds_ += int(np.diff(rounds.offsets).max())
-
-    def _advance(self, rounds: Rounds) -> None:
-        """Learn from rounds; a learner that overrides `_read` has no need of it."""
-        raise NotImplementedError
-
-    def _check_finite(self, rounds: Rounds) -> None:
-        """Refuse weights that overflowed; only those that the batch touched are looked at."""
-        assert self._stream is not None
-        if not is_finite(rounds, self._stream):
-            raise ValueError(
-                "the weights are no longer finite: rows of X are too long for the step; lower step, set "
-                "normalize_rows=True or scale the features, and fit again"
-            )
-
-    def _settle(self) -> None:
-        """End a batch: what was built from the earlier state is out of date."""
-        self._built: dict[str, Any] = {}
-        self.n_iter_ = self.n_rounds_
-        self.converged_ = True
+    def _plain_targets(self) -> dict[Any, float] | None:
+        """What a label is inside; None where targets are numbers."""
+        return None
 
     # ------------------------------------------------------------------ reading batches
-
-    def _plain_batch(self, X: Any, y: Any, tasks: Any) -> Rounds | None:
-        """Rounds of plain arrays of known tasks and labels; None where the batch has to be read with care."""
-        if self._form not in ("single", "long") or self._encoding is not None or self.task_column is not None:
-            return None
-        if (tasks is None) != (self._form == "single") or hasattr(self, "feature_names_in_"):
-            return None
-        design = plain_design(X, self.n_features_in_)
-        if design is None:
-            return None
-        n = design.shape[0]
-        if len(self._places) != len(self.tasks_):  # tasks only ever join
-            self._places = {name: place for place, name in enumerate(self.tasks_.tolist())}
-        position = np.zeros(n, dtype=np.int64) if tasks is None else looked_up(tasks, n, self._places)
-        target = self._plain_target(y, n)
-        if position is None or target is None:
-            return None
-        return plain_rounds(design, target, position, self._learners, self.normalize_rows)
-
-    def _plain_target(self, y: Any, n_rows: int) -> FloatArray | None:
-        """Targets of a plain batch as the learner reads them, or None."""
-        plain = type(y) is np.ndarray and y.shape == (n_rows,) and y.dtype == np.float64
-        return y if plain and np.isfinite(y.sum()) else None
 
     def _read_batch(
         self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
@@ -212,15 +392,26 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         else:
             data, names = self._read_table(X, y, tasks, classes, sample_weight, first)
         if first:
-            self._encoding, self._feature_names = data.encoding, data.feature_names
+            self._encoding = data.encoding
+            self._given_names: Any = data.names
         coded = self._code_batch(data)
         return coded, (coded.task_names if self._form == "classes" else names)
+
+    @property
+    def _feature_names(self) -> NDArray[np.str_]:
+        """Names of the features, made up only when somebody asks: a stream may have a million."""
+        made_up = self._given_names is None
+        return np.asarray([f"x{i}" for i in range(self._learner.n_features)] if made_up else self._given_names)
+
+    @_feature_names.setter
+    def _feature_names(self, names: NDArray[np.str_]) -> None:
+        self._given_names = names
 
     def _read_task_data(
         self, data: TaskData, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
     ) -> TaskData:
-        if not first and data.n_features != len(self._feature_names):
-            raise ValueError(f"X has {data.n_features} features, but the first batch had {len(self._feature_names)}")
+        if not first and data.n_features != self._learner.n_features:
+            raise ValueError(f"X has {data.n_features} features, but the first batch had {self._learner.n_features}")
         form = None if first else self._form
         data = self._take_task_data(data, y, tasks, sample_weight)
         self._form = self._form if form is None else form
@@ -315,9 +506,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Coefficients and intercepts, in the order of ``tasks_``."""
         built = self._built_so_far()
         if "coef_" not in built:
-            assert self._stream is not None
-            W, intercept = iterates(self._stream, self.average)
-            coef = W.T[self._learners]
+            W, intercept = self._learner.coefficients()
+            W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
+            coef = np.ascontiguousarray(W.T)
             built["coef_"] = coef if self._absent is None else np.where(self._absent, 0.0, coef)
             built["intercept_"] = intercept[self._learners]
         return built
@@ -325,13 +516,22 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     # ------------------------------------------------------------------ files
 
     @property
-    def _arrays(self) -> dict[str, NDArray[Any]]:
-        assert self._stream is not None
-        return self._stream._asdict()
+    def _numbers(self) -> dict[str, Any]:
+        """Everything from which learning continues bit for bit."""
+        return {**self._learner.to_stored(), "n_features": self._learner.n_features, "scales": self._scales}
 
-    @_arrays.setter
-    def _arrays(self, arrays: dict[str, NDArray[Any]]) -> None:
-        self._stream = LinearStream(**{name: np.array(a, order=self._memory_order) for name, a in arrays.items()})
+    @_numbers.setter
+    def _numbers(self, stored: dict[str, Any]) -> None:
+        self._begin()
+        self._scales = stored["scales"]
+        self._learner = self._reopen(stored).restore(stored)
+
+    @classmethod
+    def from_stored(cls, stored: Any) -> Self:
+        """Rebuild a fitted estimator from what ``save`` wrote."""
+        self = super().from_stored(stored)
+        self._settle()
+        return self
 
 
 class StreamRegressor(MultiTaskRegressor, StreamEstimator):
@@ -341,7 +541,7 @@ class StreamRegressor(MultiTaskRegressor, StreamEstimator):
 class StreamClassifier(MultiTaskClassifier, StreamEstimator):
     """Predict labels from a stream."""
 
-    loss = "hinge"
+    loss: str | Family = "hinge"
     _saved_attributes: ClassVar[tuple[str, ...]] = (*StreamEstimator._saved_attributes, "classes_")
 
     def _batch_target(self, y: Any, n_rows: int, classes: Any, first: bool) -> NDArray[Any]:
@@ -366,14 +566,67 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
             )
         return codes
 
-    def _plain_target(self, y: Any, n_rows: int) -> FloatArray | None:
-        if len(self.classes_) != 2:
-            return None
-        first, second = self.classes_.tolist()
-        return looked_up(y, n_rows, {first: -1.0, second: 1.0})
+    def _plain_targets(self) -> dict[Any, float] | None:
+        return dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True))
 
     def _code_batch(self, data: TaskData) -> TaskData:
         if len(self.classes_) == 2:
             return as_signs(data)
         self._form = "classes"
         return one_versus_rest(data, self.classes_)
+
+
+# ---------------------------------------------------------------------- batches beside those before them
+
+
+def check_form(form: str, wide: bool, tasks: Any, n_rows: int, known: NDArray[Any]) -> None:
+    """Refuse a batch whose rows belong to no task of the stream that it goes on with.
+
+    Parameters
+    ----------
+    form : form of the batches before: "single", "long", "wide" or "classes"
+    wide : whether y has one column per task
+    tasks : labels of the rows, or None
+    n_rows : number of rows
+    known : names of the tasks so far
+    """
+    names = ", ".join(repr(name) for name in known[:N_NAMED].tolist()) + (", ..." if len(known) > N_NAMED else "")
+    if form == "long" and tasks is None and not wide:
+        raise ValueError(
+            f"tasks is None, but the batches before had task labels ({names}); pass one task label per row as tasks"
+        )
+    if form == "wide" and tasks is None and not wide:
+        raise ValueError(
+            f"y has one axis, but the batches before had one column per task ({names}); pass (n, {len(known)}) targets "
+            "with NaN where a cell was not observed, or one task label per row as tasks"
+        )
+    if form == "single" and tasks is not None and (match_labels(tasks, n_rows, known) < 0).all():
+        raise ValueError(
+            "tasks has labels, but the batches before had none and were learned as one task; pass tasks=None, or begin "
+            "anew with a batch that has task labels"
+        )
+
+
+def check_not_swapped(y: Any, classes: NDArray[Any], tasks: NDArray[Any]) -> None:
+    """Refuse class labels that are none, but names of tasks."""
+    first = np.asarray(y, dtype=object).ravel()[:1].tolist()
+    if first and first[0] in tasks.tolist() and first[0] not in classes.tolist():
+        raise ValueError(
+            f"y holds {first[0]!r}, which is a task and not one of the classes {classes.tolist()}; call "
+            "partial_fit(X, y, tasks=labels) if y and tasks were swapped"
+        )
+
+
+def wide_batch(
+    table: Table, target: NDArray[Any], sample_weight: Any, names: list[str] | None
+) -> tuple[TaskData, NDArray[Any]]:
+    """A batch of the wide form, in which whole columns may be unobserved, and the names of all its columns."""
+    labels = as_labels(list(range(target.shape[1])) if names is None else names)
+    weight = read_weights(sample_weight, target.shape)
+    if weight is not None:
+        target = np.where(weight > 0, target, np.nan)
+    seen = ~missing_entries(target).all(axis=0)
+    if not seen.any():
+        raise ValueError("y has no observed cell with a positive weight; pass a batch with at least one")
+    chosen = None if weight is None else weight[:, seen]
+    return TaskData.from_wide_table(table, target[:, seen], chosen, None, labels[seen].tolist()), labels

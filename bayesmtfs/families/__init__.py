@@ -15,6 +15,7 @@ makes it a name.
 
 from bayesmtfs.families.absolute import Absolute
 from bayesmtfs.families.augmentation import Augmentation
+from bayesmtfs.families.epsilon_insensitive import EpsilonInsensitive
 from bayesmtfs.families.family import Dispersion, Family, Kinks, total, total_conjugate
 from bayesmtfs.families.gaussian import Gaussian
 from bayesmtfs.families.hinge import Hinge
@@ -24,11 +25,13 @@ __all__ = [
     "Absolute",
     "Augmentation",
     "Dispersion",
+    "EpsilonInsensitive",
     "Family",
     "Gaussian",
     "Hinge",
     "Kinks",
     "Logistic",
+    "choose_family",
     "find_family",
     "names",
     "register",
@@ -113,3 +116,20 @@ def find_family(loss: str | Family) -> Family:
         return _KNOWN[loss]
     known = ", ".join(repr(name) for name in names())
     raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")
+
+
+def choose_family(loss: str | Family, labels: bool) -> Family:
+    """Find the family of a classifier's loss (``labels``) or of a regressor's; one of the other kind is refused.
+
+    Examples
+    --------
+    >>> choose_family("hinge", labels=False)
+    Traceback (most recent call last):
+    ValueError: loss is 'hinge'; choose one of 'squared', 'absolute', or pass a family of numbers or counts
+    """
+    family = loss if isinstance(loss, Family) else _KNOWN.get(loss)
+    if family is None or (family.targets == "labels") != labels:
+        known = ", ".join(repr(name) for name in names(labels))
+        kind = "labels" if labels else "numbers or counts"
+        raise ValueError(f"loss is {loss!r}; choose one of {known}, or pass a family of {kind}")
+    return family

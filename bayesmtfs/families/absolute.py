@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesmtfs.families.family import Dispersion, Family, Kinks
+from bayesmtfs.families.family import Dispersion, Family, Kinks, mean_target
 from bayesmtfs.types import FloatArray
 
 
@@ -40,6 +40,7 @@ class Absolute(Family):
     linear_mean = True
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
+    centre = staticmethod(mean_target)
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss ``|y - eta|``."""

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.families.augmentation import Augmentation
-from bayesmtfs.families.family import Dispersion, Family
+from bayesmtfs.families.family import Dispersion, Family, mean_target
 from bayesmtfs.types import FloatArray
 
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
@@ -46,6 +46,7 @@ class Gaussian(Family):
     curvature_bound = 1.0
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
+    centre = staticmethod(mean_target)
     augmentation = Augmentation()
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:

@@ -23,6 +23,12 @@ def _slope(y: float, eta: float) -> tuple[float, float]:
     return max(short, 0.0), -y if short > 0.0 else 0.0
 
 
+@njit(cache=True)
+def _centre(total: float, weight: float) -> float:
+    """0: the best constant is a label, from where an intercept would learn slowly."""
+    return 0.0
+
+
 class Hinge(Family):
     """Hinge loss ``(1 - y eta)_+`` for labels in {-1, +1}; not minus the logarithm of any density.
 
@@ -40,6 +46,7 @@ class Hinge(Family):
     targets = "labels"
     smooth = False
     slope = staticmethod(_slope)
+    centre = staticmethod(_centre)
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss ``(1 - y eta)_+``."""

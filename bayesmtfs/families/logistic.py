@@ -32,6 +32,12 @@ def _slope(y: float, eta: float) -> tuple[float, float]:
     return max(-margin, 0.0) + math.log1p(tail), -y * share
 
 
+@njit(cache=True)
+def _centre(total: float, weight: float) -> float:
+    """Log-odds, with half a row of each label beside those seen."""
+    return math.log((total + 0.5) / (weight - total + 0.5)) if weight > 0.0 else 0.0
+
+
 class Logistic(Family):
     """Logistic loss ``ln(1 + exp(-y eta))`` for labels in {-1, +1}.
 
@@ -49,6 +55,7 @@ class Logistic(Family):
     targets = "labels"
     curvature_bound = 0.25
     slope = staticmethod(_slope)
+    centre = staticmethod(_centre)
     augmentation = PolyaGamma()
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:

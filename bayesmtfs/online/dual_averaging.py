@@ -17,71 +17,67 @@ What differs from the paper:
   zero are still those of the stated penalty, while within a row tasks with more rounds shrink a little less.
 - **Step size.** Under a smooth loss of curvature c the method diverges while ``gamma sqrt(t) < |x|^2 c / 2``.
   Without a gamma it is ``blocks c / 2`` times the running mean of |x|^2 of the task, where the blocks that move together
-  are the weights, the intercept (whose own gamma is ``blocks c / 2``) and, once more for each, the shared mean. For the
-  hinge c is 1, for the absolute loss one over the mean of |y - mean(y)|, which gives gamma the right unit.
+  are the weights, the intercept (whose own gamma is ``blocks c / 2``) and, once more for each, the shared mean. c is
+  the bound that the family states. A family with kinks has none: c is 1 for labels, else one over the mean of
+  |y - centre|, which gives gamma the right unit. A smooth family may have none either (Poisson): c is then the curvature
+  at the task's best constant so far, for its mean target, and a prediction eta at which the curvature is above
+  ``sqrt(t) c``, where the step would not be stable, is drawn towards that constant until it is not.
 - **Intercepts** are not penalised and are learned from the best constant so far, instead of from 0.
 - **Shared mean.** The mean of all tasks needs no sums of its own: its gradient is the sum of the tasks' gradients,
   ``w_0 = -(sum_k a_k G_k) / (m + mean_strength a)`` with the steps ``a_k = sqrt(t_k) / gamma`` and their mean a.
 - ``loss_scale="sum"``: G_k is multiplied by the number n_k of distinct rows seen, the step divided by it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from bayesmtfs.data.inputs import Design
-from bayesmtfs.online.dual_averaging_batches import Observations, Schedule, SparseRows
+from bayesmtfs.families import Family, Gaussian
+from bayesmtfs.families.family import CENTRE, SLOPE, address
+from bayesmtfs.online import dual_averaging_kernels as kernels
 from bayesmtfs.online.dual_averaging_kernels import (
-    CLOCK,
-    ENTRIES,
-    GENERAL,
-    INTERCEPT_TOTAL,
-    LANE,
-    LOSSES,
-    N_POOLED,
-    N_QUANTITIES,
-    POOLED_WEIGHT,
-    PROGRESSIVE_LOSS,
-    ROWS,
-    SIZE,
+    GradientSums,
+    Observations,
     Rules,
+    Schedule,
     SlotArray,
-    Sums,
-    fill_intercepts,
-    fill_weights,
-    mean_scales,
+    SparseRows,
+    round_schedule,
+    shuffle_within_tasks,
 )
-from bayesmtfs.online.dual_averaging_rounds import learn_dense, learn_sparse, predict_dense, predict_sparse
-from bayesmtfs.online.dual_averaging_single import (
-    DIVERGED_AT,
-    UNREADABLE,
-    flat_state,
-    learn_dense_row,
-    learn_sparse_row,
-    pool_with_rules,
-)
-from bayesmtfs.online.dual_averaging_sparse import claim_slots, find_slots
-from bayesmtfs.types import FloatArray, IntArray, LossScale
+from bayesmtfs.online.learner import Coefficients, StreamBatch, StreamLearner
+from bayesmtfs.progress import Progress
+from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, LossScale, warn
 
 ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
+FAR_WORSE = 100.0  # times the loss of constants: what the predictions of a fit that has diverged reach
+# One memory layout for all arrays, since each is compiled anew
+WRITEABLE: tuple[Literal["C"], Literal["A"], Literal["W"]] = ("C", "A", "W")
 
 DIVERGED = (
     "the weights have diverged in round {round}: gamma is too small for these features; pass a larger gamma (about the "
     "largest |x|^2 of a row is safe), gamma='auto', or scale the features"
 )
+FAR_OFF = (
+    "the predictions of the last epoch were far worse than constants (mean loss {found:.3g} against {constant:.3g}): gamma "
+    "is too small for these features; pass a larger gamma, gamma='auto', more epochs, or scale the features"
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Settings:
+class DualAveragingSettings:
     """Loss, penalty and step size of a learner.
 
     Attributes
     ----------
-    loss : "squared", "absolute", "logistic" or "hinge"
+    family : the loss
     strength : penalty strength
     norm_q : norm within a row, in [1, inf]
     task_sparsity : r of eq. (6), one number or one per feature; needs ``norm_q=2``
@@ -92,7 +88,7 @@ class Settings:
     groups : (p,) features with the same number enter or leave together
     """
 
-    loss: str = "squared"
+    family: Family = Gaussian()
     strength: float = 0.0
     norm_q: float = 2.0
     task_sparsity: float | FloatArray = 0.0
@@ -106,9 +102,15 @@ class Settings:
 
     def rules(self) -> Rules:
         """Return the same for compiled code."""
-        kind = ENTRIES if self.norm_q == 1.0 else ROWS if self.norm_q == 2.0 else GENERAL
+        family = self.family
+        kind = {1.0: kernels.ENTRIES, 2.0: kernels.ROWS}.get(self.norm_q, kernels.GENERAL)
         return Rules(
-            loss=LOSSES.index(self.loss),
+            slope=address(family.slope, SLOPE),
+            centre=address(family.centre, CENTRE),
+            curvature=self._curvature(),
+            labels=family.targets == "labels",
+            counts=family.targets == "counts",
+            quadratic=family.quadratic,
             kind=kind,
             norm_q=float(self.norm_q),
             strength=float(self.strength),
@@ -121,12 +123,13 @@ class Settings:
             summed=self.loss_scale == "sum",
         )
 
-
-class Coefficients(NamedTuple):
-    """Weights of all tasks at one time."""
-
-    W: FloatArray  # (p, m)
-    intercept: FloatArray  # (m,)
+    def _curvature(self) -> float:
+        """Bound of the second derivative, or where the kernels find what plays its part."""
+        if self.family.curvature_bound is not None:
+            return float(self.family.curvature_bound)
+        if self.family.smooth:
+            return kernels.FROM_PREDICTIONS
+        return 1.0 if self.family.targets == "labels" else kernels.FROM_TARGETS
 
 
 class DualAveraging:
@@ -140,8 +143,7 @@ class DualAveraging:
     Examples
     --------
     >>> import numpy as np
-    >>> from bayesmtfs.online.dual_averaging_batches import observations
-    >>> learner = DualAveraging(Settings(strength=0.5, gamma=2.0, fit_intercept=False), n_features=2)
+    >>> learner = DualAveraging(DualAveragingSettings(strength=0.5, gamma=2.0, fit_intercept=False), n_features=2)
     >>> learner.add_tasks(2)
     >>> X, task = np.array([[1.0, 0.0], [1.0, 0.0]]), np.array([0, 1])
     >>> learner.learn(X, observations(X, np.array([3.0, 4.0]), task), Schedule(np.array([0, 1]), np.array([0, 2])))
@@ -150,7 +152,7 @@ class DualAveraging:
            [0.  , 0.  ]])
     """
 
-    def __init__(self, settings: Settings, n_features: int) -> None:
+    def __init__(self, settings: DualAveragingSettings, n_features: int) -> None:
         self.settings = settings
         self.rules = settings.rules()
         self.n_features = n_features
@@ -159,20 +161,20 @@ class DualAveraging:
         self.n_used = 0
         groups = _group_arrays(settings.groups)
         sparsity = np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
-        self.state = Sums(
+        self.state = GradientSums(
             slots=np.full(n_features, -1, dtype=np.int32),
             sums=np.zeros((0, 0)),
             totals=np.zeros((0, 0)),
             bounds=np.zeros(0),
-            table=np.zeros((N_QUANTITIES, 0)),
-            pool=pool_with_rules(self.rules, sparsity),
+            table=np.zeros((kernels.N_QUANTITIES, 0)),
+            pool=kernels.pool_with_rules(self.rules, sparsity),
             sparsity=sparsity,
             group_of=groups[0],
             group_starts=groups[1],
             members=groups[2],
         )
         self._coefficients: Coefficients | None = None
-        self._flat: Any = flat_state(self.rules, self.state)
+        self._flat: Any = kernels.flat_state(self.rules, self.state)
 
     # ------------------------------------------------------------------ room
 
@@ -190,7 +192,7 @@ class DualAveraging:
             wanted = self.n_tasks if columns == 0 else max(self.n_tasks, 2 * columns)
             self._resize(self.state.sums.shape[0], _whole_lanes(wanted))
         if sizes is not None:
-            self.state.table[SIZE, : self.n_tasks] = sizes
+            self.state.table[kernels.SIZE, : self.n_tasks] = sizes
         self._coefficients = None
 
     def _resize(self, n_rows: int, n_columns: int) -> None:
@@ -200,14 +202,14 @@ class DualAveraging:
             sums=_enlarged(old.sums, n_rows, n_columns),
             totals=_enlarged(old.totals, kept, n_columns if kept else 0),
             bounds=np.append(old.bounds, np.zeros(n_rows - old.bounds.size)),
-            table=_enlarged(old.table, N_QUANTITIES, n_columns),
+            table=_enlarged(old.table, kernels.N_QUANTITIES, n_columns),
         )
-        self._flat = flat_state(self.rules, self.state)
+        self._flat = kernels.flat_state(self.rules, self.state)
 
     def _meet(self, indices: NDArray[np.int32]) -> SlotArray:
         """Give the features of a batch their rows of the sums; the row of every entry."""
         slots = self.state.slots
-        used, found = claim_slots(slots, indices, self.n_used)
+        used, found = kernels.claim_slots(slots, indices, self.n_used)
         self._make_room(used)
         self.n_used = used
         return found
@@ -234,12 +236,12 @@ class DualAveraging:
         self._coefficients = None
         if sp.issparse(X):
             rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices))
-            done = learn_sparse(rows, seen, rounds, self.rules, self.state, self.n_tasks, growing)
+            done = kernels.learn_sparse(rows, seen, rounds, self.rules, self.state, self.n_tasks, growing)
         else:
             if self.n_used < X.shape[1]:
                 self._meet(np.arange(X.shape[1], dtype=np.int32))
             self.state.bounds[:] = np.inf
-            done = learn_dense(X, seen, rounds, self.rules, self.state, self.n_tasks, growing)
+            done = kernels.learn_dense(X, seen, rounds, self.rules, self.state, self.n_tasks, growing)
         self.n_rounds += done
         if done < rounds.starts.size - 1:
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
@@ -260,36 +262,37 @@ class DualAveraging:
         """
         if self.n_used < self.n_features:
             self._meet(np.arange(self.n_features, dtype=np.int32))
-        return self._end_row(learn_dense_row(X, y, task, self.n_tasks, *self._flat))
+        return self._end_row(kernels.learn_dense_row(X, y, task, self.n_tasks, *self._flat))
 
     def learn_sparse_row(
         self, data: FloatArray, indices: NDArray[np.int32], indptr: NDArray[np.int32], y: float, task: int
     ) -> bool:
         """Learn one row given as the arrays of a CSR matrix; False also where these do not fit together."""
         self._make_room(min(self.n_used + indices.size, self.n_features))
-        return self._end_row(learn_sparse_row(data, indices, indptr, y, task, self.n_tasks, self.n_used, *self._flat))
+        outcome = kernels.learn_sparse_row(data, indices, indptr, y, task, self.n_tasks, self.n_used, *self._flat)
+        return self._end_row(outcome)
 
     def _end_row(self, outcome: int) -> bool:
-        if outcome == UNREADABLE:
+        if outcome == kernels.UNREADABLE:
             return False
         self._coefficients = None
         if outcome < 0:
-            self.n_used = DIVERGED_AT - outcome
+            self.n_used = kernels.DIVERGED_AT - outcome
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
         self.n_used = outcome
         self.n_rounds += 1
         return True
 
     @property
-    def pooled(self) -> FloatArray:
-        """(N_POOLED,) Numbers over all tasks, such as the losses so far."""
-        return self.state.pool[:N_POOLED].copy()
+    def losses(self) -> FloatArray:
+        """(3,) Sums so far: loss of the predictions, loss of each task's best constant, weight."""
+        return self.state.pool[[kernels.PROGRESSIVE_LOSS, kernels.CONSTANT_LOSS, kernels.POOLED_WEIGHT]]
 
     @property
     def progressive_loss(self) -> float:
         """Mean loss of the predictions, each made before its row was learned."""
-        pool = self.state.pool
-        return float(pool[PROGRESSIVE_LOSS] / pool[POOLED_WEIGHT]) if pool[POOLED_WEIGHT] > 0 else 0.0
+        found, _, weight = self.losses.tolist()
+        return found / weight if weight > 0 else 0.0
 
     # ------------------------------------------------------------------ weights
 
@@ -304,20 +307,22 @@ class DualAveraging:
 
     def _met_weights(self, features: IntArray) -> FloatArray:
         if self.settings.average:
-            rounds = np.maximum(self.state.table[CLOCK, : self.n_tasks], 1.0)
+            rounds = np.maximum(self.state.table[kernels.CLOCK, : self.n_tasks], 1.0)
             return self.state.totals[self.state.slots[features], : self.n_tasks] / rounds
         W = np.empty((features.size, self.n_tasks))
-        fill_weights(self.rules, self.state, features, self.n_tasks, W)
+        kernels.fill_weights(self.rules, self.state, features, self.n_tasks, W)
         return W
 
     def intercepts(self) -> FloatArray:
         """(m,) Intercepts, zeros where there are none."""
         table = self.state.table
         if self.settings.average:
-            return table[INTERCEPT_TOTAL, : self.n_tasks] / np.maximum(table[CLOCK, : self.n_tasks], 1.0)
+            return table[kernels.INTERCEPT_TOTAL, : self.n_tasks] / np.maximum(
+                table[kernels.CLOCK, : self.n_tasks], 1.0
+            )
         found = np.empty(self.n_tasks)
-        _, scale = mean_scales(self.rules, table, self.n_tasks, self.n_features)
-        fill_intercepts(self.rules, self.state, self.n_tasks, scale, found)
+        _, scale = kernels.mean_scales(self.rules, table, self.n_tasks, self.n_features)
+        kernels.fill_intercepts(self.rules, self.state, self.n_tasks, scale, found)
         return found
 
     def predict(self, X: Design, task: IntArray) -> FloatArray:
@@ -325,16 +330,26 @@ class DualAveraging:
         eta = np.empty(X.shape[0])
         if sp.issparse(X):
             rows = np.arange(X.shape[0])
-            entries = SparseRows(X.data, X.indices, X.indptr, find_slots(self.state.slots, X.indices))
-            predict_sparse(entries, rows, task, self.rules, self.state, self.n_tasks, False, eta)
+            entries = SparseRows(X.data, X.indices, X.indptr, kernels.find_slots(self.state.slots, X.indices))
+            kernels.predict_sparse(entries, rows, task, self.rules, self.state, self.n_tasks, False, eta)
         else:
             for start in range(0, X.shape[0], ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
                 columns = np.ascontiguousarray(X[part].T)
-                predict_dense(columns, task[part], self.rules, self.state, self.n_tasks, eta[part])
+                kernels.predict_dense(columns, task[part], self.rules, self.state, self.n_tasks, eta[part])
         return eta
 
     # ------------------------------------------------------------------ files
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the addresses of compiled functions, which another process has elsewhere."""
+        return {name: value for name, value in vars(self).items() if name not in ("rules", "_flat")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Find the functions again."""
+        vars(self).update(state)
+        self.rules = self.settings.rules()
+        self._flat = kernels.flat_state(self.rules, self.state)
 
     def to_stored(self) -> dict[str, Any]:
         """Numbers from which `restore` continues bit for bit."""
@@ -346,7 +361,7 @@ class DualAveraging:
             "totals": self.state.totals[:used, :m].copy(),
             "bounds": self.state.bounds[:used].copy(),
             "table": self.state.table[:, :m].copy(),
-            "pool": self.pooled,
+            "pool": self.state.pool[: kernels.N_POOLED].copy(),
         }
 
     def restore(self, stored: dict[str, Any]) -> Self:
@@ -355,15 +370,134 @@ class DualAveraging:
         self.n_tasks = stored["table"].shape[1]
         self.n_used = stored["sums"].shape[0]
         names = ("slots", "sums", "totals", "bounds", "table")
-        self.state.pool[:N_POOLED] = stored["pool"]
+        self.state.pool[: kernels.N_POOLED] = stored["pool"]
         self.state = self.state._replace(**{name: np.array(stored[name]) for name in names})
         self._resize(self.n_used, _whole_lanes(self.n_tasks))
         self._coefficients = None
         return self
 
 
+class DualAveragingCandidates(StreamLearner):
+    """Learners that read the same stream under different penalties; the one of the smallest progressive loss is used.
+
+    Parameters
+    ----------
+    settings : of each candidate
+    n_features : number of features p
+    """
+
+    def __init__(self, settings: Sequence[DualAveragingSettings], n_features: int) -> None:
+        self.candidates = [DualAveraging(one, n_features) for one in settings]
+        self.n_features = n_features
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds so far."""
+        return self.candidates[0].n_rounds
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks so far."""
+        return self.candidates[0].n_tasks
+
+    @property
+    def best(self) -> DualAveraging:
+        """The candidate with the smallest loss on rows that it had not seen yet."""
+        return min(self.candidates, key=lambda candidate: candidate.progressive_loss)
+
+    @property
+    def row_learner(self) -> DualAveraging | None:
+        """The only candidate, where it takes single rows."""
+        alone = len(self.candidates) == 1 and self.candidates[0].takes_single_rows
+        return self.candidates[0] if alone else None
+
+    def add_tasks(self, n_new: int) -> None:
+        """Make room for further tasks."""
+        for candidate in self.candidates:
+            candidate.add_tasks(n_new)
+
+    def learn(self, batch: StreamBatch) -> None:
+        """Learn one more batch in the order given."""
+        design = learnable(batch.X)
+        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
+        rounds = Schedule(*round_schedule(seen.task, self.n_tasks))
+        for candidate in self.candidates:
+            candidate.learn(design, seen, rounds)
+
+    def fit(self, batch: StreamBatch, epochs: int, shuffle: bool, random_state: Any, progress: bool | None) -> None:
+        """Learn a batch, sorted by task, several times; warns of an interruption and of predictions that are far off."""
+        offsets, design = batch.offsets, learnable(batch.X)
+        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
+        for candidate in self.candidates:
+            candidate.add_tasks(0, np.add.reduceat(seen.weight, offsets[:-1]))
+        order, starts = round_schedule(batch.task, self.n_tasks)
+        places = np.arange(seen.y.size)
+        done, before = 0, self.best.losses
+        with Progress("dual averaging", progress) as work:
+            for seed in check_random_state(random_state).randint(2**31 - 1, size=epochs).tolist():
+                if shuffle:
+                    shuffle_within_tasks(places, offsets, seed)
+                if done == epochs - 1:
+                    before = self.best.losses
+                for candidate in self.candidates:
+                    candidate.learn(design, seen, Schedule(places[order], starts), growing=False)
+                done += 1
+                work.update(done / epochs)
+        if work.interrupted:
+            if done == 0:
+                raise KeyboardInterrupt
+            warn(
+                f"interrupted after {done} of {epochs} epochs; what was learned until then is kept", ConvergenceWarning
+            )
+        found, constant, weight = (self.best.losses - before).tolist()
+        if found > FAR_WORSE * constant:
+            warn(FAR_OFF.format(found=found / weight, constant=constant / weight), ConvergenceWarning)
+
+    def coefficients(self) -> Coefficients:
+        """Weights of the best candidate."""
+        return self.best.coefficients()
+
+    def to_stored(self) -> dict[str, Any]:
+        """Numbers and penalties of all candidates."""
+        return {
+            "norms": [candidate.settings.norm_q for candidate in self.candidates],
+            "strengths": [candidate.settings.strength for candidate in self.candidates],
+            "sums": [candidate.to_stored() for candidate in self.candidates],
+            "groups": self.candidates[0].settings.groups,
+        }
+
+    def restore(self, stored: dict[str, Any]) -> Self:
+        """Take over the numbers of stored candidates."""
+        for candidate, sums in zip(self.candidates, stored["sums"], strict=True):
+            candidate.restore(sums)
+        return self
+
+
+def observations(
+    X: Design, y: FloatArray, task: IntArray, weight: FloatArray | None = None, rows: IntArray | None = None
+) -> Observations:
+    """Observations of a design, by default one per row; ``rows`` (N,) are the rows of the design that they use."""
+    squares = kernels.sparse_row_squares(X.data, X.indptr) if sp.issparse(X) else kernels.row_squares(X)
+    numbers = (y, np.ones(y.size) if weight is None else weight, squares)
+    target, weights, lengths = (np.require(values, np.float64, WRITEABLE) for values in numbers)
+    places = np.arange(y.size) if rows is None else np.require(rows, np.int64, WRITEABLE)
+    return Observations(places, np.require(task, np.int64, WRITEABLE), target, weights, lengths)
+
+
+def learnable(X: Design) -> Design:
+    """Return a design as compiled code wants it: writeable float64, rows side by side; CSR indices of 32 bits."""
+    if not sp.issparse(X):
+        return np.require(X, np.float64, WRITEABLE)
+    if max(X.nnz, X.shape[1]) > np.iinfo(np.int32).max:
+        raise ValueError(f"X has {X.nnz} non-zeros in {X.shape[1]} columns, too many for one batch; pass fewer rows")
+    data = np.require(X.data, np.float64, WRITEABLE)
+    indices, indptr = (np.require(part, np.int32, WRITEABLE) for part in (X.indices, X.indptr))
+    same = data is X.data and indices is X.indices and indptr is X.indptr
+    return X if same else sp.csr_matrix((data, indices, indptr), shape=X.shape, copy=False)
+
+
 def _whole_lanes(n: int) -> int:
-    return -(-n // LANE) * LANE
+    return -(-n // kernels.LANE) * kernels.LANE
 
 
 def _enlarged(array: FloatArray, n_rows: int, n_columns: int) -> FloatArray:

@@ -1,24 +1,41 @@
-"""Compiled parts of dual averaging: one weight, one row of weights, one task's step, one loss.
+"""Compiled parts of dual averaging: weights from gradient sums, passes over sparse rows, rounds, single rows.
 
-Gradient sums S are ``(rows, tasks)``, one row per feature that was met so far. With ``g_k = S_jk inverse_k`` (the
-average gradient of task k) and u the proximal point of g, the weight is ``w_jk = -step_k u_k``: nothing but the sums is
-stored, and a weight costs one pass over the m entries of its row. With a shared mean the weight gains
-``w_0j = -sum_k S_jk pull_k / scale``.
+**Weights.** Gradient sums S are ``(rows, tasks)``, one row per feature that was met so far. With ``g_k = S_jk inverse_k``
+(the average gradient of task k) and u the proximal point of g, the weight is ``w_jk = -step_k u_k``: nothing but the sums
+is stored, and a weight costs one pass over the m entries of its row. With a shared mean the weight gains
+``w_0j = -sum_k S_jk pull_k / scale``. Numbers per task are rows of one table, so that they lie side by side over the
+tasks; what the rows are is known in this file.
 
-Numbers per task are rows of one table, so that they lie side by side over the tasks.
+**Sparse rows.** ``bounds[slot]`` is at least the norm of a feature's row of average gradients: it tells most features that
+the penalty keeps at zero without a look at their m sums. While a round is learned, ``-bounds[slot]`` is the norm itself,
+found once for all rows of the round that hold the feature; adding the round's gradients makes it a bound again. Each pass
+is a short loop without a branch that depends on the data, and what the next pass reads is fetched ahead: a stream of many
+features is limited by its memory, not by its arithmetic.
+
+**Rounds.** A round has at most one row per task: the i-th row of each task in a batch belongs to the batch's i-th round.
+All rows of a round are predicted with the weights that the rounds before it left, so that their order does not matter.
+
+**Single rows** are rounds by themselves, to the last bit, at the least price of a call. A compiled function takes an
+array or a number at a fraction of what a named tuple of them costs, so that the state comes as `flat_state`, and only for
+the common learners: a penalty on entries or rows, neither groups nor a general norm, no shared mean, no average. What is
+wrong with a row is found inside as well, before anything has changed.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from bayesmtfs.families.family import INTERPRETED, Address, call_centre, call_slope
 from bayesmtfs.priors.row_prox import WORK_ROWS, ZERO_SLACK, prox_row
 from bayesmtfs.types import FloatArray, IntArray
 
 SlotArray = NDArray[np.int32]
+PlaceArray = NDArray[np.uint32]  # slots of features that all have one: no index is negative
 
 # Rows of the table: one number per task
 CLOCK = 0  # t_k, rounds in which the task took part
@@ -40,12 +57,16 @@ N_QUANTITIES = 14
 # Entries of the pool: numbers over all tasks
 POOLED_TARGETS, POOLED_WEIGHT, LARGEST_TARGET, PROGRESSIVE_LOSS, CONSTANT_LOSS, N_POOLED = 0, 1, 2, 3, 4, 5
 
-LOSSES = ("squared", "absolute", "logistic", "hinge")
-SQUARED, ABSOLUTE, LOGISTIC, HINGE = 0, 1, 2, 3
+FROM_TARGETS, FROM_PREDICTIONS = 0.0, -1.0  # where the curvature of a loss comes from that has no bound of it
 ENTRIES, ROWS, GENERAL = 0, 1, 2  # what the penalty makes zero: single entries, rows by the 2-norm, rows by any norm
 LANE = 4  # numbers that a processor takes at once: the columns of the sums come in multiples of it
+UNREADABLE = -1  # a single row with numbers that are not finite or features out of range: nothing was learned
+DIVERGED_AT = -2  # a single row that has diverged: this less the number of features met
 EXPLODED = 1e6  # a prediction this many times the largest target seen has diverged
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the shared mean
+FARTHEST, BISECTIONS = 1e15, 60  # of the search for a constant
+NUDGE = 1e-4  # of eta, to see the slope change
+SHORTER, SHORTENINGS = 0.8, 200  # factor of a prediction that is too far out, and most of them
 
 # Sums may be reordered (that makes them fast); infinities and NaN keep their meaning
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -54,7 +75,12 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 class Rules(NamedTuple):
     """What does not change: loss, penalty, step size."""
 
-    loss: int
+    slope: Address  # of the family's slope
+    centre: Address  # 0: found from the slope
+    curvature: float  # bound of the second derivative, FROM_TARGETS or FROM_PREDICTIONS
+    labels: bool  # targets are -1 and +1
+    counts: bool  # targets are whole numbers of at least 0
+    quadratic: bool
     kind: int
     norm_q: float
     strength: float
@@ -67,7 +93,7 @@ class Rules(NamedTuple):
     summed: bool
 
 
-class Sums(NamedTuple):
+class GradientSums(NamedTuple):
     """What changes: gradient sums and the numbers per task."""
 
     slots: SlotArray  # (p,) row of each feature in the sums, -1 where it was not met yet
@@ -83,30 +109,75 @@ class Sums(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def loss_and_slope(loss: int, y: float, eta: float) -> tuple[float, float]:
-    """Loss and its (sub)gradient in eta, as in `bayesmtfs.families`."""
-    if loss == SQUARED:
-        residual = eta - y
-        return 0.5 * residual * residual, residual
-    if loss == ABSOLUTE:
-        residual = eta - y
-        return abs(residual), np.sign(residual)
-    margin = y * eta
-    if loss == HINGE:
-        return (1.0 - margin, -y) if margin < 1.0 else (0.0, 0.0)
-    tail = math.exp(-abs(margin))
-    wrong = tail / (1.0 + tail) if margin > 0.0 else 1.0 / (1.0 + tail)
-    return max(-margin, 0.0) + math.log1p(tail), -y * wrong
+def _mean_slope(rules: Rules, total: float, weight: float, eta: float) -> float:
+    """Derivative at a constant, times a positive number: of both labels, or of the mean target.
+
+    Half a row is added to each label and half a count to all counts, so that it has a root.
+    """
+    if rules.labels:
+        positive, negative = call_slope(rules.slope, 1.0, eta)[1], call_slope(rules.slope, -1.0, eta)[1]
+        return (total + 0.5) * positive + (weight - total + 0.5) * negative
+    return call_slope(rules.slope, (total + (0.5 if rules.counts else 0.0)) / weight, eta)[1]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scale_of_curvature(rules: Rules, table: FloatArray, k: int, seen: float) -> float:
-    """Second derivative of the loss, or for a kinked one what plays its part: one over the size of eta."""
-    if rules.loss == LOGISTIC:
-        return 0.25
-    if rules.loss == ABSOLUTE and table[DEVIATIONS, k] > 0.0:
-        return seen / table[DEVIATIONS, k]
-    return 1.0
+def _best_constant(rules: Rules, total: float, weight: float) -> float:
+    """Constant of the smallest loss so far: the family's own, or the root of the mean slope, by bisection."""
+    if rules.centre:
+        return call_centre(rules.centre, total, weight)
+    if weight == 0.0:
+        return 0.0
+    low, high = -1.0, 1.0
+    while _mean_slope(rules, total, weight, low) > 0.0 and low > -FARTHEST:
+        low *= 2.0
+    while _mean_slope(rules, total, weight, high) < 0.0 and high < FARTHEST:
+        high *= 2.0
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        if _mean_slope(rules, total, weight, middle) > 0.0:
+            high = middle
+        else:
+            low = middle
+    return 0.5 * (low + high)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _curvature_at(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
+    """Second derivative of the loss of a usual target of task k: the mean so far, or a positive label."""
+    weight = table[WEIGHT, k]
+    y = 1.0 if rules.labels or weight == 0.0 else table[TARGETS, k] / weight
+    width = NUDGE * max(abs(eta), 1.0)
+    above, below = call_slope(rules.slope, y, eta + width)[1], call_slope(rules.slope, y, eta - width)[1]
+    return (above - below) / (2.0 * width)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _curvature(rules: Rules, table: FloatArray, k: int, seen: float) -> float:
+    """Bound of the second derivative; without one that at the best constant, for kinks one over the size of eta."""
+    if rules.curvature > 0.0:
+        return rules.curvature
+    if rules.curvature == FROM_TARGETS:
+        return seen / table[DEVIATIONS, k] if table[DEVIATIONS, k] > 0.0 else 1.0
+    found = _curvature_at(rules, table, k, table[CENTRE, k])
+    return found if found > 0.0 else 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def cautious(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
+    """Return a prediction that is near enough to the task's constant for the step, where the curvature has no bound.
+
+    The step is safe where the curvature is at most sqrt(t) times the one that it was made for; the prediction is drawn
+    towards the constant until that holds.
+    """
+    if rules.curvature != FROM_PREDICTIONS or rules.gamma > 0.0 or table[CLOCK, k] == 0.0:
+        return eta
+    centre = table[CENTRE, k]
+    most = math.sqrt(table[CLOCK, k] + 1.0) * _curvature(rules, table, k, 1.0)
+    for _ in range(SHORTENINGS):
+        if _curvature_at(rules, table, k, eta) <= most:
+            break
+        eta = centre + SHORTER * (eta - centre)
+    return eta
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -117,7 +188,7 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
     intercept_gamma = rules.gamma
     if rules.gamma == 0.0:
         seen = max(clock + ahead, 1.0)
-        intercept_gamma = rules.caution * _scale_of_curvature(rules, table, k, seen)
+        intercept_gamma = rules.caution * _curvature(rules, table, k, seen)
         gamma = intercept_gamma * table[SQUARES, k] / seen
         if gamma == 0.0:
             gamma = 1.0  # rows without any feature
@@ -133,23 +204,14 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _best_constant(loss: int, targets: float, weight: float) -> float:
-    if loss == HINGE or weight == 0.0:
-        return 0.0
-    if loss == LOGISTIC:
-        return math.log((targets + 0.5) / (weight - targets + 0.5))
-    return targets / weight
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def advance(
     rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, slope: float, growing: bool
 ) -> None:
     """Let the clock of task k tick: one row with this target, weight and loss derivative was learned."""
-    if rules.loss == ABSOLUTE and (table[CLOCK, k] > 0.0 or not rules.fit_intercept):
+    if rules.curvature == FROM_TARGETS and (table[CLOCK, k] > 0.0 or not rules.fit_intercept):
         table[DEVIATIONS, k] += abs(y - table[CENTRE, k])
     counted = y
-    if rules.loss >= LOGISTIC:
+    if rules.labels:
         counted = 1.0 if y > 0.0 else 0.0
     table[CLOCK, k] += 1.0
     table[WEIGHT, k] += weight
@@ -161,7 +223,7 @@ def advance(
         table[SIZE, k] += weight
     if rules.fit_intercept:
         table[INTERCEPT_SUM, k] += weight * slope
-        table[CENTRE, k] = _best_constant(rules.loss, table[TARGETS, k], table[WEIGHT, k])
+        table[CENTRE, k] = _best_constant(rules, table[TARGETS, k], table[WEIGHT, k])
     set_step(rules, table, k, 0.0)
 
 
@@ -236,13 +298,13 @@ def kept_share(norm: float, strength: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def is_simple(rules: Rules, state: Sums) -> bool:
+def is_simple(rules: Rules, state: GradientSums) -> bool:
     """Whether a weight is a soft threshold and a factor: no general norm, no groups of features."""
     return rules.kind == ENTRIES or (rules.kind == ROWS and state.group_of.size == 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_general(rules: Rules, state: Sums, j: int, n_tasks: int, buffer: FloatArray, work: FloatArray) -> int:
+def fill_general(rules: Rules, state: GradientSums, j: int, n_tasks: int, buffer: FloatArray, work: FloatArray) -> int:
     """Proximal point of the row of feature j, all features of its group side by side; where j begins in it."""
     inverse = state.table[INVERSE]
     grouped = state.group_of.size > 0
@@ -266,7 +328,14 @@ def fill_general(rules: Rules, state: Sums, j: int, n_tasks: int, buffer: FloatA
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_row(
-    rules: Rules, state: Sums, j: int, n_tasks: int, scale: float, buffer: FloatArray, work: FloatArray, out: FloatArray
+    rules: Rules,
+    state: GradientSums,
+    j: int,
+    n_tasks: int,
+    scale: float,
+    buffer: FloatArray,
+    work: FloatArray,
+    out: FloatArray,
 ) -> None:
     """Weights of feature j, which has a slot, in all tasks."""
     slot = state.slots[j]
@@ -289,7 +358,7 @@ def fill_row(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_intercepts(rules: Rules, state: Sums, n_tasks: int, scale: float, out: FloatArray) -> None:
+def fill_intercepts(rules: Rules, state: GradientSums, n_tasks: int, scale: float, out: FloatArray) -> None:
     """Intercepts of all tasks: free, or with a shared mean a free b_0 and one more penalised row."""
     table = state.table
     if not rules.fit_intercept:
@@ -300,7 +369,7 @@ def fill_intercepts(rules: Rules, state: Sums, n_tasks: int, scale: float, out: 
         for k in range(n_tasks):
             out[k] = intercept(table, k)
         return
-    centre = _best_constant(rules.loss, state.pool[POOLED_TARGETS], state.pool[POOLED_WEIGHT])
+    centre = _best_constant(rules, state.pool[POOLED_TARGETS], state.pool[POOLED_WEIGHT])
     mean = centre - _dot(table[INTERCEPT_SUM], table[INTERCEPT_PULL], n_tasks) / scale
     deviations = np.empty(n_tasks)
     cut = rules.strength if rules.kind == ENTRIES else 0.0
@@ -320,15 +389,15 @@ def intercept(table: FloatArray, k: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def has_diverged(rules: Rules, pool: FloatArray, y: float, eta: float) -> bool:
-    """Whether a prediction is not finite or, under the squared loss, far beyond anything seen."""
-    if rules.loss != SQUARED:
+    """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
+    if not rules.quadratic:
         return not math.isfinite(eta)
     largest = max(abs(y), pool[LARGEST_TARGET])
     return not abs(eta) <= EXPLODED * max(largest, 1e-300)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def buffer_length(state: Sums, n_tasks: int) -> int:
+def buffer_length(state: GradientSums, n_tasks: int) -> int:
     """Entries of the longest row that a general norm or a group needs at once."""
     largest = 1
     for group in range(state.group_starts.size - 1):
@@ -337,10 +406,673 @@ def buffer_length(state: Sums, n_tasks: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_weights(rules: Rules, state: Sums, features: IntArray, n_tasks: int, W: FloatArray) -> None:
+def fill_weights(rules: Rules, state: GradientSums, features: IntArray, n_tasks: int, W: FloatArray) -> None:
     """Weights (features, tasks) of features that were all met."""
     width = buffer_length(state, n_tasks)
     buffer, work = np.empty(width), np.empty((WORK_ROWS, width))
     scale, _ = mean_scales(rules, state.table, n_tasks, state.slots.size)
     for i in range(features.size):
         fill_row(rules, state, features[i], n_tasks, scale, buffer, work, W[i])
+
+
+# ---------------------------------------------------------------------- rows of a sparse design
+
+
+_code: Any = cgutils  # writes the instructions that stand behind a compiled call
+
+
+def _fetch_entry(_: Any, matrix: Any, row: Any, column: Any) -> Any:
+    """Hint to the processor: fetch ``matrix[row, column]``, both not negative, into the cache, since it is needed soon.
+
+    The gradient sums of a sparse stream are read and written at random places of a large matrix. A load that misses the
+    cache holds up all that comes after it; a hint does not, so that the waiting times of a row's entries overlap.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(matrix)(context, builder, arguments[0])
+        place = _code.get_item_pointer(context, builder, matrix, array, arguments[1:], wraparound=False)
+        number, pointer = _code.int32_t, _code.voidptr_t
+        kind = _code.ir.FunctionType(_code.ir.VoidType(), [pointer, number, number, number])
+        hint = _code.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for_writing, keep_close, data = number(1), number(3), number(1)
+        builder.call(hint, [builder.bitcast(place, pointer), for_writing, keep_close, data])
+        return context.get_dummy_value()
+
+    return types.void(matrix, types.intp, types.intp), generate
+
+
+prefetch: Any = (lambda *_: None) if INTERPRETED else intrinsic(_fetch_entry)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tuple[int, SlotArray]:
+    """Give every feature that is met for the first time the next row of the sums.
+
+    Returns the new number of rows, and the row of every entry.
+    """
+    found = np.empty(indices.size, dtype=np.int32)
+    for place in range(indices.size):
+        slot = slots[indices[place]]
+        if slot < 0:
+            slot = np.int32(used)
+            slots[indices[place]] = slot
+            used += 1
+        found[place] = slot
+    return used, found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_slots(slots: SlotArray, indices: NDArray[np.int32]) -> SlotArray:
+    """Row of every entry in the sums, -1 where its feature was not met."""
+    found = np.empty(indices.size, dtype=np.int32)
+    for place in range(indices.size):
+        found[place] = slots[indices[place]]
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predicted_product(
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    slots: SlotArray,
+    k: int,
+    rules: Rules,
+    sums: FloatArray,
+    bounds: FloatArray,
+    inverse: FloatArray,
+    sparsity: FloatArray,
+    n_tasks: int,
+) -> float:
+    """Product of a row's entries with their proximal steps in task k; nothing changes."""
+    by_rows = rules.kind == ROWS
+    bounded = by_rows and not rules.summed
+    total = 0.0
+    for place in range(slots.size):
+        slot = slots[place]
+        if slot < 0 or (bounded and bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
+            continue  # not met, or known to be zero without a look at the other tasks
+        cut = cut_of(rules, sparsity, indices[place])
+        factor = 1.0
+        if by_rows:
+            factor = kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
+        total += data[place] * factor * soft(sums[slot, k] * inverse[k], cut)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray, cut: float, live: PlaceArray) -> int:
+    """Entries whose features may have weights; the sums of task k are fetched for all, since the row adds to them."""
+    n = 0
+    for place in range(places.size):
+        live[n] = place
+        prefetch(sums, places[place], k)
+        n += abs(bounds[places[place]]) > cut
+    return n
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _find_norms(
+    indices: NDArray[np.int32],
+    places: PlaceArray,
+    live: PlaceArray,
+    rules: Rules,
+    sums: FloatArray,
+    bounds: FloatArray,
+    inverse: FloatArray,
+    sparsity: FloatArray,
+    n_tasks: int,
+    unknown: PlaceArray,
+) -> None:
+    """Replace the bounds of live entries by the norms themselves, with a minus where the penalty leaves a weight."""
+    n = 0
+    for place in live:
+        unknown[n] = place
+        n += bounds[places[place]] > 0.0
+    largest_zero = rules.strength * (1.0 + ZERO_SLACK)
+    for place in unknown[:n]:
+        cut = cut_of(rules, sparsity, indices[place])
+        norm = math.sqrt(squared_norm(sums, places[place], inverse, n_tasks, cut))
+        bounds[places[place]] = norm if norm <= largest_zero else -norm
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learned_product(
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    places: PlaceArray,
+    k: int,
+    rules: Rules,
+    sums: FloatArray,
+    bounds: FloatArray,
+    inverse: FloatArray,
+    sparsity: FloatArray,
+    n_tasks: int,
+) -> float:
+    """Return the same for a row that is about to be learned; the norms that were needed stay noted in the bounds."""
+    total = 0.0
+    if rules.kind != ROWS:
+        for place in range(places.size):
+            total += data[place] * soft(sums[places[place], k] * inverse[k], rules.strength)
+        return total
+    work = np.empty((2, places.size), dtype=np.uint32)
+    n_live = _find_live(places, k, sums, bounds, 0.0 if rules.summed else rules.strength, work[0])
+    live = work[0, :n_live]
+    _find_norms(indices, places, live, rules, sums, bounds, inverse, sparsity, n_tasks, work[1])
+    for place in live:
+        slot = places[place]
+        norm = -bounds[slot]
+        gradient = soft(sums[slot, k] * inverse[k], cut_of(rules, sparsity, indices[place]))
+        total += data[place] * (1.0 - rules.strength / norm) * gradient if norm > 0.0 else 0.0
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_sparse_row(
+    data: FloatArray, places: PlaceArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
+) -> None:
+    """Add the gradient of a row to the sums of its features, and to the bounds on their norms.
+
+    An average gradient shrinks as its task's clock ticks, so that the norm of a row never grows by more than this.
+    """
+    share = abs(slope) * inverse
+    for place in range(places.size):
+        slot = places[place]
+        sums[slot, k] += slope * data[place]
+        bounds[slot] = abs(bounds[slot]) + share * abs(data[place])
+
+
+# ---------------------------------------------------------------------- rounds
+
+
+class Observations(NamedTuple):
+    """Rows to learn from, in any order."""
+
+    rows: IntArray  # (N,) row of the design
+    task: IntArray  # (N,) column of the sums
+    y: FloatArray  # (N,)
+    weight: FloatArray  # (N,)
+    squares: FloatArray  # (n,) |x|^2 of every row of the design
+
+
+class SparseRows(NamedTuple):
+    """A CSR design, and where its entries are in the sums."""
+
+    data: FloatArray  # (nnz,)
+    indices: NDArray[np.int32]  # (nnz,) features
+    indptr: NDArray[np.int32]  # (n + 1,)
+    slots: SlotArray  # (nnz,) rows of the sums, -1 for features that were not met
+
+
+class Schedule(NamedTuple):
+    """Which observations make up which round."""
+
+    order: IntArray  # (N,) observations, round by round
+    starts: IntArray  # (rounds + 1,)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def round_schedule(task: IntArray, n_tasks: int) -> tuple[IntArray, IntArray]:
+    """Order and starts of the rounds of a batch whose rows belong to these tasks."""
+    n = task.size
+    taken = np.zeros(n_tasks, dtype=np.int64)
+    number = np.empty(n, dtype=np.int64)
+    n_rounds = 0
+    for i in range(n):
+        number[i] = taken[task[i]]
+        taken[task[i]] += 1
+        n_rounds = max(n_rounds, taken[task[i]])
+    starts = np.zeros(n_rounds + 1, dtype=np.int64)
+    for i in range(n):
+        starts[number[i] + 1] += 1
+    for r in range(n_rounds):
+        starts[r + 1] += starts[r]
+    place = starts[:-1].copy()
+    order = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        order[place[number[i]]] = i
+        place[number[i]] += 1
+    return order, starts
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def shuffle_within_tasks(shuffled: IntArray, offsets: IntArray, seed: int) -> None:
+    """Shuffle the entries of every task in place (Fisher and Yates; the generator is xorshift64*)."""
+    state = np.uint64(seed) ^ np.uint64(0x9E3779B97F4A7C15)
+    for t in range(offsets.size - 1):
+        first = offsets[t]
+        for i in range(offsets[t + 1] - 1, first, -1):
+            state ^= state >> np.uint64(12)
+            state ^= state << np.uint64(25)
+            state ^= state >> np.uint64(27)
+            draw = (state * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(11)
+            j = first + np.int64(draw % np.uint64(i - first + 1))
+            shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+def squared_length(values: FloatArray) -> float:
+    """Sum of squares."""
+    total = 0.0
+    for value in values:
+        total += value * value
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def row_squares(X: FloatArray) -> FloatArray:
+    """(n,) Squared length of every row."""
+    squares = np.empty(X.shape[0])
+    for i in range(squares.size):
+        squares[i] = squared_length(X[i])
+    return squares
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def sparse_row_squares(data: FloatArray, indptr: NDArray[np.int32]) -> FloatArray:
+    """(n,) Squared length of every CSR row."""
+    squares = np.empty(indptr.size - 1)
+    for i in range(squares.size):
+        squares[i] = squared_length(data[indptr[i] : indptr[i + 1]])
+    return squares
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _open_round(rules: Rules, state: GradientSums, seen: Observations, chosen: IntArray) -> None:
+    """Let steps that follow the data know the rows that are about to be predicted: x is known before y."""
+    for i in chosen:
+        k = seen.task[i]
+        state.table[SQUARES, k] += seen.squares[seen.rows[i]]
+        if rules.gamma == 0.0:
+            set_step(rules, state.table, k, 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _start_predictions(
+    rules: Rules, state: GradientSums, task: IntArray, n_tasks: int, scale: float, eta: FloatArray
+) -> None:
+    """Write the intercepts of the rows' tasks into eta."""
+    if not rules.fit_intercept:
+        for i in range(task.size):
+            eta[i] = 0.0
+    elif rules.shared_mean:
+        intercepts = np.empty(n_tasks)
+        fill_intercepts(rules, state, n_tasks, scale, intercepts)
+        for i in range(task.size):
+            eta[i] = intercepts[task[i]]
+    else:
+        for i in range(task.size):
+            eta[i] = intercept(state.table, task[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def row_factor(rules: Rules, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
+    """Minus the share of a feature's proximal step that the norm of its row leaves."""
+    if rules.kind != ROWS:
+        return -1.0
+    return -kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _are_all_in_order(task: IntArray) -> bool:
+    for i in range(task.size):
+        if task[i] != i:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _predict_dense_simple(
+    columns: FloatArray, task: IntArray, rules: Rules, state: GradientSums, n_tasks: int, eta: FloatArray
+) -> None:
+    sums, inverse, step = state.sums, state.table[INVERSE], state.table[STEP]
+    in_order = _are_all_in_order(task)
+    for j in range(columns.shape[0]):
+        slot = state.slots[j]
+        if slot < 0:
+            continue
+        cut = cut_of(rules, state.sparsity, j)
+        factor = row_factor(rules, sums, slot, inverse, n_tasks, cut)
+        if factor == 0.0:
+            continue
+        if in_order and cut == 0.0:  # the same without jumps
+            for i in range(task.size):
+                eta[i] += columns[j, i] * (factor * step[i] * (sums[slot, i] * inverse[i]))
+        else:
+            for i in range(task.size):
+                k = task[i]
+                eta[i] += columns[j, i] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _predict_sparse_simple(
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    rules: Rules,
+    state: GradientSums,
+    n_tasks: int,
+    learning: bool,
+    eta: FloatArray,
+) -> None:
+    numbers = (rules, state.sums, state.bounds, state.table[INVERSE], state.sparsity, n_tasks)
+    for i in range(rows.size):
+        k = task[i]
+        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        data, indices, slots = X.data[row], X.indices[row], X.slots[row]
+        if learning:
+            product = learned_product(data, indices, slots.view(np.uint32), k, *numbers)
+        else:
+            product = predicted_product(data, indices, slots, k, *numbers)
+        eta[i] -= state.table[STEP, k] * product
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predict_dense(
+    columns: FloatArray, task: IntArray, rules: Rules, state: GradientSums, n_tasks: int, eta: FloatArray
+) -> None:
+    """Predictions of rows of a dense design, given as columns (p, n); every feature is prepared once for all rows."""
+    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, columns.shape[0])
+    _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
+    if is_simple(rules, state) and not rules.shared_mean:
+        _predict_dense_simple(columns, task, rules, state, n_tasks, eta)
+        return
+    width = buffer_length(state, n_tasks)
+    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
+    for j in range(columns.shape[0]):
+        if state.slots[j] >= 0:
+            fill_row(rules, state, j, n_tasks, scale, buffer, work, weights)
+            for i in range(task.size):
+                eta[i] += columns[j, i] * weights[task[i]]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predict_sparse(
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    rules: Rules,
+    state: GradientSums,
+    n_tasks: int,
+    learning: bool,
+    eta: FloatArray,
+) -> None:
+    """Predictions of rows of a CSR design; only their features are looked at.
+
+    Rows that are learned next (``learning``) leave the norms of their features noted in the bounds.
+    """
+    data, indices, indptr = X.data, X.indices, X.indptr
+    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, state.slots.size)
+    _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
+    if is_simple(rules, state) and not rules.shared_mean:
+        _predict_sparse_simple(X, rows, task, rules, state, n_tasks, learning, eta)
+        return
+    width = buffer_length(state, n_tasks)
+    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
+    for i in range(rows.size):
+        for place in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            if X.slots[place] >= 0:
+                fill_row(rules, state, indices[place], n_tasks, scale, buffer, work, weights)
+                eta[i] += data[place] * weights[task[i]]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_slope(
+    rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, eta: float, growing: bool
+) -> tuple[float, float, float]:
+    """Let task k learn its own numbers; weighted loss, loss of its constant, and derivative of the row."""
+    value, slope = call_slope(rules.slope, y, eta)
+    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
+    advance(rules, table, pool, k, y, weight, slope, growing)
+    return weight * value, weight * constant, weight * slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _learn_slopes(
+    rules: Rules, state: GradientSums, seen: Observations, chosen: IntArray, eta: FloatArray, growing: bool
+) -> bool:
+    """Losses of a round; eta is overwritten by the weighted derivatives. False where a prediction has diverged."""
+    pool, y = state.pool, seen.y
+    losses = 0.0
+    constants = 0.0
+    for i in range(chosen.size):
+        eta[i] = cautious(rules, state.table, seen.task[chosen[i]], eta[i])
+        if has_diverged(rules, pool, y[chosen[i]], eta[i]):
+            return False
+    for i in range(chosen.size):
+        one = chosen[i]
+        loss, constant, eta[i] = learn_slope(
+            rules, state.table, pool, seen.task[one], y[one], seen.weight[one], eta[i], growing
+        )
+        losses += loss
+        constants += constant
+    pool[PROGRESSIVE_LOSS] += losses
+    pool[CONSTANT_LOSS] += constants
+    return True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_columns(X: FloatArray, rows: IntArray, columns: FloatArray) -> None:
+    """Rows of a round side by side, as the loops over its tasks read them."""
+    for i in range(rows.size):
+        for j in range(X.shape[1]):
+            columns[j, i] = X[rows[i], j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, state: GradientSums) -> None:
+    """Add the gradients of a round to the sums."""
+    slots, sums = state.slots, state.sums
+    in_order = _are_all_in_order(task)
+    for j in range(columns.shape[0]):
+        slot = slots[j]
+        if in_order:
+            for i in range(task.size):
+                sums[slot, i] += slopes[i] * columns[j, i]
+        else:
+            for i in range(task.size):
+                sums[slot, task[i]] += slopes[i] * columns[j, i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArray, state: GradientSums) -> None:
+    """Add the gradients of a round to the sums of the features that occur in it."""
+    inverse = state.table[INVERSE]
+    for i in range(rows.size):
+        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        k = task[i]
+        places = X.slots[row].view(np.uint32)
+        add_sparse_row(X.data[row], places, k, slopes[i], state.sums, state.bounds, inverse[k])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_to_averages(rules: Rules, state: GradientSums, task: IntArray, n_tasks: int) -> None:
+    """Add the weights after a round to the totals of the tasks that took part."""
+    width = buffer_length(state, n_tasks)
+    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
+    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, state.slots.size)
+    fill_intercepts(rules, state, n_tasks, intercept_scale, weights)
+    for k in task:
+        state.table[INTERCEPT_TOTAL, k] += weights[k]
+    for j in range(state.slots.size):
+        slot = state.slots[j]
+        if slot >= 0:
+            fill_row(rules, state, j, n_tasks, scale, buffer, work, weights)
+            for k in task:
+                state.totals[slot, k] += weights[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_dense(
+    X: FloatArray, seen: Observations, rounds: Schedule, rules: Rules, state: GradientSums, n_tasks: int, growing: bool
+) -> int:
+    """Learn a batch of dense rows, whose features all have slots; the number of rounds that went well."""
+    n_rounds = rounds.starts.size - 1
+    eta, columns = np.empty(n_tasks), np.empty((X.shape[1], n_tasks))
+    for r in range(n_rounds):
+        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
+        rows, task = seen.rows[chosen], seen.task[chosen]
+        _open_round(rules, state, seen, chosen)
+        _fill_columns(X, rows, columns)
+        predict_dense(columns, task, rules, state, n_tasks, eta)
+        if not _learn_slopes(rules, state, seen, chosen, eta, growing):
+            return r
+        _add_dense(columns, task, eta, state)
+        if rules.average:
+            _add_to_averages(rules, state, task, n_tasks)
+    return n_rounds
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_sparse(
+    X: SparseRows, seen: Observations, rounds: Schedule, rules: Rules, state: GradientSums, n_tasks: int, growing: bool
+) -> int:
+    """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
+    n_rounds = rounds.starts.size - 1
+    eta = np.empty(n_tasks)
+    for r in range(n_rounds):
+        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
+        rows, task = seen.rows[chosen], seen.task[chosen]
+        _open_round(rules, state, seen, chosen)
+        predict_sparse(X, rows, task, rules, state, n_tasks, True, eta)
+        if not _learn_slopes(rules, state, seen, chosen, eta, growing):
+            _add_sparse(X, rows, task, np.zeros(rows.size), state)  # the norms are bounds again
+            return r
+        _add_sparse(X, rows, task, eta, state)
+        if rules.average:
+            _add_to_averages(rules, state, task, n_tasks)
+    return n_rounds
+
+
+# ---------------------------------------------------------------------- single rows
+
+
+def pool_with_rules(rules: Rules, sparsity: FloatArray) -> FloatArray:
+    """Numbers over all tasks, none so far, with the rules but their functions behind them, so that both are one array."""
+    return np.concatenate([np.zeros(N_POOLED), np.array(rules[2:], dtype=np.float64), sparsity[:1]])
+
+
+def flat_state(rules: Rules, state: GradientSums) -> tuple[Any, ...] | None:
+    """What follows the row in the calls below, or None for learners that they do not know."""
+    known = is_simple(rules, state) and not rules.shared_mean and not rules.average and state.sparsity.size == 1
+    return (*rules[:2], state.slots, state.sums, state.bounds, state.table, state.pool) if known else None
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _rules(slope: Address, centre: Address, pool: FloatArray) -> Rules:
+    numbers = pool[N_POOLED:]
+    return Rules(
+        slope,
+        centre,
+        numbers[0],
+        numbers[1] != 0.0,
+        numbers[2] != 0.0,
+        numbers[3] != 0.0,
+        int(numbers[4]),
+        numbers[5],
+        numbers[6],
+        numbers[7],
+        numbers[8],
+        numbers[9],
+        numbers[10] != 0.0,
+        False,
+        False,
+        numbers[13] != 0.0,
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _begin_row(rules: Rules, table: FloatArray, k: int, squares: float) -> float:
+    """Bring the step of task k up to the row that is about to be predicted; the task's intercept."""
+    table[SQUARES, k] += squares
+    if rules.gamma == 0.0:
+        set_step(rules, table, k, 1.0)
+    return intercept(table, k) if rules.fit_intercept else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _end_row(rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, eta: float) -> float:
+    """Let task k learn its own numbers from a row with this prediction; the derivative of the loss."""
+    loss, constant, slope = learn_slope(rules, table, pool, k, y, 1.0, eta, True)
+    pool[PROGRESSIVE_LOSS] += loss
+    pool[CONSTANT_LOSS] += constant
+    return slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_dense_row(
+    X: FloatArray,
+    y: float,
+    k: int,
+    n_tasks: int,
+    slope: Address,
+    centre: Address,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+) -> int:
+    """Learn one dense row (1, p), whose features all have slots; the number of features, or what went wrong."""
+    row = X[0]
+    squares = squared_length(row)
+    if not math.isfinite(squares + y):
+        return UNREADABLE
+    rules, sparsity, inverse = _rules(slope, centre, pool), pool[-1:], table[INVERSE]
+    eta = _begin_row(rules, table, k, squares)
+    for j in range(row.size):
+        cut = cut_of(rules, sparsity, j)
+        factor = row_factor(rules, sums, slots[j], inverse, n_tasks, cut)
+        if factor != 0.0:
+            eta += row[j] * (factor * table[STEP, k] * soft(sums[slots[j], k] * inverse[k], cut))
+    eta = cautious(rules, table, k, eta)
+    if has_diverged(rules, pool, y, eta):
+        return DIVERGED_AT - row.size
+    derivative = _end_row(rules, table, pool, k, y, eta)
+    for j in range(row.size):
+        sums[slots[j], k] += derivative * row[j]
+        bounds[j] = np.inf
+    return row.size
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_sparse_row(
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    indptr: NDArray[np.int32],
+    y: float,
+    k: int,
+    n_tasks: int,
+    used: int,
+    slope: Address,
+    centre: Address,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+) -> int:
+    """Learn the one row of a CSR matrix, with room for its features; how many were met by now, or what went wrong."""
+    first, last = indptr[0], indptr[1]
+    if first < 0 or last > min(data.size, indices.size):
+        return UNREADABLE
+    data, indices = data[first:last], indices[first:last]
+    squares = squared_length(data)
+    if not math.isfinite(squares + y):
+        return UNREADABLE
+    before = -1
+    for j in indices:  # in order, each once: a feature that is stored twice is the sum of both
+        if j <= before or j >= slots.size:
+            return UNREADABLE
+        before = j
+    used, found = claim_slots(slots, indices, used)
+    places = found.view(np.uint32)
+    rules, inverse = _rules(slope, centre, pool), table[INVERSE]
+    eta = _begin_row(rules, table, k, squares)
+    product = learned_product(data, indices, places, k, rules, sums, bounds, inverse, pool[-1:], n_tasks)
+    eta = cautious(rules, table, k, eta - table[STEP, k] * product)
+    if has_diverged(rules, pool, y, eta):
+        add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again
+        return DIVERGED_AT - used
+    derivative = _end_row(rules, table, pool, k, y, eta)
+    add_sparse_row(data, places, k, derivative, sums, bounds, inverse[k])
+    return used

@@ -15,34 +15,30 @@ logistic loss beside the hinge, and the row of P that is kept where all of ``(la
 step minimises no stated objective; the trace of SMTL-t is that of SMTL-e's objective and may rise.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import find_family
-from bayesmtfs.online import smoothed_ridge
-from bayesmtfs.online.smoothed_ridge import EpsilonInsensitive, Loss, RidgeFit
+from bayesmtfs.families import Family, Logistic
+from bayesmtfs.online.smoothed_ridge import RidgeFit, RidgeSettings, fit_kinked, fit_smooth
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray
 
 KINKED_TOL = 1e-5  # of a score: coordinate ascent is slow beyond that
 
-Fitter = Callable[[FloatArray, RidgeFit | None], RidgeFit]
-
 
 @dataclass(frozen=True)
-class Settings:
+class SmoothedSettings:
     """Parameters of the objective, and when to stop."""
 
     update: str = "exponential"
     concentration: float = 0.5
     smoothing: float = 1.0
     strength: float = 0.1
-    loss: str = "logistic"
-    epsilon: float = 0.0
+    family: Family = Logistic()
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
@@ -59,29 +55,10 @@ class Smoothed(NamedTuple):
     n_iter: int
 
 
-def loss_of(settings: Settings) -> Loss:
-    """The loss by its name."""
-    if settings.loss == "epsilon_insensitive":
-        return EpsilonInsensitive(settings.epsilon)
-    return find_family(settings.loss)
-
-
-def fitter(data: TaskData, settings: Settings) -> Fitter:
-    """Ridge fit over all rows of data as a function of the factors of their losses and a start."""
-    X, y = data.X, data.y
-    ridge = smoothed_ridge.Settings(settings.strength, settings.fit_intercept)
-    if settings.loss == "epsilon_insensitive" or not find_family(settings.loss).smooth:
-        epsilon = settings.epsilon if settings.loss == "epsilon_insensitive" else None
-        ridge = replace(ridge, tol=KINKED_TOL)
-        return lambda weight, start: smoothed_ridge.fit_kinked(X, y, weight, epsilon, ridge, start)
-    family = find_family(settings.loss)
-    return lambda weight, start: smoothed_ridge.fit_smooth(X, y, weight, family, ridge, start)
-
-
-def task_losses(data: TaskData, loss: Loss, W: FloatArray, intercept: FloatArray) -> FloatArray:
+def task_losses(data: TaskData, family: Family, W: FloatArray, intercept: FloatArray) -> FloatArray:
     """(K, m) Mean loss of each learner on each task."""
     scores = np.asarray(data.X @ W) + intercept
-    values = loss.value(data.y[:, None], scores) * data.loss_weights("mean")[:, None]
+    values = family.value(data.y[:, None], scores) * data.loss_weights("mean")[:, None]
     return np.add.reduceat(values, data.offsets[:-1], axis=0).T
 
 
@@ -96,7 +73,7 @@ def attention(update: str, concentration: float, smoothing: float, losses: Float
     return np.where(total > 0, raw / np.where(total > 0, total, 1.0), P)
 
 
-def objective(settings: Settings, losses: FloatArray, P: FloatArray, W: FloatArray) -> float:
+def objective(settings: SmoothedSettings, losses: FloatArray, P: FloatArray, W: FloatArray) -> float:
     """Sum of the learners' objectives."""
     alpha = settings.concentration
     entropy = -np.sum(P * np.log(np.where(P > 0, P, 1.0)))
@@ -104,30 +81,32 @@ def objective(settings: Settings, losses: FloatArray, P: FloatArray, W: FloatArr
     return float(own + 0.5 * settings.strength * np.sum(W**2) - settings.smoothing * entropy)
 
 
-def solve(data: TaskData, settings: Settings, progress: bool | None = None) -> Smoothed:
+def solve(data: TaskData, settings: SmoothedSettings, progress: bool | None = None) -> Smoothed:
     """Alternate between weights and relations until the relations rest."""
-    m = data.n_tasks
-    loss, fit, weights = loss_of(settings), fitter(data, settings), data.loss_weights("mean")
+    m, family, weights = data.n_tasks, settings.family, data.loss_weights("mean")
+    ridge = RidgeSettings(settings.strength, settings.fit_intercept)
+    if family.smooth:
+        fit = partial(fit_smooth, data.X, data.y, family=family, settings=ridge)
+    else:
+        fit = partial(fit_kinked, data.X, data.y, family=family, settings=replace(ridge, tol=KINKED_TOL))
     P, W, intercept = np.full((m, m), 1.0 / m), np.zeros((data.n_features, m)), np.zeros(m)
     fits: list[RidgeFit | None] = [None] * m
     trace: list[float] = []
     converged = False
-    with Progress("smoothed tasks", enabled=progress) as bar:
-        try:
-            while not converged and len(trace) < settings.max_iter:
-                eta = settings.concentration * np.eye(m) + (1.0 - settings.concentration) * P
-                for k in range(m):
-                    found = fit(eta[k][data.task] * weights, fits[k])
-                    fits[k], W[:, k], intercept[k] = found, found.w, found.intercept
-                losses = task_losses(data, loss, W, intercept)
-                fresh = attention(settings.update, settings.concentration, settings.smoothing, losses, P)
-                change, P = float(np.abs(fresh - P).max()), fresh
-                trace.append(objective(settings, losses, P, W))
-                bar.update(len(trace) / settings.max_iter, f"change {change:.1e}")
-                converged = change <= settings.tol or settings.concentration == 1.0
-        except KeyboardInterrupt:
-            if not trace:
-                raise
+    with Progress("smoothed tasks", progress) as work:
+        while not converged and len(trace) < settings.max_iter:
+            eta = settings.concentration * np.eye(m) + (1.0 - settings.concentration) * P
+            for k in range(m):
+                found = fit(weight=eta[k][data.task] * weights, start=fits[k])
+                fits[k], W[:, k], intercept[k] = found, found.w, found.intercept
+            losses = task_losses(data, family, W, intercept)
+            fresh = attention(settings.update, settings.concentration, settings.smoothing, losses, P)
+            change, P = float(np.abs(fresh - P).max()), fresh
+            trace.append(objective(settings, losses, P, W))
+            work.update(len(trace) / settings.max_iter, f"change {change:.1e}")
+            converged = change <= settings.tol or settings.concentration == 1.0
+    if work.interrupted and not trace:
+        raise KeyboardInterrupt
     if data.present is not None:
         W = np.where(data.present, W, 0.0)
     return Smoothed(W, intercept, P, np.array(trace), converged, len(trace))

@@ -15,62 +15,122 @@ printed step (9); the step is as printed. log p is kept, since p underflows. Whe
 the old row of P stays. Tasks may be absent: their p stays, those present are renormalised within their mass, and the
 learner of an absent task still reads the rows of the others (its trigger then asks for any such row). The squared loss
 divides its step by ``1 + C sum_j eta_kj |x_j|^2``, without which it diverges for long rows.
+
+**Very many tasks.** Each learner attends to a circle of k tasks, not to all K. Its step is the same over the tasks of its
+circle that are present in the round; memory is O(K (p + k)) and a round costs O(K k) dot products. Beyond the paper: where
+the task of least attention has fallen below half of an even share, a task drawn at random among those present takes its
+place, with an even share. The draw is a hash of seed, clock and learner, so that a stream read in pieces gives the same
+circles.
 """
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numba import njit
 
-from bayesmtfs.online.smoothed_rounds import (
+from bayesmtfs.families import Family, Hinge
+from bayesmtfs.families.family import SLOPE, Address, address, call_slope
+from bayesmtfs.online.linear_stream import (
+    LinearLearner,
     LinearStream,
+    MemoryOrder,
     Rounds,
     longest_task,
     move_all,
+    move_one,
     predict_all,
+    predict_one,
     squared_length,
 )
 from bayesmtfs.types import FloatArray, IntArray
 
-LOSSES = ("hinge", "squared", "epsilon_insensitive")
 TRIGGERS = ("error", "margin", "active")
 UPDATES = ("exponential", "threshold")
-
-HINGE, SQUARED = 0, 1
-ERROR, MARGIN = 0, 1
-EXPONENTIAL = 0
+EMPTY = -1
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What decides a step; ``step`` and ``concentration`` of None follow Corollary 2 of the paper."""
+class SmoothedRules(NamedTuple):
+    """What decides a step, for compiled code; nan follows Corollary 2 of the paper."""
 
+    slope: Address
+    quadratic: bool  # the step is damped
+    exponential: bool  # how attention moves
+    by_own_row: bool  # whether a learner looks at its own row, or at all of the round
+    on_error: bool  # whether it moves on a wrong label, or on a loss
+    concentration: float
+    smoothing: float
+    step: float
+    horizon: float  # 0: doubles as rounds pass
+    fit_intercept: bool
+    average: bool
+
+
+class Circle(NamedTuple):
+    """Whom each learner attends to."""
+
+    members: IntArray  # (K, k) tasks, EMPTY where a place is free
+    log_p: FloatArray  # (K, k) logarithm of attention, -inf at free places
+
+
+@dataclass(kw_only=True, eq=False)
+class SmoothedLearner(LinearLearner):
+    """Learners that attend to each other's rows; ``step`` and ``concentration`` of None follow Corollary 2."""
+
+    family: Family = Hinge()
     update: str = "exponential"
     trigger: str = "error"
-    loss: str = "hinge"
     concentration: float | None = 0.5
     smoothing: float = 1.0
     step: float | None = 1.0
     horizon: int | None = None
-    epsilon: float = 0.0
-    fit_intercept: bool = True
-    average: bool = False
+    neighbours: int | None = None
 
     @property
-    def numbers(self) -> FloatArray:
-        """The same as the kernels read it."""
-        return np.array(
-            [
-                UPDATES.index(self.update),
-                TRIGGERS.index(self.trigger),
-                LOSSES.index(self.loss),
-                np.nan if self.concentration is None else self.concentration,
-                self.smoothing,
-                np.nan if self.step is None else self.step,
-                0 if self.horizon is None else self.horizon,
-                self.epsilon,
-            ]
+    def memory_order(self) -> MemoryOrder:
+        """By rows where all learners read every row, by columns where few do."""
+        return "C" if self.neighbours is None else "F"
+
+    @property
+    def rules(self) -> SmoothedRules:
+        """The parameters as the kernels read them."""
+        return SmoothedRules(
+            slope=address(self.family.slope, SLOPE),
+            quadratic=self.family.quadratic,
+            exponential=self.update == "exponential",
+            by_own_row=self.trigger != "active",
+            on_error=self.trigger == "error" and self.family.targets == "labels",
+            concentration=np.nan if self.concentration is None else float(self.concentration),
+            smoothing=float(self.smoothing),
+            step=np.nan if self.step is None else float(self.step),
+            horizon=float(self.horizon or 0),
+            fit_intercept=self.fit_intercept,
+            average=self.average,
         )
+
+    def grow_relations(self, n_learners: int) -> None:
+        """Give new learners an even share of attention."""
+        if self.neighbours is None:
+            grown = uniform_relations(self.relations.get("log_relations"), n_learners)
+            self.relations = {"log_relations": grown}
+        else:
+            circle = Circle(**self.relations) if self.relations else None
+            self.relations = grow_circle(circle, n_learners, self.neighbours, self.seed)._asdict()
+
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+        if self.neighbours is None:
+            _advance(rounds, self.stream, self.relations["log_relations"], self.rules)
+        else:
+            _advance_circles(rounds, self.stream, Circle(**self.relations), self.rules, np.uint64(self.seed))
+
+    def task_relations(self) -> Any:
+        """(K, K) ``alpha I + (1 - alpha) P``; a CSR matrix with neighbours."""
+        alpha = np.array([rates(self.rules, int(lived))[1] for lived in self.stream.clock])
+        if self.neighbours is None:
+            return relations(self.relations["log_relations"], alpha)
+        return circle_relations(Circle(**self.relations), alpha)
 
 
 def uniform_relations(log_relations: FloatArray | None, n_learners: int) -> FloatArray:
@@ -82,51 +142,32 @@ def uniform_relations(log_relations: FloatArray | None, n_learners: int) -> Floa
     return grown
 
 
-def advance(rounds: Rounds, stream: LinearStream, log_relations: FloatArray, settings: Settings) -> None:
-    """Read a batch; the learners and ``log_relations`` (K, K) change in place."""
-    _advance(rounds, stream, log_relations, settings.numbers, settings.fit_intercept, settings.average)
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
-def rates(numbers: FloatArray, clock: int) -> tuple[float, float]:
+def rates(rules: SmoothedRules, clock: int) -> tuple[float, float]:
     """Step C and concentration alpha of a learner; by Corollary 2 where they are not given.
 
     Without a horizon the rounds 2^i to 2^(i+1) - 1 are a period of their own with horizon T = 2^i (doubling trick).
     The weights are carried over: the bound of a period then holds with the distance from its start in place of |w*|.
     """
-    horizon = numbers[6]
+    horizon = rules.horizon
     if horizon <= 0:
         horizon = 1.0
         while 2.0 * horizon <= clock + 1:
             horizon *= 2.0
     root = np.sqrt(horizon)
-    step = (1.0 + root) / horizon if np.isnan(numbers[5]) else numbers[5]
-    concentration = root / (1.0 + root) if np.isnan(numbers[3]) else numbers[3]
+    step = (1.0 + root) / horizon if np.isnan(rules.step) else rules.step
+    concentration = root / (1.0 + root) if np.isnan(rules.concentration) else rules.concentration
     return step, concentration
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def loss_and_slope(kind: int, epsilon: float, y: float, score: float) -> tuple[float, float]:
-    """Loss of a score and its derivative."""
-    if kind == HINGE:
-        gap = 1.0 - y * score
-        return (gap, -y) if gap > 0 else (0.0, 0.0)
-    residual = score - y
-    if kind == SQUARED:
-        return 0.5 * residual * residual, residual
-    gap = abs(residual) - epsilon
-    return (gap, np.sign(residual)) if gap > 0 else (0.0, 0.0)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def is_triggered(numbers: FloatArray, y: FloatArray, scores: FloatArray, losses: FloatArray, own: int) -> bool:
+def is_triggered(rules: SmoothedRules, y: FloatArray, scores: FloatArray, losses: FloatArray, own: int) -> bool:
     """Whether a learner takes a step: by its own row, or by any row where ``trigger`` is "active" or it has none."""
     first, last = 0, scores.size
-    if own >= 0 and numbers[1] <= MARGIN:
+    if own >= 0 and rules.by_own_row:
         first, last = own, own + 1
-    on_error = numbers[1] == ERROR and numbers[2] == HINGE
     for c in range(first, last):
-        if y[c] * scores[c] <= 0 if on_error else losses[c] > 0:
+        if y[c] * scores[c] <= 0 if rules.on_error else losses[c] > 0:
             return True
     return False
 
@@ -146,14 +187,14 @@ def log_sum(values: FloatArray) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def attend(numbers: FloatArray, losses: FloatArray, log_p: FloatArray, rate: float, log_mass: float) -> None:
+def attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: float, log_mass: float) -> None:
     """New attention to the rows of this round, within the mass that they had (eq. 11 or the threshold rule)."""
     fresh = np.empty(losses.size)
     for c in range(losses.size):
-        if numbers[0] == EXPONENTIAL:
+        if rules.exponential:
             fresh[c] = log_p[c] - rate * losses[c]
         else:
-            rest = numbers[4] - losses[c]
+            rest = rules.smoothing - losses[c]
             fresh[c] = np.log(rest) if rest > 0 else -np.inf
     total = log_sum(fresh)
     if total == -np.inf:
@@ -164,7 +205,7 @@ def attend(numbers: FloatArray, losses: FloatArray, log_p: FloatArray, rate: flo
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def respond(
-    numbers: FloatArray,
+    rules: SmoothedRules,
     clock: int,
     own: int,
     y: FloatArray,
@@ -184,32 +225,25 @@ def respond(
     """
     losses = np.empty(scores.size)
     for c in range(scores.size):
-        losses[c], steps[c] = loss_and_slope(int(numbers[2]), numbers[7], y[c], scores[c])
-    if not is_triggered(numbers, y, scores, losses, own):
+        losses[c], steps[c] = call_slope(rules.slope, y[c], scores[c])
+    if not is_triggered(rules, y, scores, losses, own):
         return False
-    step, concentration = rates(numbers, clock)
+    step, concentration = rates(rules, clock)
     curvature = 0.0
     for c in range(scores.size):
         share = (1.0 - concentration) * np.exp(log_p[c]) + (concentration if c == own else 0.0)
         losses[c] *= weight[c]
         curvature += share * weight[c] * lengths[c]
         steps[c] *= -step * share * weight[c]
-    if numbers[2] == SQUARED:
+    if rules.quadratic:
         for c in range(scores.size):
             steps[c] /= 1.0 + step * curvature
-    attend(numbers, losses, log_p, step * (1.0 - concentration) / numbers[4], 0.0 if whole else log_sum(log_p))
+    attend(rules, losses, log_p, step * (1.0 - concentration) / rules.smoothing, 0.0 if whole else log_sum(log_p))
     return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _advance(
-    rounds: Rounds,
-    stream: LinearStream,
-    log_relations: FloatArray,
-    numbers: FloatArray,
-    fit_intercept: bool,
-    average: bool,
-) -> None:
+def _advance(rounds: Rounds, stream: LinearStream, log_relations: FloatArray, rules: SmoothedRules) -> None:
     n_learners, n_tasks = stream.intercept.size, rounds.learners.size
     scores, steps = np.empty((n_tasks, n_learners)), np.empty((n_tasks, n_learners))
     observation, task = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.int64)
@@ -222,7 +256,7 @@ def _advance(
             if place < rounds.offsets[t + 1]:
                 observation[present], task[present] = place, rounds.learners[t]
                 y[present], weight[present] = rounds.y[place], rounds.weight[place]
-                lengths[present] = squared_length(rounds, place, fit_intercept) if numbers[2] == SQUARED else 0.0
+                lengths[present] = squared_length(rounds, place, rules.fit_intercept) if rules.quadratic else 0.0
                 predict_all(rounds, place, stream, scores[present])
                 present += 1
         for k in range(n_learners):
@@ -231,7 +265,7 @@ def _advance(
                 own_scores[c], log_p[c] = scores[c, k], log_relations[k, task[c]]
                 own = c if task[c] == k else own
             moved = respond(
-                numbers,
+                rules,
                 stream.clock[k],
                 own,
                 y[:present],
@@ -247,7 +281,7 @@ def _advance(
                 if moved:
                     log_relations[k, task[c]] = log_p[c]
         for c in range(present):
-            move_all(rounds, observation[c], stream, steps[c], fit_intercept, average)
+            move_all(rounds, observation[c], stream, steps[c], rules.fit_intercept, rules.average)
         for k in range(n_learners):
             stream.clock[k] += 1
 
@@ -259,6 +293,124 @@ def relations(log_relations: FloatArray, concentration: FloatArray) -> FloatArra
     return np.diag(concentration) + (1.0 - concentration)[:, None] * P
 
 
-def concentrations(settings: Settings, clock: IntArray) -> FloatArray:
-    """(K,) Concentration of each learner now."""
-    return np.array([rates(settings.numbers, int(lived))[1] for lived in clock])
+# ---------------------------------------------------------------------- very many tasks
+
+
+def grow_circle(circle: Circle | None, n_learners: int, size: int, seed: int) -> Circle:
+    """Circles of new learners: themselves and tasks drawn at random, with even attention.
+
+    Parameters
+    ----------
+    circle : the circles so far; None for none
+    n_learners : learners K wanted
+    size : places k in a circle
+    seed : of the draw
+    """
+    known = 0 if circle is None else len(circle.members)
+    fresh = np.arange(known, n_learners)
+    if n_learners <= size:  # room for everybody
+        drawn = np.tile(np.where(np.arange(size) < n_learners, np.arange(size), EMPTY), (len(fresh), 1))
+    else:
+        drawn = np.random.default_rng([seed, known]).integers(0, n_learners, (len(fresh), size))
+        drawn[:, 0] = fresh
+        for place in range(1, size):  # a task has one place only
+            repeated = (drawn[:, :place] == drawn[:, place, None]).any(axis=1)
+            drawn[repeated, place] = EMPTY
+    taken = drawn != EMPTY
+    log_p = np.where(taken, -np.log(taken.sum(axis=1, keepdims=True)), -np.inf)
+    if circle is None:
+        return Circle(drawn, log_p)
+    return Circle(np.concatenate([circle.members, drawn]), np.concatenate([circle.log_p, log_p]))
+
+
+def circle_relations(circle: Circle, concentration: FloatArray) -> Any:
+    """(K, K) CSR ``alpha I + (1 - alpha) P``; alpha (K,) per learner."""
+    n_learners = len(circle.members)
+    learner, place = np.nonzero(circle.members != EMPTY)
+    entries = (np.exp(circle.log_p[learner, place]), (learner, circle.members[learner, place]))
+    P = sp.csr_matrix(entries, shape=(n_learners, n_learners))
+    share = (1.0 - concentration) / np.asarray(P.sum(axis=1)).ravel()
+    return (sp.diags(concentration) + sp.diags(share) @ P).tocsr()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw(seed: np.uint64, clock: int, learner: int, n: int) -> int:
+    """Number below n, from a hash (splitmix64) of its arguments."""
+    state = (
+        seed + np.uint64(0x9E3779B97F4A7C15) * np.uint64(clock + 1) + np.uint64(0xD1B54A32D192ED03) * np.uint64(learner)
+    )
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    state = state ^ (state >> np.uint64(31))
+    return int(state % np.uint64(n))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def explore(learner: int, members: IntArray, log_p: FloatArray, stranger: int) -> None:
+    """Let a stranger take the free or least attended place of a circle, unless all are well attended; never its own."""
+    size, least, taken = members.size, -1, 0
+    for s in range(size):
+        if members[s] == stranger:
+            return
+        taken += members[s] != EMPTY
+        if members[s] != learner and (least < 0 or log_p[s] < log_p[least]):
+            least = s
+    if least < 0 or log_p[least] > -np.log(2.0 * size):
+        return
+    members[least] = stranger
+    share = 1.0 / (taken + 1) if taken < size else 1.0 / size
+    rest = 1.0 - np.exp(log_p[least])
+    for s in range(size):
+        log_p[s] = np.log(share) if s == least else log_p[s] + np.log((1.0 - share) / rest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _advance_circles(
+    rounds: Rounds, stream: LinearStream, circle: Circle, rules: SmoothedRules, seed: np.uint64
+) -> None:
+    n_learners, n_tasks, size = stream.intercept.size, rounds.learners.size, circle.members.shape[1]
+    observation = np.full(n_learners, EMPTY)
+    task = np.empty(n_tasks, dtype=np.int64)
+    y, weight, lengths = np.empty(size), np.empty(size), np.empty(size)
+    scores, steps, log_p = np.empty(size), np.empty(size), np.empty(size)
+    read, place_of = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    for number in range(longest_task(rounds.offsets)):
+        present = 0
+        for t in range(n_tasks):
+            place = rounds.offsets[t] + number
+            if place < rounds.offsets[t + 1]:
+                observation[rounds.learners[t]] = place
+                task[present] = rounds.learners[t]
+                present += 1
+        for k in range(n_learners):
+            members, attention = circle.members[k], circle.log_p[k]
+            count, own = 0, -1
+            for s in range(size):
+                if members[s] == EMPTY or observation[members[s]] == EMPTY:
+                    continue
+                row = observation[members[s]]
+                own = count if members[s] == k else own
+                read[count], place_of[count], log_p[count] = row, s, attention[s]
+                y[count], weight[count] = rounds.y[row], rounds.weight[row]
+                lengths[count] = squared_length(rounds, row, rules.fit_intercept) if rules.quadratic else 0.0
+                scores[count] = predict_one(rounds, row, stream, k)
+                count += 1
+            if count and respond(
+                rules,
+                stream.clock[k],
+                own,
+                y[:count],
+                weight[:count],
+                lengths[:count],
+                scores[:count],
+                log_p[:count],
+                count == size,
+                steps[:count],
+            ):
+                for c in range(count):
+                    attention[place_of[c]] = log_p[c]
+                    move_one(rounds, read[c], stream, k, steps[c], rules.fit_intercept, rules.average)
+                explore(k, members, attention, task[draw(seed, stream.clock[k], k, present)])
+            stream.clock[k] += 1
+        for c in range(present):
+            observation[task[c]] = EMPTY

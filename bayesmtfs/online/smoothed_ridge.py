@@ -2,13 +2,13 @@
 
     minimise  sum_i c_i l(y_i, x_i' w + b) + s/2 ||w||^2       over w and, unpenalised, b
 
-Smooth losses (squared, logistic): Newton's method with a line search, or L-BFGS where there are many features. Losses
-with a kink (hinge, epsilon-insensitive): coordinate ascent on the dual (Hsieh, Chang, Lin, Keerthi and Sundararajan
-2008), whose constraint of the free intercept, ``sum_i beta_i = 0``, is met by the method of multipliers.
+Smooth losses: Newton's method with a line search, or L-BFGS where there are many features. Losses of two straight pieces
+(hinge, absolute), and the epsilon-insensitive one: coordinate ascent on the dual (Hsieh, Chang, Lin, Keerthi and
+Sundararajan 2008), whose constraint of the free intercept, ``sum_i beta_i = 0``, is met by the method of multipliers.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -16,38 +16,13 @@ import scipy.sparse as sp
 from numba import njit
 
 from bayesmtfs.data.inputs import Design
-from bayesmtfs.families import Family
+from bayesmtfs.families import Absolute, EpsilonInsensitive, Family
 from bayesmtfs.types import FloatArray
 
 MANY_FEATURES = 500
 MANY_ENTRIES = 10_000_000  # a sparse design beyond this is not made dense
 HALVINGS = 30
 SWEEPS = 20  # passes of coordinate ascent between two moves of the intercept
-
-
-class Loss(Protocol):
-    """What a fit needs of a loss with a kink."""
-
-    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Loss at eta."""
-
-
-@dataclass(frozen=True)
-class EpsilonInsensitive:
-    """Loss ``(|y - eta| - epsilon)_+``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> EpsilonInsensitive(0.5).value(np.array([1.0, 2.0]), np.array([1.2, 0.0]))
-    array([0. , 1.5])
-    """
-
-    epsilon: float
-
-    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Loss at eta."""
-        return np.maximum(np.abs(np.subtract(y, eta)) - self.epsilon, 0.0)
 
 
 class RidgeFit(NamedTuple):
@@ -60,7 +35,7 @@ class RidgeFit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class RidgeSettings:
     """How far to go."""
 
     strength: float
@@ -70,7 +45,7 @@ class Settings:
 
 
 def fit_smooth(
-    X: Design, y: FloatArray, weight: FloatArray, family: Family, settings: Settings, start: RidgeFit | None
+    X: Design, y: FloatArray, weight: FloatArray, family: Family, settings: RidgeSettings, start: RidgeFit | None
 ) -> RidgeFit:
     """Fit a smooth loss.
 
@@ -119,7 +94,7 @@ def _newton(
     family: Family,
     ridge: FloatArray,
     z: FloatArray,
-    settings: Settings,
+    settings: RidgeSettings,
 ) -> tuple[FloatArray, bool]:
     value, gradient = objective(z)
     for _ in range(settings.max_iter):
@@ -143,7 +118,7 @@ def _newton(
     return z, False
 
 
-def _quasi_newton(objective: Any, z: FloatArray, settings: Settings) -> tuple[FloatArray, bool]:
+def _quasi_newton(objective: Any, z: FloatArray, settings: RidgeSettings) -> tuple[FloatArray, bool]:
     found = scipy.optimize.minimize(
         objective,
         z,
@@ -156,32 +131,23 @@ def _quasi_newton(objective: Any, z: FloatArray, settings: Settings) -> tuple[Fl
 
 
 def fit_kinked(
-    X: Design,
-    y: FloatArray,
-    weight: FloatArray,
-    epsilon: float | None,
-    settings: Settings,
-    start: RidgeFit | None,
+    X: Design, y: FloatArray, weight: FloatArray, family: Family, settings: RidgeSettings, start: RidgeFit | None
 ) -> RidgeFit:
-    """Fit the hinge (``epsilon=None``, y is -1 and +1) or the epsilon-insensitive loss.
-
-    Parameters
-    ----------
-    X, y, weight, settings, start : as in `fit_smooth`
-    epsilon : residual that costs nothing; None for the hinge
-    """
+    """Fit a loss of two straight pieces, or the epsilon-insensitive one; arguments as in `fit_smooth`."""
+    epsilon = family.epsilon if isinstance(family, EpsilonInsensitive) else 0.0
+    place, left, right = (Absolute() if isinstance(family, EpsilonInsensitive) else family).kinks(y)
     rows, s = sp.csr_matrix(X, dtype=np.float64), settings.strength
-    lower, upper = (np.minimum(weight * y, 0), np.maximum(weight * y, 0)) if epsilon is None else (-weight, weight)
+    lower, upper = -weight * right, -weight * left
     lengths = np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
     pace = lengths.mean() / s if settings.fit_intercept else 0.0
     dual = np.zeros(len(y)) if start is None or len(start.dual) != len(y) else np.clip(start.dual, lower, upper)
     anchor = 0.0 if start is None else start.intercept
     w = np.asarray(rows.T @ dual) / s
-    largest = max(float(np.abs(y).max()), 1.0)
+    largest = max(float(np.abs(place).max()), 1.0)
     for _ in range(settings.max_iter):
         intercept = anchor + pace * dual.sum()
         change = _sweep(
-            rows.data, rows.indices, rows.indptr, y, lower, upper, lengths, epsilon or 0.0, s, pace, dual, w, intercept
+            rows.data, rows.indices, rows.indptr, place, lower, upper, lengths, epsilon, s, pace, dual, w, intercept
         )
         moved = pace * dual.sum()
         anchor += moved
@@ -195,7 +161,7 @@ def _sweep(
     values: FloatArray,
     features: Any,
     pointer: Any,
-    y: FloatArray,
+    place: FloatArray,
     lower: FloatArray,
     upper: FloatArray,
     lengths: FloatArray,
@@ -215,14 +181,14 @@ def _sweep(
     change = 0.0
     for _ in range(SWEEPS):
         change = 0.0
-        for i in range(y.size):
+        for i in range(place.size):
             score = intercept
             for e in range(pointer[i], pointer[i + 1]):
                 score += values[e] * w[features[e]]
             curvature = lengths[i] / strength + pace
             if curvature == 0.0 or lower[i] == upper[i]:
                 continue
-            target = dual[i] - (score - y[i]) / curvature
+            target = dual[i] - (score - place[i]) / curvature
             target = np.sign(target) * max(abs(target) - epsilon / curvature, 0.0)
             step = min(max(target, lower[i]), upper[i]) - dual[i]
             if step != 0.0:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.estimators.base import load
-from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
+from bayesmtfs.estimators.smoothed import OnlineSmoothedClassifier, OnlineSmoothedRegressor
 from bayesmtfs.results.persistence import read
 
 

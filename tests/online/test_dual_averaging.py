@@ -8,17 +8,16 @@ from scipy.optimize import root
 
 from bayesmtfs import MixedNormRegressor
 from bayesmtfs.families import find_family
-from bayesmtfs.online.dual_averaging import DualAveraging, Settings
-from bayesmtfs.online.dual_averaging_batches import (
-    Schedule,
-    learnable,
-    observations,
-    round_schedule,
-    shuffle_within_tasks,
-)
+from bayesmtfs.online.dual_averaging import DualAveraging, DualAveragingSettings, learnable, observations
+from bayesmtfs.online.dual_averaging_kernels import Schedule, round_schedule, shuffle_within_tasks
 from bayesmtfs.priors import Blocks, RowPenalty
 
 P, M, N = 6, 4, 80
+
+
+def settings_of(loss="squared", **options):
+    """Settings of a loss by its name."""
+    return DualAveragingSettings(family=find_family(loss), **options)
 
 
 def stream(seed=0, loss="squared"):
@@ -48,7 +47,7 @@ class Recursion:
 
     def __init__(self, settings):
         self.settings = settings
-        self.family = find_family(settings.loss)
+        self.family = settings.family
         self.penalty = RowPenalty(settings.strength, settings.norm_q, settings.task_sparsity)
         self.blocks = Blocks(P, M, groups=settings.groups)
         self.S, self.s = np.zeros((P, M)), np.zeros(M)
@@ -56,9 +55,9 @@ class Recursion:
         self.targets, self.deviations, self.loss = np.zeros(M), np.zeros(M), 0.0
 
     def centre(self, targets, weight):
-        if self.settings.loss == "hinge":
+        if self.settings.family.name == "hinge":
             return np.zeros_like(weight)
-        if self.settings.loss == "logistic":
+        if self.settings.family.name == "logistic":
             return np.log((targets + 0.5) / (weight - targets + 0.5))
         return np.divide(targets, weight, out=np.zeros_like(weight), where=weight > 0)
 
@@ -66,8 +65,8 @@ class Recursion:
         settings, root = self.settings, np.sqrt(self.clock)
         if settings.gamma is not None:
             return root / settings.gamma, root / settings.gamma
-        curvature = np.full(M, {"logistic": 0.25}.get(settings.loss, 1.0))
-        if settings.loss == "absolute":
+        curvature = np.full(M, {"logistic": 0.25}.get(settings.family.name, 1.0))
+        if settings.family.name == "absolute":
             curvature = np.where(self.deviations > 0, seen / np.where(self.deviations > 0, self.deviations, 1), 1.0)
         curvature = 0.5 * curvature * (1 + settings.fit_intercept) * (1 + settings.shared_mean)
         squares = np.where(self.squares > 0, self.squares / np.maximum(seen, 1), 1.0 / curvature)
@@ -110,7 +109,7 @@ class Recursion:
         self.s[task] += slope
         self.clock[task] += 1
         self.weight[task] += weight
-        self.targets[task] += weight * ((y > 0) if settings.loss in ("logistic", "hinge") else y)
+        self.targets[task] += weight * ((y > 0) if settings.family.name in ("logistic", "hinge") else y)
 
     def read(self, X, y, task, weight):
         """The i-th row of each task belongs to the i-th round."""
@@ -123,26 +122,26 @@ class Recursion:
 
 GROUPS = np.array([0, 0, 1, 2, 2, 2])
 CASES = {
-    "individual": Settings(strength=0.3, norm_q=1.0, gamma=4.0),
-    "features": Settings(strength=0.5, gamma=4.0),
-    "no penalty": Settings(gamma=4.0),
-    "features and tasks": Settings(strength=0.4, task_sparsity=0.3, gamma=4.0),
-    "sparsity per feature": Settings(strength=0.4, task_sparsity=np.linspace(0, 1, P), gamma=4.0),
-    "q = inf": Settings(strength=0.5, norm_q=np.inf, gamma=4.0),
-    "q = 1.7": Settings(strength=0.5, norm_q=1.7, gamma=4.0),
-    "groups": Settings(strength=0.5, groups=GROUPS, gamma=4.0),
-    "groups, q = 3": Settings(strength=0.5, norm_q=3.0, groups=GROUPS, gamma=4.0),
-    "auto": Settings(strength=0.5),
-    "auto, no intercept": Settings(strength=0.5, fit_intercept=False),
-    "sum": Settings(strength=3.0, loss_scale="sum"),
-    "absolute": Settings(strength=0.1, loss="absolute"),
-    "logistic": Settings(strength=0.05, loss="logistic"),
-    "hinge": Settings(strength=0.05, loss="hinge", norm_q=1.0),
-    "shared mean": Settings(strength=0.3, shared_mean=True, mean_strength=0.2),
-    "shared mean, q = 1, sum": Settings(
+    "individual": settings_of(strength=0.3, norm_q=1.0, gamma=4.0),
+    "features": settings_of(strength=0.5, gamma=4.0),
+    "no penalty": settings_of(gamma=4.0),
+    "features and tasks": settings_of(strength=0.4, task_sparsity=0.3, gamma=4.0),
+    "sparsity per feature": settings_of(strength=0.4, task_sparsity=np.linspace(0, 1, P), gamma=4.0),
+    "q = inf": settings_of(strength=0.5, norm_q=np.inf, gamma=4.0),
+    "q = 1.7": settings_of(strength=0.5, norm_q=1.7, gamma=4.0),
+    "groups": settings_of(strength=0.5, groups=GROUPS, gamma=4.0),
+    "groups, q = 3": settings_of(strength=0.5, norm_q=3.0, groups=GROUPS, gamma=4.0),
+    "auto": settings_of(strength=0.5),
+    "auto, no intercept": settings_of(strength=0.5, fit_intercept=False),
+    "sum": settings_of(strength=3.0, loss_scale="sum"),
+    "absolute": settings_of(strength=0.1, loss="absolute"),
+    "logistic": settings_of(strength=0.05, loss="logistic"),
+    "hinge": settings_of(strength=0.05, loss="hinge", norm_q=1.0),
+    "shared mean": settings_of(strength=0.3, shared_mean=True, mean_strength=0.2),
+    "shared mean, q = 1, sum": settings_of(
         norm_q=1.0, strength=3.0, shared_mean=True, mean_strength=0.2, loss_scale="sum"
     ),
-    "shared mean, logistic, q = 3": Settings(
+    "shared mean, logistic, q = 3": settings_of(
         norm_q=3.0, loss="logistic", strength=0.05, shared_mean=True, mean_strength=0.2
     ),
 }
@@ -153,7 +152,7 @@ FORMS = pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
 @cases
 @FORMS
 def test_compiled_rounds_are_the_recursion(settings, form):
-    X, y, task, weight = stream(loss=settings.loss)
+    X, y, task, weight = stream(loss=settings.family.name)
     learner = learned(settings, form(X), y, task, weight)
     wanted = Recursion(settings).read(X, y, task, weight)
     W, b = wanted.weights()
@@ -167,7 +166,7 @@ def test_compiled_rounds_are_the_recursion(settings, form):
 
 @cases
 def test_batches_of_one_are_row_by_row(settings):
-    X, y, task, weight = stream(1, settings.loss)
+    X, y, task, weight = stream(1, settings.family.name)
     wanted = Recursion(settings)
     for i in range(N):
         wanted.round(X[[i]], y[[i]], task[[i]], weight[[i]])
@@ -193,7 +192,7 @@ def same_numbers(first, second):
 @cases
 @FORMS
 def test_single_rows_are_batches_of_one_bit_for_bit(settings, form):
-    X, y, task, _ = stream(1, settings.loss)
+    X, y, task, _ = stream(1, settings.family.name)
     wanted = learned(settings, form(X), y, task, batch=1)
     found = DualAveraging(settings, P)
     found.add_tasks(M)
@@ -210,7 +209,7 @@ def test_single_rows_are_batches_of_one_bit_for_bit(settings, form):
 @FORMS
 def test_single_rows_that_cannot_be_read_change_nothing(form):
     X, y, task, _ = stream()
-    learner, untouched = (learned(Settings(strength=0.3), form(X), y, task) for _ in range(2))
+    learner, untouched = (learned(settings_of(strength=0.3), form(X), y, task) for _ in range(2))
     for row, target in ((np.full((1, P), np.nan), 0.0), (np.full((1, P), np.inf), 0.0), (X[:1], np.nan)):
         assert not learned_row(learner, form, row, target, 0)
     data, indices = np.ones(2), np.array([0, 1], dtype=np.int32)
@@ -223,7 +222,7 @@ def test_single_rows_that_cannot_be_read_change_nothing(form):
 @FORMS
 def test_divergence_of_single_rows_is_an_error_with_advice(form):
     X, y, task, _ = stream(5)
-    learner = learned(Settings(gamma=1e-3), form(X[:0]), y[:0], task[:0])
+    learner = learned(settings_of(gamma=1e-3), form(X[:0]), y[:0], task[:0])
     with pytest.raises(ValueError, match=r"the weights have diverged in round \d+: gamma is too small"):
         for i in range(N):
             learned_row(learner, form, 10 * X[[i]], float(y[i]), int(task[i]))
@@ -260,7 +259,7 @@ def problem_eight(G, settings, t):
 
 @pytest.mark.parametrize(("norm_q", "sparsity"), [(1.0, 0.0), (2.0, 0.0), (2.0, 0.3), (np.inf, 0.0), (3.0, 0.0)])
 def test_closed_forms_minimise_equation_eight(norm_q, sparsity):
-    settings = Settings(
+    settings = settings_of(
         strength=0.2, norm_q=norm_q, task_sparsity=sparsity, gamma=2.0, fit_intercept=False, loss_scale="mean"
     )
     rng = np.random.default_rng(0)
@@ -298,7 +297,7 @@ def test_limit_is_the_batch_fit(options, loss_scale):
     coef = np.array([[2.0, 1.0, 0.0, 0.0], [1.5, 0.0, 0.0, 0.0], [2.0, -1.0, 0.2, 0.0], [1.0, 0.5, 0.0, 0.0]])
     y = np.einsum("ij,ij->i", X, coef[task]) + 0.5 * rng.standard_normal(len(task)) + task
     strength = 0.6 * (15 if loss_scale == "sum" else 1)
-    learner = many_epochs(Settings(strength=strength, gamma=8.0, loss_scale=loss_scale, **options), X, y, task, 6000)
+    learner = many_epochs(settings_of(strength=strength, gamma=8.0, loss_scale=loss_scale, **options), X, y, task, 6000)
     batch = MixedNormRegressor(penalty_strength=strength, loss_scale=loss_scale, tol=1e-10, **options)
     batch.fit(X, y, tasks=task)
     np.testing.assert_allclose(learner.coefficients().W, batch.coef_.T, atol=0.04)
@@ -315,7 +314,7 @@ def test_regret_grows_like_the_root_of_time():
         X = rng.standard_normal((t * M, P))
         task = np.tile(np.arange(M), t)
         y = np.einsum("ij,ji->i", X, coef[:, task]) + 0.3 * rng.standard_normal(t * M)
-        learner = learned(Settings(strength=0.05, fit_intercept=False), X, y, task, batch=t * M)
+        learner = learned(settings_of(strength=0.05, fit_intercept=False), X, y, task, batch=t * M)
         best = MixedNormRegressor(penalty_strength=1e-9, fit_intercept=False).fit(X, y, tasks=task)
         least = 0.5 * np.mean((y - best.predict(X, tasks=task)) ** 2)
         regrets.append((learner.progressive_loss - least) * t)
@@ -327,14 +326,14 @@ def test_regret_grows_like_the_root_of_time():
 
 def test_average_is_the_mean_over_each_tasks_rounds():
     X, y, task, _ = stream(4)
-    last = Settings(strength=0.3)
+    last = settings_of(strength=0.3)
     totals, rounds = np.zeros((P, M)), np.zeros(M)
     learner = learned(last, X[:0], y[:0], task[:0])
     for i in range(N):
         learner.learn(X[[i]], observations(X[[i]], y[[i]], task[[i]]), Schedule(np.array([0]), np.array([0, 1])))
         totals[:, task[i]] += learner.coefficients().W[:, task[i]]
         rounds[task[i]] += 1
-    averaged = learned(Settings(strength=0.3, average=True), X, y, task, batch=1)
+    averaged = learned(settings_of(strength=0.3, average=True), X, y, task, batch=1)
     np.testing.assert_allclose(averaged.coefficients().W, totals / rounds, rtol=1e-12, atol=1e-14)
 
 
@@ -343,7 +342,7 @@ def test_features_that_never_occur_take_no_memory():
     rng = np.random.default_rng(0)
     places = (np.repeat(np.arange(50), 20), rng.integers(p, size=1000))
     X = learnable(sp.csr_matrix((rng.standard_normal(1000), places), shape=(50, p)))
-    learner = DualAveraging(Settings(strength=0.01), p)
+    learner = DualAveraging(settings_of(strength=0.01), p)
     learner.add_tasks(3)
     task = np.arange(50) % 3
     learner.learn(X, observations(X, np.ones(50), task), Schedule(*round_schedule(task, 3)))
@@ -369,5 +368,5 @@ def test_rounds_take_the_ith_row_of_each_task():
 def test_divergence_is_an_error_with_advice():
     X, y, task, _ = stream(5)
     with pytest.raises(ValueError, match=r"the weights have diverged in round \d+: gamma is too small .* gamma='auto'"):
-        learned(Settings(gamma=1e-3), 10 * X, y, task)
-    assert np.isfinite(learned(Settings(), 1e3 * X, y, task).coefficients().W).all()
+        learned(settings_of(gamma=1e-3), 10 * X, y, task)
+    assert np.isfinite(learned(settings_of(), 1e3 * X, y, task).coefficients().W).all()

@@ -4,18 +4,25 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesmtfs.online.dual_averaging import DualAveraging, Settings
-from bayesmtfs.online.dual_averaging_batches import Schedule, observations, round_schedule
-from bayesmtfs.online.dual_averaging_kernels import INVERSE
+from bayesmtfs.families import find_family
+from bayesmtfs.online.dual_averaging import DualAveraging, DualAveragingSettings, observations
+from bayesmtfs.online.dual_averaging_kernels import INVERSE, Schedule, round_schedule
 
 P, M = 40, 5
+
+
+def settings_of(loss="squared", **options):
+    """Settings of a loss by its name."""
+    return DualAveragingSettings(family=find_family(loss), **options)
+
+
 PENALTIES = {
-    "rows": Settings(strength=0.15, loss="logistic"),
-    "rows and entries": Settings(strength=0.1, task_sparsity=0.3, loss="logistic"),
-    "per feature": Settings(strength=0.1, task_sparsity=np.linspace(0, 1, P), loss="logistic"),
-    "no penalty": Settings(loss="logistic"),
-    "sum": Settings(strength=1.0, loss_scale="sum"),
-    "kinks": Settings(strength=0.1, loss="hinge"),
+    "rows": settings_of(strength=0.15, loss="logistic"),
+    "rows and entries": settings_of(strength=0.1, task_sparsity=0.3, loss="logistic"),
+    "per feature": settings_of(strength=0.1, task_sparsity=np.linspace(0, 1, P), loss="logistic"),
+    "no penalty": settings_of(loss="logistic"),
+    "sum": settings_of(strength=1.0, loss_scale="sum"),
+    "kinks": settings_of(strength=0.1, loss="hinge"),
 }
 
 
@@ -67,7 +74,7 @@ def test_predictions_are_the_weights_and_leave_no_trace(learner):
 
 
 def test_a_round_that_diverges_leaves_bounds():
-    learner = DualAveraging(Settings(gamma=1.0, strength=0.1), P)
+    learner = DualAveraging(settings_of(gamma=1.0, strength=0.1), P)
     learner.add_tasks(M)
     X, y, task = rows(50, 0)
     with pytest.raises(ValueError, match="have diverged"):

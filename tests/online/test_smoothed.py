@@ -7,8 +7,8 @@ import scipy.special
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.online.smoothed import Settings, attention, objective, solve, task_losses
-from bayesmtfs.online.smoothed_ridge import EpsilonInsensitive
+from bayesmtfs.families import EpsilonInsensitive, find_family
+from bayesmtfs.online.smoothed import SmoothedSettings, attention, objective, solve, task_losses
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_losses_are_means_over_the_rows_of_tasks(data):
 
 
 def test_exponential_attention_minimises_the_objective(data):
-    settings = Settings(concentration=0.3, smoothing=0.4)
+    settings = SmoothedSettings(concentration=0.3, smoothing=0.4)
     losses, W = np.array([[0.1, 0.9, 0.5]]), np.zeros((4, 1))
     best = scipy.optimize.minimize(
         lambda z: 0.7 * scipy.special.softmax(z) @ losses[0] - 0.4 * scipy.stats.entropy(scipy.special.softmax(z)),
@@ -49,7 +49,7 @@ def test_threshold_attention_keeps_the_row_where_all_are_too_lossy():
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_the_objective_falls_and_the_end_is_a_fixed_point(data, loss):
-    settings = Settings(concentration=0.4, smoothing=0.05, strength=0.1, loss=loss)
+    settings = SmoothedSettings(concentration=0.4, smoothing=0.05, strength=0.1, family=find_family(loss))
     found = solve(data, settings)
     assert found.converged and len(found.objective_trace) == found.n_iter
     assert np.all(np.diff(found.objective_trace) <= 1e-6)

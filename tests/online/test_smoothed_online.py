@@ -6,27 +6,49 @@ import scipy.optimize
 import scipy.special
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.online import smoothed_neighbours, smoothed_online
-from bayesmtfs.online.smoothed_online import Settings, concentrations, rates, relations, uniform_relations
-from bayesmtfs.online.smoothed_rounds import grow, rounds_of
+from bayesmtfs.families import EpsilonInsensitive, Gaussian
+from bayesmtfs.online.learner import StreamBatch
+from bayesmtfs.online.linear_stream import rounds_of
+from bayesmtfs.online.smoothed_online import (
+    Circle,
+    SmoothedLearner,
+    circle_relations,
+    grow_circle,
+    rates,
+    relations,
+    uniform_relations,
+)
 
 K, P = 4, 3
 
 
-def learners(seed=0):
+def learner_of(n_tasks=K, n_features=P, **options):
+    """Learners at zero."""
+    learner = SmoothedLearner(n_features=n_features, **options)
+    learner.add_tasks(n_tasks)
+    return learner
+
+
+def started(seed=0, **options):
     """Learners in the midst of a stream."""
     rng = np.random.default_rng(seed)
-    stream = grow(None, P, K, True)
-    stream.W[:], stream.intercept[:] = rng.normal(size=(P, K)), rng.normal(size=K)
+    learner = learner_of(**options)
+    learner.stream.W[:], learner.stream.intercept[:] = rng.normal(size=(P, K)), rng.normal(size=K)
     log_p = np.log(rng.dirichlet(np.ones(K), size=K))
-    return stream, log_p
+    learner.relations["log_relations"] = log_p
+    return learner, learner.stream, log_p
+
+
+def rounds_of_data(data):
+    task = np.asarray(data.task_names)[data.task]
+    return rounds_of(StreamBatch(data.design, data.y, task, task, data.weight, data.rows), task)
 
 
 def one_round(tasks, seed=1, labels=True):
     rng = np.random.default_rng(seed)
     y = rng.choice([-1.0, 1.0], size=len(tasks)) if labels else rng.normal(size=len(tasks))
     data = TaskData.from_long(rng.normal(size=(len(tasks), P)), y, tasks, sample_weight=rng.uniform(0.5, 2, len(tasks)))
-    return data, rounds_of(data, np.asarray(data.task_names))
+    return data, rounds_of_data(data)
 
 
 def printed_step(data, stream, log_p, settings):
@@ -58,13 +80,13 @@ def printed_step(data, stream, log_p, settings):
 @pytest.mark.parametrize("trigger", ["error", "margin", "active"])
 @pytest.mark.parametrize("tasks", [[0, 1, 2, 3], [1, 3]], ids=["all tasks", "some absent"])
 def test_a_round_is_what_is_printed(update, trigger, tasks):
-    settings = Settings(update=update, trigger=trigger, concentration=0.3, smoothing=1.5, step=0.7)
+    options = {"update": update, "trigger": trigger, "concentration": 0.3, "smoothing": 1.5, "step": 0.7}
     moved = 0
     for seed in range(5):
-        (stream, log_p), (data, rounds) = learners(seed), one_round(tasks, seed + 10)
+        (learner, stream, log_p), (data, rounds) = started(seed, **options), one_round(tasks, seed + 10)
         before = stream.W.copy()
-        W, intercept, p = printed_step(data, stream, log_p, settings)
-        smoothed_online.advance(rounds, stream, log_p, settings)
+        W, intercept, p = printed_step(data, stream, log_p, learner)
+        learner.advance(rounds)
         np.testing.assert_allclose(stream.W, W, atol=1e-13)
         np.testing.assert_allclose(stream.intercept, intercept, atol=1e-13)
         np.testing.assert_allclose(np.exp(log_p), p, atol=1e-13)
@@ -76,13 +98,12 @@ def test_a_round_is_what_is_printed(update, trigger, tasks):
 
 
 def test_attention_minimises_its_objective():
-    stream, log_p = learners()
+    learner, stream, log_p = started(trigger="active", concentration=0.2, smoothing=0.8, step=0.9)
     data, rounds = one_round([0, 1, 2, 3])
-    settings = Settings(trigger="active", concentration=0.2, smoothing=0.8, step=0.9)
     old = np.exp(log_p)
     scores = (data.X @ stream.W + stream.intercept).T
     losses = data.weight * np.maximum(1 - data.y * scores, 0)
-    smoothed_online.advance(rounds, stream, log_p, settings)
+    learner.advance(rounds)
 
     for k in range(K):
 
@@ -96,9 +117,9 @@ def test_attention_minimises_its_objective():
 
 @pytest.mark.parametrize(("loss", "epsilon"), [("squared", 0.0), ("epsilon_insensitive", 0.3)])
 def test_regression_steps_follow_the_derivative_of_the_loss(loss, epsilon):
-    stream, log_p = learners()
+    family = Gaussian() if loss == "squared" else EpsilonInsensitive(epsilon)
+    learner, stream, log_p = started(family=family, trigger="active", concentration=0.4, step=1e-7)
     data, rounds = one_round([0, 1, 2, 3], labels=False)
-    settings = Settings(loss=loss, epsilon=epsilon, trigger="active", concentration=0.4, step=1e-7)
     X, eta = np.hstack([data.X, np.ones((K, 1))]), relations(log_p, np.full(K, 0.4))
     before = np.vstack([stream.W, stream.intercept])
 
@@ -107,7 +128,7 @@ def test_regression_steps_follow_the_derivative_of_the_loss(loss, epsilon):
         values = 0.5 * r**2 if loss == "squared" else np.maximum(r - epsilon, 0)
         return np.sum(eta[k] * data.weight * values)
 
-    smoothed_online.advance(rounds, stream, log_p, settings)
+    learner.advance(rounds)
     after = np.vstack([stream.W, stream.intercept])
     for k in range(K):
         gradient = scipy.optimize.approx_fprime(before[:, k], objective, 1e-7, k)
@@ -118,29 +139,29 @@ def test_squared_loss_stays_bounded_for_long_rows():
     rng = np.random.default_rng(0)
     X = 1e3 * rng.normal(size=(400, P))
     data = TaskData.from_long(X, X @ np.ones(P), np.tile(np.arange(K), 100))
-    stream = grow(None, P, K, False)
-    log_p = uniform_relations(None, K)
-    smoothed_online.advance(rounds_of(data, np.arange(K)), stream, log_p, Settings(loss="squared", trigger="margin"))
-    np.testing.assert_allclose(stream.W, 1.0, atol=1e-3)
+    learner = learner_of(family=Gaussian(), trigger="margin")
+    learner.advance(rounds_of_data(data))
+    np.testing.assert_allclose(learner.stream.W, 1.0, atol=1e-3)
 
 
 def test_attention_survives_losses_at_which_its_exponential_does_not():
     data = TaskData.from_long(np.array([[1e6], [1.0]]), [1.0, -1.0], [0, 1])
-    stream, log_p = grow(None, 1, 2, False), uniform_relations(None, 2)
-    stream.W[:] = -1.0
-    smoothed_online.advance(rounds_of(data, np.arange(2)), stream, log_p, Settings(trigger="active"))
+    learner = learner_of(2, 1, trigger="active")
+    learner.stream.W[:] = -1.0
+    learner.advance(rounds_of_data(data))
+    log_p = learner.relations["log_relations"]
     assert np.isfinite(log_p).all() and log_p[0, 0] < -1e5
     np.testing.assert_allclose(np.exp(log_p).sum(axis=1), 1.0)
 
 
 def test_horizons_double_and_follow_the_corollary():
-    numbers = Settings(step=None, concentration=None).numbers
+    rules = SmoothedLearner(n_features=P, step=None, concentration=None).rules
     for clock, horizon in [(0, 1), (1, 2), (2, 2), (3, 4), (6, 4), (7, 8), (1000, 512)]:
         root = np.sqrt(horizon)
-        assert rates(numbers, clock) == pytest.approx(((1 + root) / horizon, root / (1 + root)))
-    known = Settings(step=None, concentration=None, horizon=100)
-    assert rates(known.numbers, 5) == pytest.approx((0.11, 10 / 11))
-    np.testing.assert_allclose(concentrations(known, np.array([0, 7])), 10 / 11)
+        assert rates(rules, clock) == pytest.approx(((1 + root) / horizon, root / (1 + root)))
+    known = SmoothedLearner(n_features=P, step=None, concentration=None, horizon=100)
+    assert rates(known.rules, 5) == pytest.approx((0.11, 10 / 11))
+    assert rates(known.rules, 7)[1] == pytest.approx(10 / 11)
 
 
 def test_new_tasks_get_an_even_share():
@@ -164,25 +185,21 @@ def stream_of_rows(n_tasks, n_rounds, seed=0):
 
 def test_a_circle_of_everybody_is_no_circle():
     data = stream_of_rows(5, 30)
-    settings = Settings(concentration=0.3)
-    stream, log_p = grow(None, P, 5, False), uniform_relations(None, 5)
-    smoothed_online.advance(rounds_of(data, np.arange(5)), stream, log_p, settings)
-    other, circle = grow(None, P, 5, False, "F"), smoothed_neighbours.grow_circle(None, 5, 5, seed=0)
-    smoothed_neighbours.advance(rounds_of(data, np.arange(5)), other, circle, settings, seed=0)
-    np.testing.assert_allclose(other.W, stream.W, atol=1e-12)
-    alpha = np.full(5, 0.3)
-    eta = smoothed_neighbours.relations(circle, alpha).toarray()
-    np.testing.assert_allclose(eta, relations(log_p, alpha), atol=1e-12)
+    everybody, circles = learner_of(5, concentration=0.3), learner_of(5, concentration=0.3, neighbours=5)
+    for learner in (everybody, circles):
+        learner.advance(rounds_of_data(data))
+    np.testing.assert_allclose(circles.stream.W, everybody.stream.W, atol=1e-12)
+    np.testing.assert_allclose(circles.task_relations().toarray(), everybody.task_relations(), atol=1e-12)
 
 
 def test_circles_find_tasks_that_agree():
     data = stream_of_rows(40, 60)
-    settings = Settings(concentration=0.5, smoothing=2.0)
-    stream, circle = grow(None, P, 40, False, "F"), smoothed_neighbours.grow_circle(None, 40, 6, seed=1)
+    learner = learner_of(40, concentration=0.5, smoothing=2.0, neighbours=6, seed=1)
+    circle = Circle(**learner.relations)
     start = circle.members.copy()
-    smoothed_neighbours.advance(rounds_of(data, np.arange(40)), stream, circle, settings, seed=1)
+    learner.advance(rounds_of_data(data))
     assert not np.array_equal(circle.members, start)
-    P_rows = smoothed_neighbours.relations(circle, np.zeros(40)).toarray()
+    P_rows = circle_relations(circle, np.zeros(40)).toarray()
     np.testing.assert_allclose(P_rows.sum(axis=1), 1.0)
     same = np.arange(40)[:, None] % 2 == np.arange(40) % 2
     assert (P_rows * same).sum(axis=1).mean() > 0.8  # an even mixture would be 0.5, strangers enter with 1/6
@@ -190,8 +207,8 @@ def test_circles_find_tasks_that_agree():
 
 
 def test_circles_grow_with_their_tasks():
-    circle = smoothed_neighbours.grow_circle(None, 10, 4, seed=0)
-    grown = smoothed_neighbours.grow_circle(circle, 13, 4, seed=0)
+    circle = grow_circle(None, 10, 4, seed=0)
+    grown = grow_circle(circle, 13, 4, seed=0)
     np.testing.assert_array_equal(grown.members[:10], circle.members)
     np.testing.assert_array_equal(grown.members[10:, 0], [10, 11, 12])
     np.testing.assert_allclose(np.exp(grown.log_p).sum(axis=1), 1.0)

@@ -8,8 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bayesmtfs import datasets
-from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
-from bayesmtfs.estimators.smoothed import SmoothedClassifier
+from bayesmtfs.estimators.smoothed import OnlineSmoothedClassifier, SmoothedClassifier
 from bayesmtfs.papers.baselines import (
     FixedRelationsClassifier,
     IndependentClassifier,

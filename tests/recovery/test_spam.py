@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bayesmtfs import datasets
-from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
+from bayesmtfs.estimators.smoothed import OnlineSmoothedClassifier
 from bayesmtfs.papers.baselines import PassiveAggressiveClassifier, SharedLossClassifier
 
 COMMON = {"normalize_rows": True, "fit_intercept": False, "shuffle": False}

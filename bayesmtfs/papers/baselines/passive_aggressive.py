@@ -14,10 +14,11 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.base import check_choice
-from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
-from bayesmtfs.online.smoothed_online import LOSSES, loss_and_slope
-from bayesmtfs.online.smoothed_rounds import (
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor, check_positive
+from bayesmtfs.families import EpsilonInsensitive, Family, Hinge
+from bayesmtfs.families.family import SLOPE, Address, address, call_slope
+from bayesmtfs.online.linear_stream import (
+    LinearLearner,
     LinearStream,
     Rounds,
     longest_task,
@@ -30,11 +31,28 @@ from bayesmtfs.types import IntArray
 VARIANTS = ("PA", "PA-I", "PA-II")
 
 
+@dataclass(kw_only=True, eq=False)
+class PassiveAggressiveLearner(LinearLearner):
+    """One learner per task, or one for all."""
+
+    family: Family
+    variant: str
+    step: float
+    pooled: bool
+
+    def columns(self, arrival: IntArray) -> IntArray:
+        """The first column for all where they are pooled."""
+        return np.zeros_like(arrival) if self.pooled else arrival
+
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+        variant, slope = VARIANTS.index(self.variant), address(self.family.slope, SLOPE)
+        _read(rounds, self.stream, variant, float(self.step), slope, self.fit_intercept, self.average)
+
+
 @dataclass(repr=False, eq=False)
 class PassiveAggressiveEstimator(StreamEstimator):
     """The body of both learners."""
-
-    epsilon = 0.0
 
     variant: str = "PA-I"
     step: float = 1.0
@@ -45,14 +63,18 @@ class PassiveAggressiveEstimator(StreamEstimator):
         check_choice("variant", self.variant, VARIANTS)
         check_positive("step", self.step)
 
-    def _columns(self, arrival: IntArray) -> IntArray:
-        # Several classes of one task are not tasks to be pooled
-        return np.zeros_like(arrival) if self.pooled and self._form != "classes" else arrival
+    def _family(self) -> Family:
+        return Hinge()
 
-    def _advance(self, rounds: Rounds) -> None:
-        assert self._stream is not None
-        variant, loss = VARIANTS.index(self.variant), LOSSES.index(self.loss)
-        _read(rounds, self._stream, variant, float(self.step), loss, self.epsilon, self.fit_intercept, self.average)
+    def _new_learner(self, n_features: int) -> PassiveAggressiveLearner:
+        return PassiveAggressiveLearner(
+            n_features=n_features,
+            **self._common,
+            family=self._family(),
+            variant=self.variant,
+            step=self.step,
+            pooled=self.pooled and self._form != "classes",  # several classes of one task are not tasks to be pooled
+        )
 
 
 @dataclass(repr=False, eq=False)
@@ -68,7 +90,7 @@ class PassiveAggressiveClassifier(StreamClassifier, PassiveAggressiveEstimator):
     pooled : bool
         One learner for all tasks.
     average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Examples
     --------
@@ -83,8 +105,6 @@ class PassiveAggressiveClassifier(StreamClassifier, PassiveAggressiveEstimator):
     Crammer, Dekel, Keshet, Shalev-Shwartz, Singer (2006), Online passive-aggressive algorithms.
     """
 
-    epsilon = 0.0
-
 
 @dataclass(repr=False, eq=False)
 class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
@@ -96,7 +116,7 @@ class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
         Residual that costs nothing.
     variant, step, pooled : see `PassiveAggressiveClassifier`
     average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Examples
     --------
@@ -110,6 +130,9 @@ class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
     loss = "epsilon_insensitive"
 
     epsilon: float = 0.1
+
+    def _family(self) -> Family:
+        return EpsilonInsensitive(self.epsilon)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -135,8 +158,7 @@ def _read(
     stream: LinearStream,
     variant: int,
     step: float,
-    loss: int,
-    epsilon: float,
+    slope: Address,
     fit_intercept: bool,
     average: bool,
 ) -> None:
@@ -146,9 +168,9 @@ def _read(
             if row >= rounds.offsets[t + 1]:
                 continue
             k = rounds.learners[t]
-            cost, slope = loss_and_slope(loss, epsilon, rounds.y[row], predict_one(rounds, row, stream, k))
+            cost, derivative = call_slope(slope, rounds.y[row], predict_one(rounds, row, stream, k))
             length = squared_length(rounds, row, fit_intercept)
             tau = step_length(variant, step, rounds.weight[row], cost, length)
-            move_one(rounds, row, stream, k, -slope * tau, fit_intercept, average)
+            move_one(rounds, row, stream, k, -derivative * tau, fit_intercept, average)
         for k in range(stream.clock.size):
             stream.clock[k] += 1

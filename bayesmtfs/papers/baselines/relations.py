@@ -24,18 +24,38 @@ differs: r multiplies ``G / tr G``, which makes it free of the units of X.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.base import check_choice
-from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.stream_estimator import StreamClassifier
-from bayesmtfs.online.smoothed_rounds import LinearStream, Rounds, longest_task, move_all, predict_one
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, check_positive
+from bayesmtfs.online.linear_stream import (
+    LinearLearner,
+    LinearStream,
+    Rounds,
+    longest_task,
+    move_all,
+    predict_one,
+)
 from bayesmtfs.types import FloatArray
 
 TRIGGERS = {"error": 0.0, "margin": 1.0}
+
+
+@dataclass(kw_only=True, eq=False)
+class FixedRelationsLearner(LinearLearner):
+    """Perceptrons whose errors move all of them."""
+
+    interaction: float
+    step: float
+    margin: float
+
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+        interaction = self.step * fixed_relations(self.n_tasks, self.interaction)
+        _read(rounds, self.stream, interaction, self.margin, self.fit_intercept, self.average)
 
 
 @dataclass(repr=False, eq=False)
@@ -51,7 +71,7 @@ class FixedRelationsClassifier(StreamClassifier):
     trigger : {"error", "margin"}
         Move on a wrong label, or on a margin below 1.
     average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Attributes
     ----------
@@ -89,10 +109,9 @@ class FixedRelationsClassifier(StreamClassifier):
         self._built_so_far()
         return fixed_relations(len(self.tasks_), self.interaction)
 
-    def _advance(self, rounds: Rounds) -> None:
-        assert self._stream is not None
-        interaction = self.step * fixed_relations(len(self.tasks_), self.interaction)
-        _read(rounds, self._stream, interaction, TRIGGERS[self.trigger], self.fit_intercept, self.average)
+    def _new_learner(self, n_features: int) -> FixedRelationsLearner:
+        own: dict[str, Any] = {"interaction": self.interaction, "step": self.step, "margin": TRIGGERS[self.trigger]}
+        return FixedRelationsLearner(n_features=n_features, **self._common, **own)
 
 
 def fixed_relations(n_tasks: int, interaction: float) -> FloatArray:
@@ -139,6 +158,39 @@ RULES = ("batch", "logdet", "entropy")
 SMALLEST = 1e-10  # eigenvalues below this share of the largest are lifted to it
 
 
+@dataclass(kw_only=True, eq=False)
+class LearnedRelationsLearner(LinearLearner):
+    """Perceptrons whose interaction follows their weights, after a warm-up."""
+
+    rule: str
+    rate: float
+    warm_up: float
+    step: float
+    margin: float
+
+    def grow_relations(self, n_learners: int) -> None:
+        """New learners are independent."""
+        grown = np.eye(n_learners)
+        known = self.relations.get("interaction")
+        if known is not None:
+            grown[: len(known), : len(known)] = known
+        self.relations["interaction"] = grown
+
+    def prepare(self, longest: int) -> None:
+        """Find the rounds of the warm-up."""
+        rounds = self.warm_up if self.warm_up >= 1 else self.warm_up * longest
+        self.relations["warm_up"] = np.array(int(rounds))
+
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+        for number in range(longest_task(rounds.offsets)):
+            if self.n_rounds + number >= self.relations["warm_up"]:
+                learned = learned_relations(self.rule, self.relations["interaction"], self.stream.W, self.rate)
+                self.relations["interaction"] = learned
+            interaction = self.step * self.relations["interaction"]
+            read_round(rounds, number, self.stream, interaction, self.margin, self.fit_intercept, self.average)
+
+
 @dataclass(repr=False, eq=False)
 class LearnedRelationsClassifier(StreamClassifier):
     """Perceptrons with a learned interaction matrix (OMTRL).
@@ -156,7 +208,7 @@ class LearnedRelationsClassifier(StreamClassifier):
     trigger : {"error", "margin"}
         Move on a wrong label, or on a margin below 1.
     average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Attributes
     ----------
@@ -196,29 +248,19 @@ class LearnedRelationsClassifier(StreamClassifier):
     def task_relations_(self) -> FloatArray:
         """(n_tasks, n_tasks) Interaction matrix."""
         self._built_so_far()
-        interaction: FloatArray = self._relations["interaction"]
+        interaction: FloatArray = cast(LearnedRelationsLearner, self._learner).relations["interaction"]
         return interaction[np.ix_(self._learners, self._learners)]
 
-    def _meet_relations(self, n_learners: int) -> None:
-        grown = np.eye(n_learners)
-        known = self._relations.get("interaction")
-        if known is not None:
-            grown[: len(known), : len(known)] = known
-        self._relations["interaction"] = grown
-
-    def _prepare(self, longest: int) -> None:
-        rounds = self.warm_up if self.warm_up >= 1 else self.warm_up * longest
-        self._relations["warm_up"] = np.array(int(rounds))
-
-    def _advance(self, rounds: Rounds) -> None:
-        assert self._stream is not None
-        margin = TRIGGERS[self.trigger]
-        for number in range(longest_task(rounds.offsets)):
-            if self.n_rounds_ + number >= self._relations["warm_up"]:
-                learned = learned_relations(self.rule, self._relations["interaction"], self._stream.W, self.rate)
-                self._relations["interaction"] = learned
-            interaction = self.step * self._relations["interaction"]
-            read_round(rounds, number, self._stream, interaction, margin, self.fit_intercept, self.average)
+    def _new_learner(self, n_features: int) -> LearnedRelationsLearner:
+        return LearnedRelationsLearner(
+            n_features=n_features,
+            **self._common,
+            rule=self.rule,
+            rate=self.rate,
+            warm_up=self.warm_up,
+            step=self.step,
+            margin=TRIGGERS[self.trigger],
+        )
 
 
 def learned_relations(rule: str, interaction: FloatArray, W: FloatArray, rate: float) -> FloatArray:

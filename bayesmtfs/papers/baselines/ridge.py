@@ -31,10 +31,10 @@ from bayesmtfs import families
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
-from bayesmtfs.estimators.online_smoothed_rows import check_positive
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.estimators.stream_estimator import check_positive
 from bayesmtfs.families import Family
-from bayesmtfs.online.smoothed_ridge import Settings, fit_smooth
+from bayesmtfs.online.smoothed_ridge import RidgeSettings, fit_smooth
 from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution, warn
 
 
@@ -235,7 +235,7 @@ class IndependentEstimator(RidgeEstimator):
     """The body of both."""
 
     def _lines(self, data: TaskData, family: Family) -> Lines:
-        return independent_lines(data, family, Settings(self.penalty_strength, self.fit_intercept))
+        return independent_lines(data, family, RidgeSettings(self.penalty_strength, self.fit_intercept))
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -280,7 +280,7 @@ class IndependentClassifier(RidgeClassifier, IndependentEstimator):
     """
 
 
-def independent_lines(data: TaskData, family: Family, settings: Settings) -> Lines:
+def independent_lines(data: TaskData, family: Family, settings: RidgeSettings) -> Lines:
     """One fit per task."""
     weight = data.loss_weights("mean")
     fits = [
@@ -298,7 +298,7 @@ class PooledEstimator(RidgeEstimator):
     """The body of both."""
 
     def _lines(self, data: TaskData, family: Family) -> Lines:
-        settings = Settings(self.penalty_strength, self.fit_intercept)
+        settings = RidgeSettings(self.penalty_strength, self.fit_intercept)
         if self._form == "classes":  # several classes of one task are not tasks to be pooled
             return independent_lines(data, family, settings)
         fit = fit_smooth(data.X, data.y, data.weight / data.weight.sum(), family, settings, None)

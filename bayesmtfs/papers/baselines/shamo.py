@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.online.smoothed import task_losses
-from bayesmtfs.online.smoothed_ridge import RidgeFit, Settings, fit_smooth
+from bayesmtfs.online.smoothed_ridge import RidgeFit, RidgeSettings, fit_smooth
 from bayesmtfs.papers.baselines.ridge import Lines, RidgeClassifier
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -74,7 +74,7 @@ class SharedHypothesesClassifier(RidgeClassifier):
         random = check_random_state(self.random_state)
         # Several classes of one task are told apart by their lines, so that each has its own
         count = data.n_tasks if self._form == "classes" else min(self.n_hypotheses, data.n_tasks)
-        settings = Settings(self.penalty_strength, self.fit_intercept)
+        settings = RidgeSettings(self.penalty_strength, self.fit_intercept)
         best: tuple[float, IntArray, Lines] | None = None
         for _ in range(self.n_init if count > 1 else 1):
             choice = random.permutation(np.arange(data.n_tasks) % count)
@@ -87,7 +87,7 @@ class SharedHypothesesClassifier(RidgeClassifier):
 
 
 def _alternate(
-    data: TaskData, family: Family, settings: Settings, choice: IntArray, count: int, max_iter: int
+    data: TaskData, family: Family, settings: RidgeSettings, choice: IntArray, count: int, max_iter: int
 ) -> tuple[float, IntArray, Lines]:
     """Objective, choices and lines from one start."""
     weight = data.loss_weights("mean")

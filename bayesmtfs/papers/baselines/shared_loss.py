@@ -11,15 +11,15 @@ those that suffer most. Sample weights multiply the losses.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from bayesmtfs.estimators.base import check_choice
-from bayesmtfs.estimators.online_smoothed_rows import check_positive
-from bayesmtfs.estimators.stream_estimator import StreamClassifier
-from bayesmtfs.online.smoothed_online import HINGE, loss_and_slope
-from bayesmtfs.online.smoothed_rounds import (
+from bayesmtfs.estimators.stream_estimator import StreamClassifier, check_positive
+from bayesmtfs.online.linear_stream import (
+    LinearLearner,
     LinearStream,
     Rounds,
     longest_task,
@@ -31,6 +31,20 @@ from bayesmtfs.types import FloatArray
 
 NORMS = (1.0, 2.0, np.inf)
 UPDATES = ("implicit", "finite_horizon")
+
+
+@dataclass(kw_only=True, eq=False)
+class SharedLossLearner(LinearLearner):
+    """Learners that share the budget of a round."""
+
+    loss_norm: float
+    implicit: bool
+    step: float
+
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+        norm, budget = float(self.loss_norm), float(self.step)
+        _read(rounds, self.stream, norm, self.implicit, budget, self.fit_intercept, self.average)
 
 
 @dataclass(repr=False, eq=False)
@@ -46,7 +60,7 @@ class SharedLossClassifier(StreamClassifier):
     step : float
         C, the budget of a round.
     average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.online_smoothed.OnlineSmoothedClassifier`
+        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Examples
     --------
@@ -72,11 +86,9 @@ class SharedLossClassifier(StreamClassifier):
         if self.loss_norm not in NORMS:
             raise ValueError(f"loss_norm is {self.loss_norm}; pass 1, 2 or np.inf")
 
-    def _advance(self, rounds: Rounds) -> None:
-        assert self._stream is not None
-        implicit = self.update == "implicit"
-        norm, budget = float(self.loss_norm), float(self.step)
-        _read(rounds, self._stream, norm, implicit, budget, self.fit_intercept, self.average)
+    def _new_learner(self, n_features: int) -> SharedLossLearner:
+        own: dict[str, Any] = {"loss_norm": self.loss_norm, "implicit": self.update == "implicit", "step": self.step}
+        return SharedLossLearner(n_features=n_features, **self._common, **own)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -156,7 +168,7 @@ def _read(
             if row < rounds.offsets[t + 1]:
                 observation[present], learner[present] = row, rounds.learners[t]
                 score = predict_one(rounds, row, stream, learner[present])
-                losses[present] = rounds.weight[row] * loss_and_slope(HINGE, 0.0, rounds.y[row], score)[0]
+                losses[present] = rounds.weight[row] * max(1.0 - rounds.y[row] * score, 0.0)
                 lengths[present] = squared_length(rounds, row, fit_intercept)
                 present += 1
         if implicit:

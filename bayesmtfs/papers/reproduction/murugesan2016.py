@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from bayesmtfs.estimators.online_smoothed import OnlineSmoothedClassifier
-from bayesmtfs.estimators.smoothed import SmoothedClassifier
+from bayesmtfs.estimators.smoothed import OnlineSmoothedClassifier, SmoothedClassifier
 from bayesmtfs.papers import datasets
 from bayesmtfs.papers.baselines.passive_aggressive import PassiveAggressiveClassifier
 from bayesmtfs.papers.baselines.relations import FixedRelationsClassifier, LearnedRelationsClassifier

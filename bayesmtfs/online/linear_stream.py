@@ -1,19 +1,22 @@
-"""Streams of many tasks: rounds with at most one row per task, and linear learners that grow as they read.
+"""Linear learners of a stream that keep their weights: rounds with at most one row per task, and growth with the tasks.
 
 The i-th row of each task in a batch belongs to the batch's i-th round. A learner keeps W ``(p, K)``, one column per
 learner, and intercepts; with averaging it also keeps the lag ``sum_s (s - 1) delta_s`` of its steps, from which the
 mean of its iterates after rounds 1 to t is ``W - lag / t`` without a pass over W in every round.
 """
 
-from typing import Any, Literal, NamedTuple
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from bayesmtfs.data.inputs import Design
-from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.online.learner import Coefficients, StreamBatch, StreamLearner
 from bayesmtfs.types import FloatArray, IntArray
 
 MemoryOrder = Literal["C", "F"]
@@ -42,21 +45,119 @@ class LinearStream(NamedTuple):
     clock: IntArray  # (K,) rounds that each learner has lived through
 
 
-def rounds_of(data: TaskData, learners: IntArray, random_state: np.random.RandomState | None = None) -> Rounds:
+@dataclass(kw_only=True, eq=False)
+class LinearLearner(StreamLearner):
+    """Learners of all tasks; a child says what a round does to them.
+
+    Attributes
+    ----------
+    n_features : features p
+    fit_intercept, average : as in the estimators
+    seed : of whatever is random besides the order of rows
+    stream : weights
+    relations : arrays that relate the learners, if anything does
+    """
+
+    n_features: int
+    fit_intercept: bool = True
+    average: bool = False
+    seed: int = 0
+    n_rounds: int = field(init=False, default=0)
+    n_tasks: int = field(init=False, default=0)
+    relations: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stream = grow(None, self.n_features, 0, self.average, self.memory_order)
+
+    @property
+    def memory_order(self) -> MemoryOrder:
+        """How W lies in memory."""
+        return "C"
+
+    @abstractmethod
+    def advance(self, rounds: Rounds) -> None:
+        """Learn from rounds."""
+
+    def grow_relations(self, n_learners: int) -> None:
+        """Make room for new learners in whatever relates them."""
+
+    def prepare(self, longest: int) -> None:
+        """Last step before the first batch, of so many rounds."""
+
+    def columns(self, arrival: IntArray) -> IntArray:
+        """Column of W of each task, given its number in the order of arrival."""
+        return arrival
+
+    def add_tasks(self, n_new: int) -> None:
+        """Make a learner for every new task, at zero."""
+        if n_new == 0:
+            return
+        self.n_tasks += n_new
+        n_learners = int(self.columns(np.arange(self.n_tasks)).max()) + 1
+        self.stream = grow(self.stream, self.n_features, n_learners, self.average, self.memory_order)
+        self.grow_relations(n_learners)
+
+    def learn(self, batch: StreamBatch) -> None:
+        """Learn one more batch in the order given."""
+        rounds = rounds_of(batch, self.columns(batch.column))
+        if self.n_rounds == 0:
+            self.prepare(longest_task(rounds.offsets))
+        self._read(rounds)
+
+    def fit(self, batch: StreamBatch, epochs: int, shuffle: bool, random_state: Any, progress: bool | None) -> None:
+        """Learn a batch several times; rows are shuffled within tasks each time."""
+        random, columns = check_random_state(random_state), self.columns(batch.column)
+        self.prepare(epochs * int(np.bincount(batch.task).max()))
+        for _ in range(epochs):
+            self._read(rounds_of(batch, columns, random if shuffle else None))
+
+    def _read(self, rounds: Rounds) -> None:
+        self.advance(rounds)
+        if not is_finite(rounds, self.stream):
+            raise ValueError(
+                "the weights are no longer finite: rows of X are too long for the step; lower step, set "
+                "normalize_rows=True or scale the features, and fit again"
+            )
+        self.n_rounds += longest_task(rounds.offsets)
+
+    def coefficients(self) -> Coefficients:
+        """Last weights or, with ``average``, their mean over rounds."""
+        W, intercept = iterates(self.stream, self.average)
+        columns = self.columns(np.arange(self.n_tasks))
+        return Coefficients(W[:, columns], intercept[columns])
+
+    def to_stored(self) -> dict[str, Any]:
+        """Weights, clocks and relations."""
+        numbers = {"n_rounds": self.n_rounds, "n_tasks": self.n_tasks, "seed": self.seed}
+        return {**numbers, "stream": self.stream._asdict(), "relations": self.relations}
+
+    def restore(self, stored: dict[str, Any]) -> Self:
+        """Take over the numbers of a stored learner."""
+        self.n_rounds, self.n_tasks, self.seed = (stored[name] for name in ("n_rounds", "n_tasks", "seed"))
+        arrays = {name: np.array(array, order=self.memory_order) for name, array in stored["stream"].items()}
+        self.stream, self.relations = LinearStream(**arrays), stored["relations"]
+        return self
+
+
+def rounds_of(batch: StreamBatch, columns: IntArray, random_state: np.random.RandomState | None = None) -> Rounds:
     """Rows of a batch as rounds.
 
     Parameters
     ----------
-    data : the batch
-    learners : (m,) learner of each of its tasks
+    batch : the batch
+    columns : (N,) learner of each of its rows
     random_state : shuffles the rows within each task; None keeps their order
     """
-    order = np.arange(data.n_observations)
+    order, counts = np.argsort(batch.task, kind="stable"), np.bincount(batch.task)
+    counts = counts[counts > 0]
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
     if random_state is not None:
-        order = np.concatenate([start + random_state.permutation(stop - start) for start, stop in data.spans])
-    values, features, pointer = entries_of(data.design)
-    rows = data.rows if data.shared_design else np.arange(data.n_observations)
-    return Rounds(values, features, pointer, rows[order], data.y[order], data.weight[order], data.offsets, learners)
+        order = np.concatenate([part[random_state.permutation(len(part))] for part in np.split(order, offsets[1:-1])])
+    values, features, pointer = entries_of(batch.X)
+    rows = order if batch.rows is None else batch.rows[order]
+    weight = np.ones(len(order)) if batch.weight is None else batch.weight[order]
+    return Rounds(values, features, pointer, rows, batch.y[order], weight, offsets, columns[order[offsets[:-1]]])
 
 
 def entries_of(X: Design) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

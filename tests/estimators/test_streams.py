@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs.estimators.stream_sources import hashed_rows
+from bayesmtfs.estimators.streams import hashed_rows
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: files are not read in batches")
 pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: files are not read in batches")

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.online.smoothed_rounds import (
+from bayesmtfs.online.learner import StreamBatch
+from bayesmtfs.online.linear_stream import (
     grow,
     iterates,
     longest_task,
@@ -16,6 +17,12 @@ from bayesmtfs.online.smoothed_rounds import (
 )
 
 
+def rounds_of_data(data, random_state=None):
+    """Rounds of task data whose tasks are their own learners."""
+    batch = StreamBatch(data.design, data.y, data.task, data.task, data.weight, data.rows)
+    return rounds_of(batch, data.task, random_state)
+
+
 @pytest.fixture
 def batch():
     rng = np.random.default_rng(0)
@@ -23,10 +30,10 @@ def batch():
 
 
 def test_the_order_within_tasks_is_kept_or_shuffled(batch):
-    rounds = rounds_of(batch, np.arange(3))
+    rounds = rounds_of_data(batch)
     assert longest_task(rounds.offsets) == 4
     np.testing.assert_array_equal(rounds.y, [1.0, 4.0, 0.0, 2.0, 3.0, 6.0, 5.0])
-    shuffled = rounds_of(batch, np.arange(3), np.random.RandomState(1))
+    shuffled = rounds_of_data(batch, np.random.RandomState(1))
     assert not np.array_equal(shuffled.y, rounds.y)
     for start, stop in batch.spans:
         assert sorted(shuffled.y[start:stop]) == sorted(rounds.y[start:stop])
@@ -39,7 +46,7 @@ def test_the_order_within_tasks_is_kept_or_shuffled(batch):
 def test_a_shared_design_is_not_copied():
     X = np.random.default_rng(0).normal(size=(4, 2))
     data = TaskData.from_wide(X, [[1.0, np.nan], [2.0, 5.0], [np.nan, 6.0], [3.0, 7.0]])
-    rounds = rounds_of(data, np.arange(2))
+    rounds = rounds_of_data(data)
     np.testing.assert_array_equal(rounds.rows, [0, 1, 3, 1, 2, 3])
     assert rounds.values.size == X.size
 
@@ -55,7 +62,7 @@ def test_rows_of_unit_length():
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_averages_are_the_mean_of_the_iterates(batch, order):
-    rounds, rng = rounds_of(batch, np.arange(3)), np.random.default_rng(2)
+    rounds, rng = rounds_of_data(batch), np.random.default_rng(2)
     stream, seen, intercepts = grow(None, 3, 3, True, order), [], []
     for _ in range(6):
         move_all(rounds, int(rng.integers(7)), stream, rng.normal(size=3), True, True)
