@@ -4,7 +4,7 @@ It belongs to the smoothed and the passive-aggressive learners, and is no name o
 """
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -41,7 +41,7 @@ class EpsilonInsensitive(Family):
     array([0. , 1.5])
     """
 
-    name: ClassVar[str] = "epsilon_insensitive"
+    name = "epsilon_insensitive"
     smooth = False
     centre = staticmethod(mean_target)
 
