@@ -21,10 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import match_labels, read_groups
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import check_choice
+from bayesmtfs.estimators.base import check_choice, check_family
 from bayesmtfs.estimators.penalised import DEFAULT_SHARE
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
-from bayesmtfs.families import Family, choose_family
+from bayesmtfs.families import Family
 from bayesmtfs.online.dual_averaging import DualAveraging, DualAveragingCandidates, DualAveragingSettings, learnable
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, LossScale
@@ -57,7 +57,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
 
     @property
     def _family(self) -> Family:
-        return choose_family(self.loss, self._labels)
+        return check_family(self.loss, self._labels)
 
     def _check_parameters(self) -> None:
         self._check_stream()

@@ -20,7 +20,7 @@ import numpy as np
 
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import check_choice
+from bayesmtfs.estimators.base import check_choice, check_family
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.stream_estimator import (
     StreamClassifier,
@@ -29,7 +29,7 @@ from bayesmtfs.estimators.stream_estimator import (
     UnitRowEstimator,
     check_positive,
 )
-from bayesmtfs.families import EpsilonInsensitive, Family, choose_family
+from bayesmtfs.families import EpsilonInsensitive, Family
 from bayesmtfs.online.smoothed import SmoothedSettings, solve
 from bayesmtfs.online.smoothed_online import TRIGGERS, UPDATES, SmoothedLearner
 from bayesmtfs.types import ConvergenceWarning, Solution, warn
@@ -41,7 +41,7 @@ def find_loss(loss: str | Family, epsilon: float, labels: bool) -> Family:
         raise ValueError(f"epsilon is {epsilon}; pass a number of at least 0")
     if loss == EpsilonInsensitive.name and not labels:
         return EpsilonInsensitive(epsilon)
-    return choose_family(loss, labels)
+    return check_family(loss, labels)
 
 
 @dataclass(repr=False, eq=False)

@@ -32,10 +32,9 @@ from bayesmtfs.data.inputs import (
 )
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, Rows, check_choice, check_kinds
+from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.streams import StreamFits
-from bayesmtfs.families import Family
 from bayesmtfs.online.learner import StreamBatch, StreamLearner
 from bayesmtfs.online.linear_stream import unit_rows
 from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
@@ -52,7 +51,7 @@ class UnitRowEstimator(MultiTaskEstimator):
     def _scaled(self, data: TaskData) -> TaskData:
         return replace(data, design=unit_rows(data.design)) if self.normalize_rows else data
 
-    def _read_rows(self, X: Any, tasks: Any) -> Rows:
+    def _read_rows(self, X: Any, tasks: Any) -> NewRows:
         rows = super()._read_rows(X, tasks)
         return rows._replace(X=unit_rows(rows.X)) if self.normalize_rows else rows
 
@@ -87,6 +86,7 @@ class PlainRows:
     tasks, columns : (m,) labels of its tasks, and their numbers in the order of arrival
     single : whether there is one task, without a label
     targets : what a class label is inside; None where targets are numbers
+    counts : whether these are whole numbers of at least 0
     unit : whether rows are divided by their length
     """
 
@@ -97,6 +97,7 @@ class PlainRows:
         columns: IntArray,
         single: bool,
         targets: dict[Any, float] | None,
+        counts: bool,
         unit: bool,
     ) -> None:
         self.learner = learner
@@ -104,6 +105,7 @@ class PlainRows:
         self.counter = self.row_learner or learner
         self.single = single
         self.targets = targets
+        self.counts = counts
         self.unit = unit
         self.n_features = learner.n_features
         self._one_row = None if self.row_learner is None else (1, self.n_features)
@@ -152,7 +154,7 @@ class PlainRows:
         only = _only_item(y)
         if self.targets is not None:
             return self.targets[only]
-        if type(only) is bool or not isinstance(only, float | int):
+        if type(only) is bool or not isinstance(only, float | int) or (self.counts and (only < 0 or only % 1)):
             raise TypeError
         return float(only)
 
@@ -170,6 +172,8 @@ class PlainRows:
         elif type(y) is np.ndarray and y.dtype is _FLOAT and y.ndim == 1:
             target = y
         else:
+            return False
+        if self.counts and ((target < 0).any() or (target % 1).any()):
             return False
         if not math.isfinite(float((X.data if sparse else X).sum() + target.sum())):
             return False
@@ -280,7 +284,10 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self._plain = None
         if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
             single, targets = self._form == "single", self._plain_targets()
-            self._plain = PlainRows(self._learner, self.tasks_, self._learners, single, targets, self.normalize_rows)
+            counts = targets is None and self._family.targets == "counts"
+            self._plain = PlainRows(
+                self._learner, self.tasks_, self._learners, single, targets, counts, self.normalize_rows
+            )
 
     # ------------------------------------------------------------------ learning
 
@@ -480,7 +487,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 task_names=self.tasks_,
                 feature_names=self._feature_names,
                 convergence=Convergence(converged=True, n_iter=self.n_rounds_),
-                settings=self.get_params(deep=False),
+                settings=self._plain_params(),
                 versions=current_versions(),
                 absent=self._absent,
             )
@@ -541,7 +548,7 @@ class StreamRegressor(MultiTaskRegressor, StreamEstimator):
 class StreamClassifier(MultiTaskClassifier, StreamEstimator):
     """Predict labels from a stream."""
 
-    loss: str | Family = "hinge"
+    loss: Any = "hinge"
     _saved_attributes: ClassVar[tuple[str, ...]] = (*StreamEstimator._saved_attributes, "classes_")
 
     def _batch_target(self, y: Any, n_rows: int, classes: Any, first: bool) -> NDArray[Any]:

@@ -31,7 +31,6 @@ __all__ = [
     "Hinge",
     "Kinks",
     "Logistic",
-    "choose_family",
     "find_family",
     "names",
     "register",
@@ -116,20 +115,3 @@ def find_family(loss: str | Family) -> Family:
         return _KNOWN[loss]
     known = ", ".join(repr(name) for name in names())
     raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")
-
-
-def choose_family(loss: str | Family, labels: bool) -> Family:
-    """Find the family of a classifier's loss (``labels``) or of a regressor's; one of the other kind is refused.
-
-    Examples
-    --------
-    >>> choose_family("hinge", labels=False)
-    Traceback (most recent call last):
-    ValueError: loss is 'hinge'; choose one of 'squared', 'absolute', or pass a family of numbers or counts
-    """
-    family = loss if isinstance(loss, Family) else _KNOWN.get(loss)
-    if family is None or (family.targets == "labels") != labels:
-        known = ", ".join(repr(name) for name in names(labels))
-        kind = "labels" if labels else "numbers or counts"
-        raise ValueError(f"loss is {loss!r}; choose one of {known}, or pass a family of {kind}")
-    return family

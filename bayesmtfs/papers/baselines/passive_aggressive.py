@@ -63,14 +63,14 @@ class PassiveAggressiveEstimator(StreamEstimator):
         check_choice("variant", self.variant, VARIANTS)
         check_positive("step", self.step)
 
-    def _family(self) -> Family:
+    def _margin_loss(self) -> Family:
         return Hinge()
 
     def _new_learner(self, n_features: int) -> PassiveAggressiveLearner:
         return PassiveAggressiveLearner(
             n_features=n_features,
             **self._common,
-            family=self._family(),
+            family=self._margin_loss(),
             variant=self.variant,
             step=self.step,
             pooled=self.pooled and self._form != "classes",  # several classes of one task are not tasks to be pooled
@@ -131,7 +131,7 @@ class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
 
     epsilon: float = 0.1
 
-    def _family(self) -> Family:
+    def _margin_loss(self) -> Family:
         return EpsilonInsensitive(self.epsilon)
 
     def _check_parameters(self) -> None:
