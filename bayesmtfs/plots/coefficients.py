@@ -36,10 +36,6 @@ def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> 
     result : a fit, or the fitted estimator
     most : how many features to show, largest row norm first
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     result = result_of(result)
     shown = largest(np.linalg.norm(result.coef, axis=0), most)
@@ -66,10 +62,6 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
     most : how many features to show
     prob : probability of the equal-tailed intervals
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     result = result_of(result)
     check_probability("prob", prob)
@@ -107,10 +99,6 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
     first, second : fits, or fitted estimators, with the same features and tasks
     ax : axes to draw on; a new figure if None
     label : how many features to name at most, those with the largest difference
-
-    Returns
-    -------
-    the axes
     """
     first, second = result_of(first), result_of(second)
     if first.coef.shape != second.coef.shape:

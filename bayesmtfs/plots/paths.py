@@ -21,10 +21,6 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
     path : what `bayesmtfs.mixed_norm_path` gives, or a fitted ``MixedNormRegressorCV`` or ``MixedNormClassifierCV``
     most : how many features to show, largest norm anywhere on the path first
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     chosen = getattr(path, "penalty_strength_", None) if hasattr(path, "path_") else None
     path = getattr(path, "path_", path)
@@ -76,10 +72,6 @@ def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
     ----------
     result : a fit, or the fitted estimator
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     result = result_of(result)
     convergence = result.convergence
@@ -101,7 +93,7 @@ def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
 
 
 def online_progress(history: Any, figure: Figure | None = None) -> Figure:
-    """Progressive loss, regret and number of features in use over a stream.
+    """Progressive loss, regret and number of features in use over a stream, one panel per quantity.
 
     Parameters
     ----------
@@ -109,10 +101,6 @@ def online_progress(history: Any, figure: Figure | None = None) -> Figure:
         learned from), ``features`` (features in use), and, where a comparator is known, ``best_loss`` (its mean loss on
         each piece)
     figure : figure to draw on; a new one if None
-
-    Returns
-    -------
-    the figure, with one panel per quantity
     """
     missing = [name for name in ("rows", "loss", "features") if name not in history]
     if missing:

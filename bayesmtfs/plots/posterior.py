@@ -34,10 +34,6 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
         `BayesianClassifier` (inclusion probabilities)
     most : how many features to show, most frequent first
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     if hasattr(fit, "selection_frequency"):
         values, names, threshold = fit.selection_frequency, fit.feature_names, fit.threshold
@@ -69,10 +65,6 @@ def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) ->
     result : a fit with task relations (matrix variate or smoothed), or the fitted estimator
     cluster : order the tasks by average-linkage clustering instead of by name
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     relations = _relations(result)
     result = result_of(result)
@@ -119,10 +111,6 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     fit : a fitted estimator with ``norm_q="learn"``
     prob : probability of the interval of draws
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     result = result_of(fit)
     draws = draws_of(result, "norm_q")
@@ -156,10 +144,6 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
     fit : a fit with draws from its posterior predictive, such as a `BayesianRegressor`
     n_draws : how many replicated data sets to draw
     ax : axes to draw on; a new figure if None
-
-    Returns
-    -------
-    the axes
     """
     result = result_of(fit)
     tree = result.posterior

@@ -67,14 +67,7 @@ def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
 
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:
-    """(p, m) Probability, from draws (S, p, m), that the likelier sign is wrong; a zero is wrong for either sign.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> local_false_sign_rate(np.array([[[1.0, 0.0]], [[2.0, 0.0]], [[-0.1, 0.0]], [[3.0, 0.0]]]))
-    array([[0.25, 1.  ]])
-    """
+    """(p, m) Probability, from draws (S, p, m), that the likelier sign is wrong; a zero is wrong for either sign."""
     return tree.local_false_sign_rate(coef[None]).T
 
 

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.special import gammaln, xlogy
+
+from bayesmtfs.families import Family
 
 
 def as_tree(coef, intercept=None, noise=None, features=None, tasks=None, chains=1, **more):
@@ -59,3 +62,35 @@ def conjugate_tree():
         return as_tree(coef, intercept, np.tile(sim.noise, (n_draws, 1)), tasks=sim.data.task_names)
 
     return make
+
+
+class Poisson(Family):
+    """Counts with a log link."""
+
+    name = "counts_of_a_test"
+    targets = "counts"
+
+    def value(self, y, eta):
+        return np.exp(eta) - y * eta
+
+    def gradient(self, y, eta):
+        return np.exp(eta) - y
+
+    def curvature(self, y, eta):
+        return np.exp(eta) + 0.0 * y
+
+    def conjugate(self, y, dual):
+        rate = np.maximum(y + dual, 0.0)
+        return np.where(y + dual < 0, np.inf, xlogy(rate, rate) - rate)
+
+    def mean(self, eta):
+        return np.exp(eta)
+
+    def log_density(self, y, eta, noise=1.0):
+        return y * eta - np.exp(eta) - gammaln(y + 1.0)
+
+
+@pytest.fixture(scope="session")
+def poisson():
+    """A family of the user's."""
+    return Poisson()

@@ -5,6 +5,7 @@ import pytest
 from sklearn.model_selection import KFold
 
 from bayesmtfs import (
+    GeneralizedNormalRegressor,
     JeffreysClassifier,
     JeffreysRegressor,
     MixedNormClassifier,
@@ -124,3 +125,17 @@ def test_names_and_task_data(sim):
 def test_messages(sim, estimators, cv, message):
     with pytest.raises(ValueError, match=message):
         compare(estimators, sim.X, sim.y, tasks=sim.tasks, cv=cv)
+
+
+def test_counts_have_the_log_score_of_their_family(poisson):
+    sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=2, n_samples=40, random_state=0)
+    y = np.random.default_rng(0).poisson(np.exp(0.3 * sim.y / sim.y.std())).astype(float)
+    rows = np.arange(len(y))
+    fold = (rows[rows % 2 == 0], rows[(rows % 2 == 1) & (sim.tasks != 1)])
+    model = GeneralizedNormalRegressor(loss=poisson)
+    found = compare([model], sim.X, y, tasks=sim.tasks, cv=[fold]).fits[0]
+    fitted = model.fit(sim.X[fold[0]], y[fold[0]], tasks=sim.tasks[fold[0]])
+    place = np.searchsorted(fitted.tasks_, sim.tasks[fold[1]])
+    eta = np.sum(sim.X[fold[1]] * fitted.coef_[place], axis=1) + fitted.intercept_[place]
+    assert found.log_score == pytest.approx(poisson.log_density(y[fold[1]], eta).mean())
+    assert found.error == pytest.approx(np.sqrt(np.mean((y[fold[1]] - np.exp(eta)) ** 2)))

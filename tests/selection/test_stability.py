@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy.optimize import linprog
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 
 import bayesmtfs as bm
 from bayesmtfs.selection import set_stability, stability
@@ -192,6 +193,22 @@ def test_features_are_counted_only_where_they_enter_one_by_one(sim):
     for model in (bm.MixedNormRegressor(shared_mean=True), bm.MixedNormRegressor(groups=np.arange(15) // 3)):
         with pytest.raises(ValueError, match="leave n_features and expected_false out"):
             stability(model, sim.X, sim.y, sim.tasks, n_features=2)
+
+
+def test_every_estimator_with_coefficients_can_be_asked(sim):
+    model = bm.JeffreysRegressor()
+    found = stability(model, sim.X, sim.y, sim.tasks, n_pairs=2, random_state=0)
+    data = bm.TaskData.from_long(sim.X, sim.y, sim.tasks)
+    rows = [data.order[half] for half in halves_of(data, 2, False, 0)]
+    chosen = [clone(model).fit(sim.X[half], sim.y[half], tasks=sim.tasks[half]).get_support() for half in rows]
+    np.testing.assert_array_equal(found.selection_frequency, np.mean(chosen, axis=0))
+    with pytest.raises(
+        ValueError, match="needs a penalty path, which JeffreysRegressor does not have; leave n_features"
+    ):
+        stability(model, sim.X, sim.y, sim.tasks, n_features=2)
+    for other in (LinearRegression(), bm.DiscriminativeSelector()):
+        with pytest.raises(TypeError, match="pass an estimator of this package that has coefficients"):
+            stability(other, sim.X, sim.y, sim.tasks)
 
 
 def test_groups_are_selected_whole(sim):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import expit, gammaln
+from scipy.special import expit
 from sklearn.linear_model import LinearRegression, PoissonRegressor
 
 import bayesmtfs as bm
-from bayesmtfs.families import Family, Gaussian, Logistic
+from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.selection.draws import read_draws
 from bayesmtfs.selection.submodels import (
     FeatureSpan,
@@ -309,36 +309,14 @@ def test_dependent_columns_add_nothing(problem):
 # ---------------------------------------------------------------------- a family of the user's
 
 
-class Poisson(Family):
-    """Counts with a log link."""
-
-    name = "counts_of_a_test"
-    targets = "counts"
-
-    def value(self, y, eta):
-        return np.exp(eta) - y * eta
-
-    def gradient(self, y, eta):
-        return np.exp(eta) - y
-
-    def curvature(self, y, eta):
-        return np.exp(eta) + 0.0 * y
-
-    def mean(self, eta):
-        return np.exp(eta)
-
-    def log_density(self, y, eta, noise=1.0):
-        return y * eta - np.exp(eta) - gammaln(y + 1.0)
-
-
 @pytest.mark.parametrize("size", [0.2, 1.0])
-def test_counts_are_projected_by_a_regression_on_the_fitted_means(draws_of, size):
+def test_counts_are_projected_by_a_regression_on_the_fitted_means(draws_of, poisson, size):
     rng = np.random.default_rng(5)
     X = rng.standard_normal((50, 6))
     data = bm.TaskData.from_long(X, rng.poisson(1.0, 50).astype(float), np.repeat([0, 1], 25))
-    draws = draws_of(data, Poisson())
+    draws = draws_of(data, poisson)
     draws = draws._replace(coef=size * draws.coef)
-    found = project(data, reference_of(data, draws, Poisson()), FEATURES)
+    found = project(data, reference_of(data, draws, poisson), FEATURES)
     divergence = np.zeros(5)
     for t in range(2):
         X, _, _ = of_task(data, t)
@@ -349,14 +327,14 @@ def test_counts_are_projected_by_a_regression_on_the_fitted_means(draws_of, size
             near = X[:, FEATURES] @ found.coef[s, :, t] + found.intercept[s, t]
             divergence[s] += np.sum(np.exp(eta) * (eta - near) - np.exp(eta) + np.exp(near))
     np.testing.assert_allclose(found.divergence, divergence, rtol=1e-8)
-    model = project(data, reference_of(data, draws, Poisson()), np.arange(6))
+    model = project(data, reference_of(data, draws, poisson), np.arange(6))
     assert model.divergence.max() < 1e-8
 
 
-def test_counts_are_searched():
+def test_counts_are_searched(poisson):
     data, eta = search_problem()
     draws = 0.5 * np.column_stack([eta[:, 0], 0.5 * eta[:, 0]])
-    found = forward_search(data, Reference(Poisson(), draws, None, True), 6)
+    found = forward_search(data, Reference(poisson, draws, None, True), 6)
     mean = np.exp(draws).mean(axis=1)
     empty = sum(np.sum(own * np.log(own / own.mean())) for own in (mean[data.task == 0], mean[data.task == 1]))
     assert found.divergence[0] == pytest.approx(empty, rel=1e-8)
