@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs.data.inputs import Design, match_labels
 from bayesmtfs.data.scaling import target_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
+from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice, check_family
 from bayesmtfs.estimators.bayesian_prediction import (
     NO_POPULATION,
     PredictiveDraws,
@@ -32,7 +32,7 @@ from bayesmtfs.estimators.bayesian_prediction import (
     predictive_summary,
 )
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
-from bayesmtfs.families import Family, find_family, names
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
@@ -190,7 +190,7 @@ class BayesianEstimator(MultiTaskEstimator):
         if "task_relations" in variables:
             self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
         # A tree that travels without its estimator still says what was asked for
-        found.tree.attrs["settings"] = json.dumps(self.get_params(deep=False), default=str)
+        found.tree.attrs["settings"] = json.dumps(self._plain_params(), default=str)
         self._diagnostics = found.diagnostics.as_dict()
         self.n_iter_ = found.draws.n_draws
         self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)
@@ -210,7 +210,7 @@ class BayesianEstimator(MultiTaskEstimator):
             ),
             selection=self.inclusion_probability_ > self.inclusion_threshold,
             posterior=found.tree,
-            settings={**self.get_params(deep=False), **penalty, "n_rows": data.n_observations},
+            settings={**self._plain_params(), **penalty, "n_rows": data.n_observations},
             versions=current_versions(),
             seed=request.random_seed,
             noise=self.noise_,
@@ -514,14 +514,7 @@ def _check_whole_number(name: str, number: Any, least: int) -> None:
 
 
 def _check_loss(loss: Any, labels: bool, prior: str) -> None:
-    known = tuple(name for name in names(labels) if find_family(name).offers("pymc_dist"))
-    if not isinstance(loss, Family):
-        check_choice("loss", loss, known)
-    family = find_family(loss)
-    if (family.targets == "labels") != labels:
-        wanted = "BayesianRegressor" if labels else "BayesianClassifier"
-        raise ValueError(f"loss is {loss!r}, a family of {family.targets}; use {wanted}, or one of {known}")
-    if not family.offers("log_density") and prior != "mixed_norm":
+    if not check_family(loss, labels).offers("log_density") and prior != "mixed_norm":
         raise ValueError(
             f"loss={loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {prior!r}; "
             "use loss='logistic'"

@@ -153,7 +153,7 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     shared_mean : whether the rows have a learned mean
     """
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
-    gibbs = gibbs_posterior.supports(data, family.name, request.prior)
+    gibbs = gibbs_posterior.supports(data, family, request.prior)
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
         family.require("NUTS", "pymc_dist")
@@ -264,7 +264,7 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     def run(chain: int, report: Report) -> gibbs_posterior.PosteriorDraws:
         seed = int(seeds[chain])
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, seed, request.norm_q, sweeps)
-        return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family.name)
+        return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
     fields = {"coef": "W", "intercept": "intercept"} | ({"noise": "noise"} if family.has_noise else {})
