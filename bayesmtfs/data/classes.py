@@ -13,17 +13,9 @@ from bayesmtfs.types import FloatArray
 
 
 def read_classes(y: Any, n_rows: int) -> tuple[FloatArray, NDArray[Any]]:
-    """Read class labels.
+    """Read (n,) or (n, m) class labels; NaN or None in the wide form marks an unobserved cell.
 
-    Parameters
-    ----------
-    y : (n,) or (n, m) labels; NaN or None in the wide form marks an unobserved cell
-    n_rows : rows of X
-
-    Returns
-    -------
-    codes : of the shape of y, the number of each label's class, NaN where unobserved
-    classes : (k,) sorted labels
+    Returns the number of each label's class, NaN where unobserved, of the shape of y, and the (k,) sorted labels.
     """
     labels = _label_array(y)
     if labels.shape[:1] != (n_rows,) or labels.ndim > 2:
@@ -52,17 +44,7 @@ def classes_of(data: TaskData) -> tuple[TaskData, NDArray[Any]]:
 
 
 def match_classes(y: Any, n_rows: int, known: NDArray[Any]) -> FloatArray:
-    """Read class labels against known ones.
-
-    Parameters
-    ----------
-    y, n_rows : as in `read_classes`
-    known : (k,) labels
-
-    Returns
-    -------
-    of the shape of y, the number of each label among the known ones, -1 where it is none of them, NaN where unobserved
-    """
+    """Of the shape of y: the number of each label among the known ones, -1 where it is none, NaN where unobserved."""
     codes, classes = read_classes(y, n_rows)
     if len(classes) and (classes.dtype.kind == "U") != (known.dtype.kind == "U"):
         raise ValueError(

@@ -133,13 +133,9 @@ def learn_encoding(frame: Any) -> Encoding:
 
 
 def encode(frame: Any, encoding: Encoding) -> tuple[FloatArray | NDArray[np.float32], NDArray[np.bool_]]:
-    """Turn a frame into a matrix.
+    """Turn a frame into a matrix (n, p), float32 where all numeric columns are, and say where columns have nulls or NaN.
 
-    Returns
-    -------
-    matrix : (n, p) float64, or float32 where all numeric columns are
-    missing : (n, number of columns) bool
-        Where the frame has a null or NaN; such entries of the matrix are NaN.
+    The second array is (n, number of columns); such entries of the matrix are NaN.
     """
     wrapped = as_narwhals(frame)
     numeric = [wrapped.get_column(c.name) for c in encoding.columns if c.levels is None]

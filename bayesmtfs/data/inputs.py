@@ -485,13 +485,7 @@ def total_memory() -> int | None:
 
 
 def check_memory(needed: int, what: str, way_out: str) -> None:
-    """Raise a ``MemoryError`` where more memory is needed than the machine has.
-
-    Parameters
-    ----------
-    needed : bytes
-    what : what takes them, in the plural
-    way_out : what to do instead
+    """Raise a ``MemoryError`` where more bytes are needed than the machine has: an error in words, not a killed process.
 
     Examples
     --------

@@ -278,12 +278,7 @@ def _of_frame(frame: Any, target: str, task: str | None, weight: str | None) -> 
 
 
 def open_files(path: Any) -> Any:
-    """Open files as a pyarrow dataset, the format by their ending.
-
-    Parameters
-    ----------
-    path : a file, a folder or several files: Parquet, Arrow (``.arrow``, ``.feather``) or CSV
-    """
+    """Open a file, a folder or several files as a pyarrow dataset, the format by their ending."""
     try:
         import pyarrow.dataset as arrow
     except ImportError as error:

@@ -83,7 +83,7 @@ class SimulatedTasks:
 
 
 class _Features(NamedTuple):
-    """Law of the rows of a design: normal, mean 0, unit variances."""
+    """Distribution of the rows of a design: normal, mean 0, unit variances."""
 
     kind: DesignKind
     correlation: float
@@ -198,7 +198,7 @@ def simulate_tasks(
     if kind == "classification" and np.isinf(snr):
         raise ValueError("snr is inf, which classification does not have: logits would be infinite; pass a number")
     sizes = _task_sizes(n_samples, n_tasks, shared_design)
-    features = _feature_law(design, correlation)
+    features = _feature_distribution(design, correlation)
     outlier, opposed = _special_tasks(n_tasks, outlier_tasks, opposed_tasks, relatedness)
     streams = _streams(random_state)
 
@@ -214,7 +214,7 @@ def simulate_tasks(
     eta = [X @ w + b for X, w, b in zip(per_task, coef, intercept, strict=True)]
     targets = [_targets(streams["noise"], signal, sigma, kind) for signal, sigma in zip(eta, noise, strict=True)]
     observed = [_observed(streams["missing"], size, missing) for size in sizes]
-    X, y, tasks = _wide(designs[0], targets, observed) if shared_design else _long(designs, targets, observed)
+    X, y, tasks = _together(designs, targets, observed, shared_design)
     return SimulatedTasks(
         data=TaskData.from_wide(X, y) if tasks is None else TaskData.from_long(X, y, tasks),
         X=X,
@@ -311,15 +311,12 @@ def _observed(rng: np.random.Generator, size: int, missing: float) -> BoolArray:
     return ~_random_subset(rng, size, min(round(missing * size), size - 1))
 
 
-def _wide(
-    X: FloatArray, targets: list[FloatArray], observed: list[BoolArray]
+def _together(
+    designs: list[FloatArray], targets: list[FloatArray], observed: list[BoolArray], shared_design: bool
 ) -> tuple[FloatArray, FloatArray, IntArray | None]:
-    return X, np.where(np.column_stack(observed), np.column_stack(targets), np.nan), None
-
-
-def _long(
-    designs: list[FloatArray], targets: list[FloatArray], observed: list[BoolArray]
-) -> tuple[FloatArray, FloatArray, IntArray | None]:
+    """The wide form of a shared design, with NaN in cells that were not observed, or else the long form."""
+    if shared_design:
+        return designs[0], np.where(np.column_stack(observed), np.column_stack(targets), np.nan), None
     X = np.concatenate([rows[seen] for rows, seen in zip(designs, observed, strict=True)])
     y = np.concatenate([target[seen] for target, seen in zip(targets, observed, strict=True)])
     return X, y, np.repeat(np.arange(len(targets)), [int(seen.sum()) for seen in observed])
@@ -355,7 +352,7 @@ def _task_sizes(n_samples: int | Sequence[int], n_tasks: int, shared_design: boo
     return [int(size) for size in n_samples]
 
 
-def _feature_law(design: DesignKind, correlation: float) -> _Features:
+def _feature_distribution(design: DesignKind, correlation: float) -> _Features:
     _check_ranges(
         design=(design, design in get_args(DesignKind), f"one of {get_args(DesignKind)}"),
         correlation=(

@@ -137,7 +137,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     @abstractmethod
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
-        """Targets as the likelihood wants them: the faces of regressors and classifiers say how."""
+        """Targets as the family wants them; `predictors` says how."""
 
     @abstractmethod
     def _fit(self, data: TaskData) -> None:

@@ -190,13 +190,7 @@ def _tasks_left_out(data: TaskData, groups: Mapping[Any, Any] | None) -> list[Fo
 
 
 def take(data: TaskData, chosen: BoolArray) -> Subset:
-    """Keep some observations; tasks without any are dropped.
-
-    Parameters
-    ----------
-    data : all observations
-    chosen : (N,) which to keep
-    """
+    """Keep the (N,) chosen observations; tasks without any are dropped."""
     counts = np.add.reduceat(chosen.astype(np.int64), data.offsets[:-1])
     tasks = np.flatnonzero(counts)
     used, rows = data.rows[chosen], np.arange(int(counts.sum()))

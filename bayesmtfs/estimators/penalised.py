@@ -32,21 +32,10 @@ DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 class MixedNormEstimator(BatchEstimator):
     """An l1,q penalised fit of any loss."""
 
-    _numbers: ClassVar[tuple[str, ...]] = (
-        "norm_q",
-        "penalty_strength",
-        "task_sparsity",
-        "tol",
-        "max_iter",
-        "mean_strength",
-    )
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        "penalty_strength_",
-        "objective_",
-        "dual_gap_",
-        "mean_strength_",
-        "mean_coef_",
-    )
+    _numbers: ClassVar[tuple[str, ...]]
+    _numbers = ("norm_q", "penalty_strength", "task_sparsity", "tol", "max_iter", "mean_strength")
+    _saved_attributes: ClassVar[tuple[str, ...]]
+    _saved_attributes = ("penalty_strength_", "objective_", "dual_gap_", "mean_strength_", "mean_coef_")
 
     norm_q: float = 2
     penalty_strength: float | None = None
@@ -88,33 +77,33 @@ class MixedNormEstimator(BatchEstimator):
     # ------------------------------------------------------------------ the fit
 
     def _fit(self, data: TaskData) -> None:
-        """Fit data whose targets are numbers, or -1 and +1."""
+        self._fit_at(data, self.norm_q, self.penalty_strength, self.mean_strength)
+
+    def _fit_at(self, data: TaskData, norm_q: float, strength: float | None, mean_strength: float | None) -> None:
+        """Fit data whose targets are numbers, or -1 and +1; what is None is found in the data."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
-        problem = self._problem(scaled)
-        solution = self._solve(problem, self._start(scales, data))
+        problem = self._problem(scaled, norm_q, strength)
+        solution = self._solve(problem, mean_strength, self._start(scales, data))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
-        strength = problem.penalty.strength
-        self._store(data, final, scales, tol=self.tol, penalty_strength=strength)
-        self.penalty_strength_ = strength
-        self.objective_ = solution.objective
-        self.dual_gap_ = solution.gap
+        self.penalty_strength_ = problem.penalty.strength
+        self._store(data, final, scales, tol=self.tol, penalty_strength=self.penalty_strength_)
+        self.objective_, self.dual_gap_ = solution.objective, solution.gap
 
-    def _problem(self, data: TaskData) -> Problem:
-        penalty = own_penalty(self.penalty, self.penalty_strength or 0.0, self.norm_q, self.task_sparsity)
+    def _problem(self, data: TaskData, norm_q: float, strength: float | None) -> Problem:
+        penalty = own_penalty(self.penalty, strength or 0.0, norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
         problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
-        if self.penalty_strength is None:
+        if strength is None:
             return problem.with_strength(DEFAULT_SHARE * nonsmooth.largest_penalty(problem))
         return problem
 
-    def _solve(self, problem: Problem, start: Solution | None) -> Solution:
+    def _solve(self, problem: Problem, mean_strength: float | None, start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         if not self.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
-        strength = self.mean_strength or shared_mean.default_mean_strength(problem)
-        found = shared_mean.solve(problem, strength, **stop)
-        self.mean_strength_: float | None = strength
+        self.mean_strength_: float | None = mean_strength or shared_mean.default_mean_strength(problem)
+        found = shared_mean.solve(problem, self.mean_strength_, **stop)
         self.mean_coef_ = found.mean
         return found.solution
 

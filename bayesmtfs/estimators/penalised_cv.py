@@ -42,8 +42,6 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
-from bayesmtfs.convex import shared_mean
-from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_choice, unchanged_on_error
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
@@ -61,7 +59,7 @@ from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
-from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution, warn
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, warn
 
 # ---------------------------------------------------------------------- held-out errors
 
@@ -184,15 +182,7 @@ class Criterion(NamedTuple):
 def information_criterion(
     data: TaskData, path: MixedNormPath, settings: PathSettings, ebic_gamma: float = 0.0
 ) -> Criterion:
-    """Compute BIC (``ebic_gamma=0``) or EBIC of every fit of a path.
-
-    Parameters
-    ----------
-    data : the data the path was fitted to
-    path : the fits
-    settings : what was fitted
-    ebic_gamma : weight of the choice among many features, 0 to 1
-    """
+    """Compute BIC (``ebic_gamma=0``) or EBIC of every fit of a path to the data."""
     size = float(data.weight.sum())
     freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if settings.fit_intercept else 0)
     fits = zip(path.coefs, path.intercepts, strict=True)
@@ -223,25 +213,11 @@ def _log_choices(data: TaskData, path: MixedNormPath, settings: PathSettings) ->
 MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
 
 
-class Choice(NamedTuple):
-    """What the final fit uses."""
-
-    settings: PathSettings
-    penalty: float
-
-
 @dataclass(repr=False, eq=False)
 class MixedNormCV(MixedNormEstimator):
     """An l1,q penalised fit whose penalty, and norm where several are given, come from the data."""
 
-    _saved_attributes = (
-        *MixedNormEstimator._saved_attributes,
-        "norm_q_",
-        "mean_strength_",
-        "path_",
-        "cv_results_",
-    )
-
+    _saved_attributes = (*MixedNormEstimator._saved_attributes, "norm_q_", "path_", "cv_results_")
     _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q may be a list
 
     norm_q: Any = 2  # one or several
@@ -290,19 +266,16 @@ class MixedNormCV(MixedNormEstimator):
 
         Parameters
         ----------
-        X : (n, p) array, sparse matrix or data frame, or `TaskData` (which holds the rest too)
-        y : (n,) targets or labels, or (n, m) for one column per task (NaN where a cell was not observed)
-        tasks : (n,) task labels of the long form
-        sample_weight : (n,) or, for the wide form, (n, m)
+        X, y, tasks, sample_weight : as in `MixedNormRegressor.fit`
         """
         with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight)
-            self._choice = self._chosen(data, _n_rows(X), y)
-            self._fit(data)
+            penalty = self._choose(data, _n_rows(X), y)
+            self._fit_at(data, self.norm_q_, penalty, self.mean_strength_)
         return self
 
-    def _chosen(self, data: TaskData, n_rows: int | None, target: Any) -> Choice:
-        """Fit the paths, judge them, and set what is known of them."""
+    def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> float:
+        """Fit the paths, compare them, set what is known of them, and return the best penalty."""
         grid = self._grid()
         everything = [(s, path_of(data, s, grid, self.progress)) for s in self._candidates(data)]
         candidates = [Candidate(settings, path.penalties) for settings, path in everything]
@@ -326,7 +299,7 @@ class MixedNormCV(MixedNormEstimator):
         self.cv_results_ = results
         self.norm_q_ = settings.norm_q
         self.mean_strength_ = settings.mean_strength
-        return Choice(settings, float(self.path_.penalties[place]))
+        return float(self.path_.penalties[place])
 
     def _candidates(self, data: TaskData) -> list[PathSettings]:
         """Every norm, with a shared mean at every ridge that is tried."""
@@ -360,17 +333,6 @@ class MixedNormCV(MixedNormEstimator):
             "standard_error": _padded([standard_error(errors) for errors in by_candidate]),
             "fold_errors": _padded(by_candidate),
         }
-
-    def _problem(self, data: TaskData) -> Problem:
-        return self._choice.settings.problem(data).with_strength(self._choice.penalty)
-
-    def _solve(self, problem: Problem, start: Solution | None) -> Solution:
-        if self.mean_strength_ is None:
-            return super()._solve(problem, start)
-        stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
-        found = shared_mean.solve(problem, self.mean_strength_, **stop)
-        self.mean_coef_ = found.mean
-        return found.solution
 
     # ------------------------------------------------------------------ files
 

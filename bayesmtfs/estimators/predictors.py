@@ -124,15 +124,7 @@ def _explained_deviance(family: Family, y: FloatArray, eta: FloatArray, sample_w
 
 
 def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) -> float:
-    """Metric of the predictions; in the wide form its mean over the tasks, each on its observed cells.
-
-    Parameters
-    ----------
-    metric : ``metric(target, predicted, sample_weight=...)``
-    target : (n,) or (n, m) numbers, NaN where a cell of the wide form was not observed
-    predicted : (n,) or (n, m)
-    sample_weight : None, (n,) or (n, m)
-    """
+    """``metric(target, predicted, sample_weight=...)``; in the wide form its mean over the tasks, on observed cells."""
     if predicted.ndim == 1 and target.shape == (len(predicted), 1):
         target = target[:, 0]
     if target.shape != predicted.shape:

@@ -84,23 +84,7 @@ def prepare(
     tree: "DataTree | None",
     dims: Mapping[str, Sequence[str]],
 ) -> list[Entry]:
-    """List every array to be written, the JSON text as the last one.
-
-    Parameters
-    ----------
-    kind, header, arrays, tree, dims
-        As in `bayesmtfs.results.persistence.write`.
-
-    Returns
-    -------
-    list of Entry
-        What `write_entries` takes.
-
-    Raises
-    ------
-    TypeError, ValueError
-        When a value cannot be stored; the message names it.
-    """
+    """List every array to be written, the JSON text as the last one; arguments as in `write`."""
     entries: list[Entry] = []
     nested: list[Array] = []
     document = {
@@ -427,25 +411,13 @@ def write(
 
     Parameters
     ----------
-    path : path-like
-        File to write. Its folder must exist; no suffix is added; an existing file is replaced.
-    kind : str
-        What the content is; `read` gives it back.
-    header : dict
-        None, bool, int, float (inf and nan too), str, NumPy scalars and arrays, in lists, tuples and dicts.
-    arrays : mapping of str to array
-        Arrays of bool, integers, float32, float64, strings, or objects that could stand in ``header``.
-    tree : xarray.DataTree, optional
-        Labelled arrays, such as posterior draws, with attributes that could stand in ``header``.
-    dims : mapping of str to sequence of str, optional
-        Names of the axes of ``arrays``, for other programs that open the file. Default: ``<name>_axis<k>``.
+    path : file to write; its folder must exist, no suffix is added, an existing file is replaced
+    kind : what the content is; `read` gives it back
+    header : None, bool, int, float (inf and nan too), str, NumPy scalars and arrays, in lists, tuples and dicts
+    arrays : of bool, integers, float32, float64, strings, or objects that could stand in ``header``
+    tree : labelled arrays, such as posterior draws, with attributes that could stand in ``header``
+    dims : names of the axes of ``arrays``, for other programs that open the file; default: ``<name>_axis<k>``
 
-    Raises
-    ------
-    FileNotFoundError, IsADirectoryError, OSError
-        When the file cannot be written there.
-    TypeError, ValueError
-        When a value cannot be stored; the message names it.
     """
     try:
         entries = prepare(kind, header, arrays, tree, dims or {})
@@ -471,29 +443,12 @@ def _error_of_the_disk(error: BaseException) -> BaseException:
 
 
 def read(path: str | os.PathLike[str]) -> StoredFile:
-    """Read a file that `write` wrote.
+    """Read a file that `write` wrote: the same values, with the same types and dtypes.
 
     Length, content hash and version are checked before the payload is parsed; only what the file's own description
-    lists is read, links out of the file are not followed, and no array may declare more bytes than the file has.
-
-    Parameters
-    ----------
-    path : path-like
-        File to read.
-
-    Returns
-    -------
-    StoredFile
-        The same values, with the same types and dtypes.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    CorruptFileError
-        When it is no bayesmtfs file, or was cut off or altered.
-    NewerFormatError
-        When a later version of bayesmtfs wrote it.
+    lists is read, links out of the file are not followed, and no array may declare more bytes than the file has. A file
+    that is not bayesmtfs's, or was cut off or altered, is a `CorruptFileError`, one of a later version a
+    `NewerFormatError`.
     """
     path = Path(path)
     if path.is_dir():
