@@ -70,7 +70,7 @@ SMALLEST_ERROR = 1e-3  # relative to the row's size
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
-class ExponentPosterior(NamedTuple):
+class LearnedExponent(NamedTuple):
     """What the data say about q."""
 
     norm_q: float  # median
@@ -152,7 +152,7 @@ def _best_inverse(value: Callable[[float], float], bounds: tuple[float, float], 
 # ---------------------------------------------------------------------- posteriors of q
 
 
-def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, float]) -> ExponentPosterior:
+def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, float]) -> LearnedExponent:
     """Median and interval of q under a uniform prior on 1/q, from its log-likelihood up to a constant."""
     inverses = inverse_grid(bounds, COARSE_GRID)
     values = np.array([log_likelihood(_inverted(x)) for x in inverses])
@@ -170,7 +170,7 @@ def _inverted(number: float) -> float:
     return 1.0 / number if number > 0.0 else math.inf
 
 
-def _summarised(inverses: FloatArray, values: FloatArray) -> ExponentPosterior:
+def _summarised(inverses: FloatArray, values: FloatArray) -> LearnedExponent:
     fine = np.linspace(inverses[0], inverses[-1], FINE_GRID)
     logs = PchipInterpolator(inverses, values)(fine)
     density = np.exp(logs - np.max(logs))
@@ -178,15 +178,15 @@ def _summarised(inverses: FloatArray, values: FloatArray) -> ExponentPosterior:
     low, middle, high = np.interp(QUANTILES, share / share[-1], fine)
     covered = (high - low) / (inverses[-1] - inverses[0])
     interval = (1.0 / high, _inverted(low))
-    return ExponentPosterior(_inverted(middle), interval, bool(covered <= UNIDENTIFIED_SHARE), inverses, values)
+    return LearnedExponent(_inverted(middle), interval, bool(covered <= UNIDENTIFIED_SHARE), inverses, values)
 
 
-def from_draws(draws: FloatArray, bounds: tuple[float, float]) -> ExponentPosterior:
+def from_draws(draws: FloatArray, bounds: tuple[float, float]) -> LearnedExponent:
     """Median and interval of q from posterior draws of it."""
     low, middle, high = np.quantile(1.0 / draws, QUANTILES)
     covered = (high - low) / (1.0 / bounds[0] - 1.0 / bounds[1])
     identified = bool(covered <= UNIDENTIFIED_SHARE)
-    return ExponentPosterior(1.0 / middle, (1.0 / high, 1.0 / low), identified, np.empty(0), np.empty(0))
+    return LearnedExponent(1.0 / middle, (1.0 / high, 1.0 / low), identified, np.empty(0), np.empty(0))
 
 
 # ---------------------------------------------------------------------- given a fit
@@ -248,7 +248,7 @@ def learn(
     bounds: tuple[float, float],
     method: Literal["two_stage", "integrated"],
     random_seed: int,
-) -> ExponentPosterior:
+) -> LearnedExponent:
     """Posterior of q given the active rows of a fit, none of which is zero."""
     normal = normal_likelihood(tasks, W, eta, noise)
     if method == "integrated":

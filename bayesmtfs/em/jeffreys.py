@@ -45,7 +45,7 @@ from bayesmtfs.data.scaling import WithinTaskUnits, scaled, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import exponent, mm
 from bayesmtfs.em.active_tasks import ActiveTasks, activate, rows_of
-from bayesmtfs.em.exponent import ExponentPosterior
+from bayesmtfs.em.exponent import LearnedExponent
 from bayesmtfs.em.ridge import Curvature, LeastSquares, best_factors, row_ridge_step
 from bayesmtfs.families import Family
 from bayesmtfs.priors.generalized_normal import Jeffreys
@@ -476,7 +476,7 @@ class JeffreysFit(NamedTuple):
 
     solution: Solution
     norm_q: float
-    exponent: ExponentPosterior | None  # where q was learned
+    exponent: LearnedExponent | None  # where q was learned
     coef_std: FloatArray | None = None  # (p, m) posterior deviations, where coefficients were integrated out
     noise_floor: float = 0.0  # that was used, in units of sd(y)
     mean: FloatArray | None = None  # (p,) w_0, where the tasks share a mean
@@ -636,7 +636,7 @@ def _lowered(floor: float, tasks: ActiveTasks, W: FloatArray, eta: FloatArray) -
 
 def _with_learned_q(
     frame: _Frame, outcome: EMOutcome, em: EMSettings, settings: JeffreysSettings, progress: bool | None
-) -> tuple[EMOutcome, ExponentPosterior | None]:
+) -> tuple[EMOutcome, LearnedExponent | None]:
     """Learn q, and fit at it."""
     if settings.q_learning in ("ecme", "paper"):
         rule = _ecme_rule(settings) if settings.q_learning == "ecme" else _printed_rule(frame, settings)
@@ -652,7 +652,7 @@ def _with_learned_q(
     return _run(frame, replace(em, norm_q=learned.norm_q), progress, start=outcome), learned
 
 
-def _profile(frame: _Frame, outcome: EMOutcome, bounds: tuple[float, float]) -> ExponentPosterior | None:
+def _profile(frame: _Frame, outcome: EMOutcome, bounds: tuple[float, float]) -> LearnedExponent | None:
     """What the rows of the mode say about q, at face value."""
     rows, sizes = frame.tasks.blocks.gather(outcome.W), frame.tasks.blocks.sizes
     kept = rows.any(axis=1)

@@ -24,7 +24,7 @@ from bayesmtfs.types import FloatArray, IntArray
 SAMPLE = ("chain", "draw")
 
 
-class PosteriorDraws(NamedTuple):
+class CoefficientDraws(NamedTuple):
     """Draws of the coefficients, of what goes with them, and their names."""
 
     coef: FloatArray  # (S, p, m)
@@ -50,13 +50,13 @@ class PosteriorDraws(NamedTuple):
         n = len(self.coef)
         return np.linspace(0, n - 1, min(n, n_draws)).round().astype(np.int64)
 
-    def chosen(self, kept: IntArray) -> "PosteriorDraws":
+    def chosen(self, kept: IntArray) -> "CoefficientDraws":
         """Some of the draws."""
         noise = None if self.noise is None else self.noise[kept]
         return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise)
 
 
-def read_draws(posterior: Any) -> PosteriorDraws:
+def read_draws(posterior: Any) -> CoefficientDraws:
     """Read the draws of coefficients, intercepts and noise.
 
     Examples
@@ -76,7 +76,7 @@ def read_draws(posterior: Any) -> PosteriorDraws:
     own = np.asarray(_labels(group["coef"], "feature", [f"x{i}" for i in range(p)]), dtype=np.str_)
     result = getattr(posterior, "result_", posterior)
     names = result.feature_names if isinstance(result, FitResult) else own
-    return PosteriorDraws(
+    return CoefficientDraws(
         coef=coef,
         intercept=np.zeros((n_draws, m)) if intercept is None else intercept,
         noise=variable(group, "noise", ("task",)),
@@ -147,14 +147,14 @@ def _labels(array: Any, axis: str, default: list[Any]) -> list[Any]:
 # ---------------------------------------------------------------------- family and data
 
 
-def family_of(posterior: Any, draws: PosteriorDraws, loss: str | Family | None = None) -> Family:
+def family_of(posterior: Any, draws: CoefficientDraws, loss: str | Family | None = None) -> Family:
     """Family of the targets: as told, as estimator or tree remember it, or logistic where there is no noise."""
     remembered = getattr(posterior, "loss", None) or setting(posterior, "loss")
     return find_family(loss or remembered or ("logistic" if draws.noise is None else "squared"))
 
 
 def read_data(
-    posterior: Any, draws: PosteriorDraws, family: Family, X: Any, y: Any, tasks: Any, sample_weight: Any
+    posterior: Any, draws: CoefficientDraws, family: Family, X: Any, y: Any, tasks: Any, sample_weight: Any
 ) -> TaskData:
     """Read the data of a posterior the way its estimator reads them, and check that names agree."""
     reader: Any
@@ -168,7 +168,7 @@ def read_data(
     return data
 
 
-def with_sampled_features(data: TaskData, draws: PosteriorDraws) -> TaskData:
+def with_sampled_features(data: TaskData, draws: CoefficientDraws) -> TaskData:
     """Return the data with the features of the draws: all of them, unless some were screened out before sampling."""
     kept = np.zeros(data.n_features, dtype=bool)
     kept[draws.positions] = True

@@ -31,7 +31,7 @@ from bayesmtfs.families import Family
 from bayesmtfs.posterior import tree
 from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
 from bayesmtfs.selection.draws import (
-    PosteriorDraws,
+    CoefficientDraws,
     family_of,
     posterior_group,
     read_data,
@@ -107,7 +107,7 @@ def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | floa
     return np.square(row_scale) * factor
 
 
-def effect_draws(draws: PosteriorDraws, data: TaskData, family: Family) -> FloatArray:
+def effect_draws(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
     """(S, p, m) Draws of the effects, of numbers in standard deviations, of labels and counts in units of eta."""
     return draws.coef * effect_unit(data, scale_target=family.targets == "numbers")[:, None]
 
@@ -268,7 +268,7 @@ def check_effect_size(effect_size: float) -> None:
 
 
 def _shrinkage_of(
-    posterior: Any, draws: PosteriorDraws, data: TaskData, family: Family, norm_q: float | None
+    posterior: Any, draws: CoefficientDraws, data: TaskData, family: Family, norm_q: float | None
 ) -> FloatArray | None:
     """(p, m) Shrinkage factors; None for a posterior without row scales of single features."""
     group = posterior_group(posterior)

@@ -42,7 +42,7 @@ from bayesmtfs.estimators.folds import Fold, input_rows, leaves_tasks_out, make_
 from bayesmtfs.families import Family
 from bayesmtfs.progress import Progress
 from bayesmtfs.results.tables import Backend, as_frame, listed
-from bayesmtfs.selection.draws import PosteriorDraws, family_of, read_data, read_draws, with_sampled_features
+from bayesmtfs.selection.draws import CoefficientDraws, family_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.submodels import (
     Submodel,
     check_can_be_projected,
@@ -390,7 +390,7 @@ class _Assessed(NamedTuple):
 
 
 def _left_out_by_weights(
-    data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family, n_steps: int, work: Progress
+    data: TaskData, whole: CoefficientDraws, kept: IntArray, family: Family, n_steps: int, work: Progress
 ) -> _Assessed:
     """Search and project on all observations, and leave each one out by weights."""
     log_weights, unreliable = _weights(data, whole, kept, family)
@@ -403,7 +403,12 @@ def _left_out_by_weights(
 
 
 def _along_the_path(
-    data: TaskData, draws: PosteriorDraws, family: Family, n_steps: int, density: _Density, work: Progress | None = None
+    data: TaskData,
+    draws: CoefficientDraws,
+    family: Family,
+    n_steps: int,
+    density: _Density,
+    work: Progress | None = None,
 ) -> _Assessed:
     """Search and project on the training rows, and predict with every submodel and with the reference."""
     reference = reference_of(data, draws, family)
@@ -418,7 +423,7 @@ def _along_the_path(
     return _Assessed(steps, np.stack(submodels), density(reference_model(draws, family)), np.array(divergence))
 
 
-def _weights(data: TaskData, whole: PosteriorDraws, kept: IntArray, family: Family) -> tuple[FloatArray, float]:
+def _weights(data: TaskData, whole: CoefficientDraws, kept: IntArray, family: Family) -> tuple[FloatArray, float]:
     """(kept, N) Weights from all draws, and the share of observations for which they do not work."""
     model = reference_model(whole, family)
     weights, pareto_k = np.empty((len(kept), data.n_observations)), np.empty(data.n_observations)

@@ -37,7 +37,7 @@ import scipy.sparse as sp
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.selection.draws import PosteriorDraws
+from bayesmtfs.selection.draws import CoefficientDraws
 from bayesmtfs.types import FloatArray, IntArray
 
 DEPENDENT = 1e-8  # length that is left of a unit column, below which it lies in the span
@@ -52,7 +52,7 @@ EXPLAINED = 1e-9  # divergence left, as a share of that of the empty model, at w
 # ---------------------------------------------------------------------- reference and submodels
 
 
-class Reference(NamedTuple):
+class ReferenceFit(NamedTuple):
     """What the reference model predicts at the observed rows."""
 
     family: Family
@@ -91,28 +91,28 @@ def check_can_be_projected(family: Family) -> None:
         )
 
 
-def reference_of(data: TaskData, draws: PosteriorDraws, family: Family) -> Reference:
+def reference_of(data: TaskData, draws: CoefficientDraws, family: Family) -> ReferenceFit:
     """Linear predictor of every draw at every observation."""
     parts = [np.asarray(X @ draws.coef[:, :, t].T) + draws.intercept[:, t] for t, X in enumerate(data.task_designs)]
     # a model without intercepts has zeros in all draws
     with_intercept = bool(np.any(draws.intercept != 0))
-    return Reference(family, np.concatenate(parts), _noise_of(draws, family), with_intercept)
+    return ReferenceFit(family, np.concatenate(parts), _noise_of(draws, family), with_intercept)
 
 
-def reference_model(draws: PosteriorDraws, family: Family) -> Submodel:
+def reference_model(draws: CoefficientDraws, family: Family) -> Submodel:
     """The reference itself, as the submodel of all features."""
     features, nothing = np.arange(draws.coef.shape[1]), np.zeros(len(draws.coef))
     return Submodel(family, features, draws.coef, draws.intercept, _noise_of(draws, family), nothing)
 
 
-def _noise_of(draws: PosteriorDraws, family: Family) -> FloatArray | None:
+def _noise_of(draws: CoefficientDraws, family: Family) -> FloatArray | None:
     """(S, m) Noise of the draws, ones where the model holds it fixed; None for families without one."""
     if not family.has_noise:
         return None
     return np.ones(draws.intercept.shape) if draws.noise is None else draws.noise
 
 
-def project(data: TaskData, reference: Reference, features: IntArray) -> Submodel:
+def project(data: TaskData, reference: ReferenceFit, features: IntArray) -> Submodel:
     """Project every draw onto some of the features.
 
     Examples
@@ -121,7 +121,7 @@ def project(data: TaskData, reference: Reference, features: IntArray) -> Submode
     >>> from bayesmtfs.families import Gaussian
     >>> data = TaskData.from_long(np.eye(4)[:, :2] * 2.0, np.arange(4.0))
     >>> eta = data.design @ np.array([[3.0], [1.0]])
-    >>> found = project(data, Reference(Gaussian(), eta, np.ones((1, 1)), with_intercept=False), np.array([0]))
+    >>> found = project(data, ReferenceFit(Gaussian(), eta, np.ones((1, 1)), with_intercept=False), np.array([0]))
     >>> found.coef.ravel(), found.noise.round(3).ravel()  # the columns are orthogonal
     (array([3.]), array([1.414]))
     """
@@ -142,7 +142,7 @@ def project(data: TaskData, reference: Reference, features: IntArray) -> Submode
     )
 
 
-def nested_submodels(data: TaskData, reference: Reference, steps: list[IntArray]) -> Iterator[Submodel]:
+def nested_submodels(data: TaskData, reference: ReferenceFit, steps: list[IntArray]) -> Iterator[Submodel]:
     """Project onto no feature, those of the first step, those of the first two steps and so on."""
     chosen = np.empty(0, dtype=np.int64)
     yield project(data, reference, chosen)
@@ -328,7 +328,7 @@ def feature_blocks(data: TaskData) -> list[IntArray]:
     return [np.flatnonzero(data.groups == label) for label in dict.fromkeys(data.groups.tolist())]
 
 
-def forward_search(data: TaskData, reference: Reference, n_steps: int) -> SearchPath:
+def forward_search(data: TaskData, reference: ReferenceFit, n_steps: int) -> SearchPath:
     """Let at most so many features (or groups) enter one by one.
 
     Examples
@@ -338,7 +338,7 @@ def forward_search(data: TaskData, reference: Reference, n_steps: int) -> Search
     >>> rng = np.random.default_rng(0)
     >>> data = TaskData.from_long(rng.standard_normal((40, 5)), np.zeros(40))
     >>> eta = data.design @ np.array([[0.0], [1.0], [0.1], [-2.0], [0.0]])
-    >>> [int(step[0]) for step in forward_search(data, Reference(Gaussian(), eta, np.ones((1, 1)), True), 3).steps]
+    >>> [int(step[0]) for step in forward_search(data, ReferenceFit(Gaussian(), eta, np.ones((1, 1)), True), 3).steps]
     [3, 1, 2]
     """
     blocks = feature_blocks(data)
@@ -362,7 +362,7 @@ def forward_search(data: TaskData, reference: Reference, n_steps: int) -> Search
 class _MeanSquares:
     """Submodel of the mean fit under squared loss, as it grows."""
 
-    def __init__(self, data: TaskData, reference: Reference, noise: FloatArray) -> None:
+    def __init__(self, data: TaskData, reference: ReferenceFit, noise: FloatArray) -> None:
         mean, spread = reference.eta.mean(axis=1), reference.eta.var(axis=1)
         self.total = np.add.reduceat(data.weight, data.offsets[:-1])
         widened = np.add.reduceat(data.weight * spread, data.offsets[:-1]) / self.total
@@ -395,12 +395,12 @@ class _MeanSquares:
 class _MeanMeans:
     """Submodel of the mean of the fitted means, as it grows."""
 
-    def __init__(self, data: TaskData, reference: Reference) -> None:
+    def __init__(self, data: TaskData, reference: ReferenceFit) -> None:
         self.data = data
         self.family = family = reference.family
         self.target = family.mean(reference.eta).mean(axis=1)
         eta = _eta_of_mean(family, self.target, reference.eta.mean(axis=1))
-        self.mean = Reference(family, eta[:, None], None, reference.with_intercept)
+        self.mean = ReferenceFit(family, eta[:, None], None, reference.with_intercept)
         self.chosen = np.empty(0, dtype=np.int64)
         self._fit()
 

@@ -147,7 +147,7 @@ def test_tables(found, backend):
     assert "trace ratio" in found.summary() and "4 splits" in repr(found)
 
 
-def test_picture_has_a_line_per_selector(found):
+def test_plot_has_a_line_per_selector(found):
     axes = found.plot()
     assert [line.get_label() for line in axes.get_lines()] == ["fisher", "trace ratio", "random", "majority class"]
     np.testing.assert_allclose(axes.get_lines()[0].get_ydata()[0], found.values("fisher", 3).mean())

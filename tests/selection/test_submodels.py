@@ -12,7 +12,7 @@ from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.selection.draws import read_draws
 from bayesmtfs.selection.submodels import (
     FeatureSpan,
-    Reference,
+    ReferenceFit,
     feature_blocks,
     forward_search,
     log_densities,
@@ -208,7 +208,7 @@ def greedy(data, reference, blocks):
 @pytest.mark.parametrize("groups", [None, np.array([0, 1, 0, 2, 3, 2])])
 def test_forward_search_is_greedy(seed, groups):
     data, eta = search_problem(groups=groups, seed=seed)
-    reference = Reference(Gaussian(), eta, np.array([[0.5, 1.5]]), True)
+    reference = ReferenceFit(Gaussian(), eta, np.array([[0.5, 1.5]]), True)
     blocks = feature_blocks(data)
     order, divergences = greedy(data, reference, blocks)
     found = forward_search(data, reference, len(blocks))
@@ -220,9 +220,9 @@ def test_spread_of_the_fit_widens_the_noise():
     data, eta = search_problem()
     rng = np.random.default_rng(1)
     draws = eta + 0.3 * rng.standard_normal((len(eta), 50))
-    found = forward_search(data, Reference(Gaussian(), draws, np.full((50, 2), 0.5), True), 2)
+    found = forward_search(data, ReferenceFit(Gaussian(), draws, np.full((50, 2), 0.5), True), 2)
     spread = np.array([draws[data.task == t].var(axis=1).mean() for t in range(2)])
-    mean = Reference(Gaussian(), draws.mean(axis=1, keepdims=True), np.sqrt(0.25 + spread)[None], True)
+    mean = ReferenceFit(Gaussian(), draws.mean(axis=1, keepdims=True), np.sqrt(0.25 + spread)[None], True)
     np.testing.assert_allclose(found.divergence, forward_search(data, mean, 2).divergence, rtol=1e-10)
 
 
@@ -230,7 +230,7 @@ def test_spread_of_the_fit_widens_the_noise():
 def test_labels_enter_nearly_greedily(seed):
     # candidates are compared after one Newton step, so that only clear decisions must be the same
     data, eta = search_problem(seed=seed)
-    reference = Reference(Logistic(), 1.5 * eta, None, True)
+    reference = ReferenceFit(Logistic(), 1.5 * eta, None, True)
     found = forward_search(data, reference, 6)
     _, best = greedy(data, reference, feature_blocks(data))
     assert len(found.steps) == 6 and (np.diff(found.divergence) < 0).all()
@@ -241,7 +241,7 @@ def test_labels_enter_nearly_greedily(seed):
 def test_labels_are_summarised_by_mean_probabilities():
     data, eta = search_problem()
     draws = np.column_stack([2 * eta[:, 0], 0.5 * eta[:, 0]])
-    found = forward_search(data, Reference(Logistic(), draws, None, True), 1)
+    found = forward_search(data, ReferenceFit(Logistic(), draws, None, True), 1)
     p = expit(draws).mean(axis=1)
     empty = 0.0
     for t in range(2):
@@ -257,7 +257,7 @@ def test_a_weak_effect_in_many_tasks_counts_like_a_strong_one_in_few():
     W[0, 0], W[1] = 0.8, 0.4
     data = bm.TaskData.from_wide(X, np.zeros((30, 16)))
     eta = data.linear_predictor(W, np.zeros(16))[:, None]
-    found = forward_search(data, Reference(Gaussian(), eta, np.ones((1, 16)), False), 3)
+    found = forward_search(data, ReferenceFit(Gaussian(), eta, np.ones((1, 16)), False), 3)
     assert [int(step[0]) for step in found.steps] == [1, 0]  # and nothing is left for feature 2
     assert found.divergence[-1] < 1e-9
 
@@ -334,7 +334,7 @@ def test_counts_are_projected_by_a_regression_on_the_fitted_means(draws_of, pois
 def test_counts_are_searched(poisson):
     data, eta = search_problem()
     draws = 0.5 * np.column_stack([eta[:, 0], 0.5 * eta[:, 0]])
-    found = forward_search(data, Reference(poisson, draws, None, True), 6)
+    found = forward_search(data, ReferenceFit(poisson, draws, None, True), 6)
     mean = np.exp(draws).mean(axis=1)
     empty = sum(np.sum(own * np.log(own / own.mean())) for own in (mean[data.task == 0], mean[data.task == 1]))
     assert found.divergence[0] == pytest.approx(empty, rel=1e-8)
