@@ -4,7 +4,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from bayesmtfs import TaskData
+from bayesmtfs import MixedNormRegressor, MixedNormRegressorCV, TaskData
 from bayesmtfs.convex import automatic, nonsmooth
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import Family, Kinks
@@ -33,6 +33,9 @@ class Quantile(Family):
 
     def kinks(self, y):
         return Kinks(y, np.full_like(y, -self.tau), np.full_like(y, 1.0 - self.tau))
+
+    def mean(self, eta):
+        return np.array(eta)
 
 
 def draw(rounded=False):
@@ -116,6 +119,26 @@ def test_the_best_intercept_at_zero_is_the_quantile(loss_scale):
     theta = problem.null_dual
     np.testing.assert_allclose(problem.task_sums(theta), 0.0, atol=1e-12)
     assert problem.dual_objective(theta) <= problem.null_objective * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("tau", [0.5, 0.8])
+def test_the_estimator_takes_the_family(tau):
+    X, y, tasks = draw()
+    model = MixedNormRegressor(loss=Quantile(tau)).fit(X, y, tasks=tasks)
+    assert model.converged_
+    sparse = MixedNormRegressor(loss=Quantile(tau), penalty_strength=6 * model.penalty_strength_)
+    assert 0 < sparse.fit(X, y, tasks=tasks).get_support().sum() < 9
+    below = [np.mean(y[tasks == name] <= model.predict(X, tasks=tasks)[tasks == name]) for name in model.tasks_]
+    np.testing.assert_allclose(below, tau, atol=0.1)
+    if tau == 0.5:
+        absolute = MixedNormRegressor(loss="absolute", penalty_strength=2 * model.penalty_strength_)
+        assert absolute.fit(X, y, tasks=tasks).objective_ == pytest.approx(2 * model.objective_, rel=3e-6)
+
+
+def test_the_path_and_folds_take_the_family():
+    X, y, tasks = draw()
+    model = MixedNormRegressorCV(loss=Quantile(0.8), n_penalties=6, penalty_ratio=0.05, cv=3, random_state=0)
+    assert model.fit(X, y, tasks=tasks).converged_ and model.get_support()[:2].all()
 
 
 def test_slopes_must_be_on_both_sides_of_zero():
