@@ -13,6 +13,7 @@ made of pieces which are fits themselves (folds, splits) asks with `check` wheth
 sums that must not be cut in two are added with ``hold=True``, where Ctrl-C waits for the next `check`.
 """
 
+import math
 import signal
 import sys
 import threading
@@ -117,3 +118,15 @@ class Progress:
         self._display = Display(*columns, console=Console(stderr=True), transient=True)
         self._job = self._display.add_task(self.description, total=1.0, note="")
         self._display.start()
+
+
+def share_of_way(gap: float, scale: float, tol: float) -> float:
+    """How far a gap has come towards ``tol * scale``, on a log scale.
+
+    Examples
+    --------
+    >>> share_of_way(1e-3, 1.0, 1e-6), share_of_way(1e-9, 1.0, 1e-6)
+    (0.5, 1.0)
+    """
+    relative = gap / scale if scale > 0 else tol
+    return 1.0 if relative <= tol else math.log(min(relative, 1.0)) / math.log(min(max(tol, 1e-16), 0.5))

@@ -47,7 +47,7 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.saddle_point import balanced, best_intercept, without_settled_tasks
 from bayesmtfs.families import total
 from bayesmtfs.priors.row_penalty import dual_exponent, row_norms
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import BoolArray, FloatArray, Solution
 
 FIRST_ROWS = 50  # working set at the start
@@ -107,7 +107,7 @@ def solve(
                 since_best = 0 if found.gap < best.gap else since_best + 1
                 best = found._replace(n_iter=len(trace))
                 trace.append(best.objective)
-                work.update(_fraction(best, tol), f"gap {best.gap:.1e}")
+                work.update(share_of_way(best.gap, best.scale, tol), f"gap {best.gap:.1e}")
         except BreakdownError:
             best = _unzeroed(setup, state, best, tol)
     best = best._replace(objective_trace=np.array(trace), interrupted=work.interrupted)
@@ -282,12 +282,6 @@ def _with_settled(best: Solution, problem: Problem, settled: BoolArray) -> Solut
     intercept = problem.null_intercept.copy()
     W[:, ~settled], intercept[~settled] = best.W, best.intercept
     return best._replace(W=W, intercept=intercept)
-
-
-def _fraction(best: Solution, tol: float) -> float:
-    """How far the gap has come, on a log scale."""
-    relative = best.gap / best.scale if best.scale > 0 else tol
-    return 1.0 if relative <= tol else float(np.log10(max(1.0 / relative, 1.0)) / np.log10(1.0 / tol))
 
 
 # ---------------------------------------------------------------------- the largest penalty

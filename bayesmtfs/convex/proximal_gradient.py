@@ -27,7 +27,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import Penalty
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, Solution
 
 MEMORY = 5  # objectives of which the largest has to be undercut
@@ -254,12 +254,6 @@ class Spectral:
             below = np.divide(smaller, down, out=np.zeros_like(up), where=down > 0)
         rows = self.blocks.gather(sums.positive * above + sums.negative * below)
         return above, below, float(self.penalty.dual_norm(rows).max())
-
-
-def share_of_way(gap: float, scale: float, tol: float) -> float:
-    """How far the gap has come, on a log scale, for a progress bar."""
-    relative = gap / scale if scale > 0 else tol
-    return 1.0 if relative <= tol else float(np.log(min(relative, 1.0)) / np.log(max(tol, 1e-16)))
 
 
 def _product(a: Sequence[FloatArray], b: Sequence[FloatArray]) -> float:

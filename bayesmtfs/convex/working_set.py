@@ -30,7 +30,7 @@ from bayesmtfs.convex.columns import ColumnDesign, Columns, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
 from bayesmtfs.convex.quadratic_models import QuadraticModel, quadratic_model
 from bayesmtfs.families import total, total_conjugate
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
 FIRST_ROWS = 100  # working set of the first round
@@ -84,7 +84,7 @@ def run(rounds: Rounds, tol: float, max_iter: int, progress: bool | None) -> Sol
             trace.append(objective)
             if gap <= wanted or n_iter >= max_iter or rounds.stuck:
                 break
-            work.update(proximal_gradient.share_of_way(gap, rounds.scale, tol), f"gap {gap:.1e}")
+            work.update(share_of_way(gap, rounds.scale, tol), f"gap {gap:.1e}")
             n_iter += rounds.improve(wanted, max_iter - n_iter)
     best = rounds.answer()
     return Solution(
