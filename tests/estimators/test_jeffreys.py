@@ -15,7 +15,9 @@ from bayesmtfs.estimators.em import (
     GeneralizedNormalRegressor,
     JeffreysClassifier,
     JeffreysRegressor,
+    MatrixVariateRegressor,
 )
+from bayesmtfs.families import Dispersion, Family
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.types import ConvergenceWarning, DataWarning
 
@@ -185,6 +187,92 @@ def test_integrated_coefficients_have_deviations(sim):
     inside = np.abs(model.coef_ - sim.coef)[:, sim.support] < 3 * model.coef_std_[:, sim.support]
     assert inside.mean() > 0.8
     assert JeffreysRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_std_ is None
+
+
+# ---------------------------------------------------------------------- a family of one's own
+
+
+class Counts(Family):
+    """Poisson counts: smooth, with a curvature that has no bound."""
+
+    name = "counts of a test"
+    targets = "counts"
+
+    def value(self, y, eta):
+        return np.exp(eta) - y * eta
+
+    def gradient(self, y, eta):
+        return np.exp(eta) - y
+
+    def curvature(self, y, eta):
+        return np.exp(eta) + 0.0 * y
+
+    def conjugate(self, y, dual):
+        rate = np.maximum(y + dual, 0.0)
+        return np.where(y + dual < 0, np.inf, rate * np.log(np.maximum(rate, 1e-300)) - rate)
+
+    def mean(self, eta):
+        return np.exp(eta)
+
+
+class NoisyCounts(Counts):
+    """The same with a noise, which no loss but the squared one has here."""
+
+    dispersion = (Dispersion("noise"),)
+
+
+@pytest.fixture(scope="module")
+def counts():
+    rng = np.random.default_rng(0)
+    X, tasks, W = rng.standard_normal((320, 12)), np.repeat(np.arange(4), 80), np.zeros((12, 4))
+    W[:3] = 0.5 * rng.standard_normal((3, 4))
+    rate = np.exp(3.0 + np.einsum("ip,pi->i", X, W[:, tasks]))
+    return X, rng.poisson(rate).astype(float), tasks, W
+
+
+OWN = {
+    "generalized normal": GeneralizedNormalRegressor(loss=Counts()),
+    "q = inf": GeneralizedNormalRegressor(loss=Counts(), norm_q=np.inf),
+    "Jeffreys": JeffreysRegressor(loss=Counts()),
+    "q = 1.5": JeffreysRegressor(loss=Counts(), norm_q=1.5),
+    "learned q": JeffreysRegressor(loss=Counts(), norm_q="learn"),
+    "shared mean": JeffreysRegressor(loss=Counts(), shared_mean=True),
+    "relations": MatrixVariateRegressor(loss=Counts()),
+}
+
+
+@pytest.mark.filterwarnings("ignore:q is not identified")
+@pytest.mark.parametrize("model", OWN.values(), ids=OWN)
+def test_a_smooth_family_of_the_users_own_is_fitted(counts, model):
+    X, y, tasks, W = counts
+    model = clone(model).fit(X, y, tasks=tasks)
+    trace = model.objective_trace_
+    assert model.converged_ and np.all(np.diff(trace) <= 1e-10 * np.abs(trace[:-1]))
+    np.testing.assert_allclose(model.coef_.T, W, atol=0.15)
+    np.testing.assert_array_equal(model.noise_, 1.0)
+    np.testing.assert_allclose(model.intercept_, 3.0, atol=0.15)
+    if not model.shared_mean:
+        np.testing.assert_array_equal(model.get_support(), W.any(axis=1))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            JeffreysRegressor(loss=Counts(), coefficients="integrated"),
+            "needs a conditionally normal form; Counts offers",
+        ),
+        (JeffreysRegressor(loss=NoisyCounts()), "learns the noise of the squared loss only, and NoisyCounts"),
+        (GeneralizedNormalRegressor(loss=NoisyCounts()), "noise='learn' needs loss='squared'"),
+        (JeffreysRegressor(loss="absolute"), "JeffreysRegressor needs a smooth loss but loss is 'absolute'"),
+        (JeffreysRegressor(loss="logistic"), "loss is 'logistic'; choose one of 'squared'"),
+        (JeffreysClassifier(loss=Counts()), "loss is Counts.., a family of counts; use a regressor"),
+    ],
+)
+def test_families_that_lack_something_are_refused_in_words(counts, model, message):
+    X, y, tasks, _ = counts
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, y if isinstance(model, JeffreysRegressor | GeneralizedNormalRegressor) else y > 20, tasks=tasks)
 
 
 # ---------------------------------------------------------------------- messages

@@ -10,7 +10,7 @@ HYPERPRIORS = [(0.0, 0.0), (1.5, 0.4), (0.5, 0.0), (0.0, 0.4)]
 
 
 def scale_density(log_rho, q, shape, rate):
-    """Density of log rho that follows from the Gamma law of rho^-q; improper ones as the module states them."""
+    """Density of log rho that follows from the Gamma distribution of rho^-q; improper ones as the module states them."""
     power = np.exp(-q * log_rho)
     if shape > 0 and rate > 0:
         return gamma(shape, scale=1 / rate).pdf(power) * q * power

@@ -24,8 +24,8 @@ def test_density_follows_from_the_change_of_variables(W, q, factor):
 
 def test_density_at_q_2_is_normal_with_the_row_covariance(W):
     prior = MatrixVariate(2.0, FACTOR, row_scale=SCALES)
-    laws = [multivariate_normal(cov=scale**2 * prior.row_covariance()) for scale in SCALES]
-    expected = -sum(law.logpdf(row) for law, row in zip(laws, W, strict=True))
+    rows = [multivariate_normal(cov=scale**2 * prior.row_covariance()) for scale in SCALES]
+    expected = -sum(density.logpdf(row) for density, row in zip(rows, W, strict=True))
     assert prior.negative_log_density(W) == pytest.approx(expected, rel=1e-12)
 
 
@@ -39,7 +39,7 @@ def test_row_covariance_equals_that_of_draws(q):
     assert np.max(np.abs(sample - wrong)) > 0.2 * np.max(covariance)
 
 
-def test_row_covariance_at_infinite_q_is_that_of_the_uniform_law():
+def test_row_covariance_at_infinite_q_is_that_of_the_uniform_distribution():
     np.testing.assert_allclose(MatrixVariate(np.inf, FACTOR).row_covariance(), FACTOR.T @ FACTOR / 3)
 
 
