@@ -287,16 +287,10 @@ class PenaltyRows:
 
 
 def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatArray:
-    """Make the sum of theta over each part 0.
+    """Make the sum of theta (N,) over each part 0, where ``part`` (N,) numbers them and ``starts`` says where each begins.
 
     The larger of the positive and the negative side is shrunk to the size of the other, so that no entry changes its
     sign, grows, or leaves the domain of a conjugate.
-
-    Parameters
-    ----------
-    theta : (N,) dual candidate
-    part : (N,) number of the part each entry belongs to
-    starts : where each part begins
     """
     positive = np.add.reduceat(np.maximum(theta, 0.0), starts)
     negative = np.add.reduceat(np.maximum(-theta, 0.0), starts)

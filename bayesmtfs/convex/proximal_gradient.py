@@ -124,16 +124,7 @@ def solve(
     max_iter: int = 10_000,
     progress: bool | None = None,
 ) -> Solution:
-    """Minimise the problem.
-
-    Parameters
-    ----------
-    problem : what to minimise; its loss must be smooth
-    start : an earlier solution to begin from
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most steps
-    progress : see `progress.Progress`
-    """
+    """Minimise a problem with a smooth loss, see `automatic.solve`."""
     spectral = Spectral(LocalPasses(problem), problem.penalty, problem.fit_intercept, problem.blocks)
     point = spectral.at(np.zeros_like(spectral.means), problem.null_intercept)
     if start is not None:
@@ -144,12 +135,7 @@ def solve(
 class Spectral:
     """Loss plus penalty of rows wherever they are: steps, curvatures and gaps.
 
-    Parameters
-    ----------
-    passes : the rows
-    penalty : penalty on the rows of W
-    fit_intercept : whether every task has an unpenalised intercept
-    blocks : how W is cut into the rows of the penalty; None where they are the features
+    ``blocks`` says how W is cut into the rows of the penalty; None where they are the features.
     """
 
     def __init__(self, passes: Passes, penalty: Penalty, fit_intercept: bool, blocks: Blocks | None = None) -> None:

@@ -117,13 +117,7 @@ class QuadraticModel(ABC):
         return False
 
     def minimise(self, gap: float, ideal: float | None = None) -> int:
-        """Lower the duality gap of the model to the given one; return the number of sweeps.
-
-        Parameters
-        ----------
-        gap : what must be reached
-        ideal : smaller gap to reach if that takes a few rounds of sweeps only
-        """
+        """Lower the duality gap to the given one, or to an ideal one if that takes few rounds; the number of sweeps."""
         ideal = gap if ideal is None else ideal
         pause, next_newton = 1, FEW_ROUNDS
         for round_number in range(1, MAX_ROUNDS + 1):
@@ -278,15 +272,9 @@ class ColumnModel(QuadraticModel):
 def quadratic_model(
     columns: Columns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray, lasting: bool
 ) -> QuadraticModel:
-    """Model of the fitting kind.
+    """Model of the fitting kind, from curvatures (N,) of the loss and their sums (m,), inf where a task has no intercept.
 
-    Parameters
-    ----------
-    columns : columns of the rows' features
-    rows : the rows of the penalty
-    curvature : (N,) second derivatives of the loss
-    curvature_sums : (m,) their sums over each task, inf where the task has no intercept
-    lasting : whether the curvatures are the same at every point, so that the model can be started again elsewhere
+    ``lasting`` says that the curvatures are the same at every point, so that the model can be started again elsewhere.
     """
     k, m = len(rows.features), len(curvature_sums)
     large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
@@ -300,14 +288,9 @@ def quadratic_model(
 
 
 def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:
-    """(k, m) Newton direction at W, whose rows are all non-zero; None where the system is singular.
+    """(k, m) Newton direction at W (k, m), whose rows are all non-zero; None where the system is singular.
 
-    Parameters
-    ----------
-    Q : (k, m, k) Gram matrices
-    gradient : (k, m) gradient of the quadratic part
-    W : (k, m) coefficients
-    rows : the rows and their penalty
+    ``Q`` (k, m, k) are the Gram matrices, ``gradient`` (k, m) is that of the quadratic part.
     """
     by_task = Q.transpose(1, 0, 2)
     squares = np.einsum("tjj->jt", by_task)

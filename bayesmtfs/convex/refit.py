@@ -18,17 +18,9 @@ KEPT_PENALTY = 1e-3  # of the strength, where the loss alone may have no minimum
 
 
 def refit_selected(problem: Problem, solution: Solution, *, tol: float = 1e-6, max_iter: int = 10_000) -> Solution:
-    """Refit the non-zero entries of a solution.
+    """Refit the non-zero entries of a solution of the penalised problem, whose zeros stay zero.
 
-    Parameters
-    ----------
-    problem : the penalised problem
-    solution : its solution, whose zeros stay zero
-    tol, max_iter : as in `automatic.solve`, where the refit needs a solver
-
-    Returns
-    -------
-    the solution with other coefficients and intercepts; objective and gap remain those of the penalised problem
+    Objective and gap remain those of the penalised problem; tol and max_iter are for losses whose refit needs a solver.
     """
     selected: BoolArray = solution.W != 0
     if not selected.any():

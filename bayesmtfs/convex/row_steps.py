@@ -472,19 +472,10 @@ def sweep_gram(
 ) -> None:
     """Sweep over the rows as often as the iterates have room, keeping W and its gradient after every sweep.
 
-    Parameters
-    ----------
-    Q : (k, m, k or more) array
-        Gram matrix of every task.
-    bounds : (k, m) array
-        Curvature used for every entry: that of Q, or for the features of a group a bound on it.
-    gradient, W, norms : (m, k or more), (k, m) and (R,) arrays
-        Gradient of the quadratic part, coefficients and their q-norms by row; updated. The first sweep visits every
-        row, the others only those that are not zero.
-    starts, strengths, norm_q, sparsity, work
-        The rows and their penalty, see `row_step`.
-    W_iterates, gradient_iterates : (n + 1, ...) arrays
-        Receive the values before the first and after each of the n sweeps.
+    ``Q`` (k, m, k or more) is the Gram matrix of every task, ``bounds`` (k, m) the curvature used for every entry: that
+    of Q, or for the features of a group a bound on it. The gradient (m, k or more) of the quadratic part, W (k, m) and
+    its q-norms by row (R,) are updated; the first sweep visits every row, the others only those that are not zero. The
+    iterates (n + 1, ...) receive the values before the first and after each of the n sweeps.
     """
     k, m = W.shape
     width = gradient.shape[1]

@@ -20,7 +20,7 @@ are kept task by row ``(m, n)``: their product with X is then the fast one.
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -125,44 +125,45 @@ class SharedDesign:
 
     def columns(self, features: IntArray) -> "UnitColumns":
         """Columns of Z, scaled to length 1."""
-        return SparseUnitColumns(self, features) if sp.issparse(self.X) else DenseUnitColumns(self, features)
+        return (SparseUnitColumns if sp.issparse(self.X) else DenseUnitColumns).of(self, features)
 
 
-class DenseUnitColumns:
+class DenseUnitColumns(NamedTuple):
     """Columns of Z of length 1, written out."""
 
-    def __init__(self, design: SharedDesign, features: IntArray) -> None:
+    Z: FloatArray  # (k, n)
+    mean: FloatArray  # (k,)
+    length: FloatArray  # (k,) before they were scaled
+
+    @classmethod
+    def of(cls, design: SharedDesign, features: IntArray) -> Self:
+        """Columns of a design."""
         Z = design.X.T[features].astype(np.float64, order="C", copy=False)
-        self.mean = np.zeros(len(features))
+        mean = np.zeros(len(features))
         if design.share is not None:
-            self.mean = Z @ design.share
-            Z -= self.mean[:, None]
+            mean = Z @ design.share
+            Z -= mean[:, None]
         if design.root is not None:
             Z *= design.root
-        self.Z: FloatArray = Z
-        self.length = np.sqrt(np.einsum("in,in->i", Z, Z))
-        self.length[self.length <= CONSTANT * np.sqrt(self.n_rows) * np.abs(self.mean)] = 0.0
-        Z *= inverse(self.length)[:, None]
+        length = np.sqrt(np.einsum("in,in->i", Z, Z))
+        length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
+        Z *= inverse(length)[:, None]
+        return cls(Z, mean, length)
 
     @property
     def n_rows(self) -> int:
         """Number of rows of data n."""
         return self.Z.shape[1]
 
-    def take(self, rows: IntArray | slice) -> "DenseUnitColumns":
+    def take(self, rows: IntArray | slice) -> Self:
         """Some of the columns."""
-        part = object.__new__(DenseUnitColumns)
-        part.Z, part.mean, part.length = self.Z[rows], self.mean[rows], self.length[rows]
-        return part
+        return type(self)(*(part[rows] for part in self))
 
-    def join(self, other: "DenseUnitColumns") -> "DenseUnitColumns":
+    def join(self, other: Self) -> Self:
         """These columns and others."""
-        part = object.__new__(DenseUnitColumns)
-        part.Z = np.concatenate([self.Z, other.Z])
-        part.mean, part.length = np.append(self.mean, other.mean), np.append(self.length, other.length)
-        return part
+        return type(self)(*(np.concatenate(parts) for parts in zip(self, other, strict=True)))
 
-    def gram(self, other: "DenseUnitColumns") -> FloatArray:
+    def gram(self, other: Self) -> FloatArray:
         """Inner products with other columns."""
         return self.Z @ other.Z.T
 
@@ -175,47 +176,47 @@ class DenseUnitColumns:
         return self.Z @ residual.T
 
 
-class SparseUnitColumns:
-    """Columns of Z of length 1, as a sparse matrix A and a rank-one centring: ``Z = A - root mean'``."""
+class SparseUnitColumns(NamedTuple):
+    """Columns of Z of length 1, as a sparse matrix A and a rank-one centring: ``Z = A - root centre'``."""
 
-    def __init__(self, design: SharedDesign, features: IntArray) -> None:
+    A: Any  # (n, k) CSC
+    root: FloatArray  # (n,)
+    mean: FloatArray  # (k,)
+    length: FloatArray  # (k,) before they were scaled
+    centre: FloatArray  # (k,) mean in units of the length
+
+    @classmethod
+    def of(cls, design: SharedDesign, features: IntArray) -> Self:
+        """Columns of a design."""
         A = sp.csc_matrix(design.X[:, features], dtype=np.float64)
         n = A.shape[0]
-        self.mean = np.zeros(len(features)) if design.share is None else np.asarray(A.T @ design.share)
-        self.root = np.ones(n) if design.root is None else design.root
-        A = sp.csc_matrix(A.multiply(self.root[:, None]))
-        square = np.asarray(A.multiply(A).sum(axis=0)).ravel() - n * self.mean**2
-        self.length = np.sqrt(np.maximum(square, 0.0))
-        size = np.sqrt(n) * np.abs(self.mean)
-        for j in np.flatnonzero((self.length <= DOUBTFUL * size) & (size > 0)):
-            centred = A[:, [j]].toarray()[:, 0] - self.root * self.mean[j]
-            self.length[j] = np.linalg.norm(centred)
-        self.length[self.length <= CONSTANT * size] = 0.0
-        scale = inverse(self.length)
-        self.A: Any = sp.csc_matrix(A.multiply(scale))
-        self.centre = self.mean * scale
+        mean = np.zeros(len(features)) if design.share is None else np.asarray(A.T @ design.share)
+        root = np.ones(n) if design.root is None else design.root
+        A = sp.csc_matrix(A.multiply(root[:, None]))
+        square = np.asarray(A.multiply(A).sum(axis=0)).ravel() - n * mean**2
+        length = np.sqrt(np.maximum(square, 0.0))
+        size = np.sqrt(n) * np.abs(mean)
+        for j in np.flatnonzero((length <= DOUBTFUL * size) & (size > 0)):
+            length[j] = np.linalg.norm(A[:, [j]].toarray()[:, 0] - root * mean[j])
+        length[length <= CONSTANT * size] = 0.0
+        scale = inverse(length)
+        return cls(sp.csc_matrix(A.multiply(scale)), root, mean, length, mean * scale)
 
     @property
     def n_rows(self) -> int:
         """Number of rows of data n."""
         return len(self.root)
 
-    def take(self, rows: IntArray | slice) -> "SparseUnitColumns":
+    def take(self, rows: IntArray | slice) -> Self:
         """Some of the columns."""
-        part = object.__new__(SparseUnitColumns)
-        part.A, part.root = self.A[:, rows], self.root
-        part.mean, part.length, part.centre = self.mean[rows], self.length[rows], self.centre[rows]
-        return part
+        return type(self)(self.A[:, rows], self.root, self.mean[rows], self.length[rows], self.centre[rows])
 
-    def join(self, other: "SparseUnitColumns") -> "SparseUnitColumns":
+    def join(self, other: Self) -> Self:
         """These columns and others."""
-        part = object.__new__(SparseUnitColumns)
-        part.A, part.root = sp.hstack([self.A, other.A], format="csc"), self.root
-        part.mean, part.length = np.append(self.mean, other.mean), np.append(self.length, other.length)
-        part.centre = np.append(self.centre, other.centre)
-        return part
+        numbers = (np.append(mine, theirs) for mine, theirs in zip(self[2:], other[2:], strict=True))
+        return type(self)(sp.hstack([self.A, other.A], format="csc"), self.root, *numbers)
 
-    def gram(self, other: "SparseUnitColumns") -> FloatArray:
+    def gram(self, other: Self) -> FloatArray:
         """Inner products with other columns."""
         products = (self.A.T @ other.A).toarray()
         return np.asarray(products - len(self.root) * np.outer(self.centre, other.centre))
@@ -245,13 +246,7 @@ class Reference(NamedTuple):
 
 
 class Scores:
-    """Dual norms of the correlations of all columns, for one penalty up to its strength.
-
-    Parameters
-    ----------
-    design : the weighted and centred data
-    penalty : the penalty on the rows
-    """
+    """Dual norms of the correlations of all columns, for one penalty up to its strength."""
 
     def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
         self.design, self.penalty = design, penalty
@@ -266,11 +261,7 @@ class Scores:
     def bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray:
         """(p,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
 
-        Parameters
-        ----------
-        residual : (m, n)
-        strength : penalty strength
-        length : of a typical column; 0 where none is known
+        ``length`` is that of a typical column; 0 where none is known.
         """
         bounds = None if self.reference is None else self._sphere_bounds(residual, self.reference, strength, length)
         if bounds is None:
@@ -345,9 +336,7 @@ class ColumnsInUse(NamedTuple):
 class SharedDesignState:
     """What one solve leaves to the next on the same data: pass one object along a path of penalty strengths.
 
-    Parameters
-    ----------
-    problem : data and penalty; only the strength of the penalty may change later
+    Only the strength of the problem's penalty may change later.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -385,16 +374,10 @@ def solve(
     progress: bool | None = None,
     state: SharedDesignState | None = None,
 ) -> Solution:
-    """Minimise the problem.
+    """Minimise the problem, see `automatic.solve`; where `applies` is true.
 
-    Parameters
-    ----------
-    problem : what to minimise; see `applies`
-    start : an earlier solution to begin from
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most epochs of coordinate descent and Newton steps together
-    progress : see `progress.Progress`
-    state : what an earlier solve on the same data and penalty left; it is brought up to date
+    ``max_iter`` counts epochs of coordinate descent and Newton steps together; ``state`` is what an earlier solve on the
+    same data and penalty left, and is brought up to date.
 
     Examples
     --------
@@ -403,7 +386,7 @@ def solve(
     >>> from bayesmtfs.families import Gaussian
     >>> from bayesmtfs.priors import RowPenalty
     >>> data = TaskData.from_wide(np.eye(3), [[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    >>> problem = Problem(data, Gaussian(), RowPenalty(1.0, 2.0), data.weight, fit_intercept=False)
+    >>> problem = Problem(data, Gaussian(), RowPenalty(1.0), data.weight, fit_intercept=False)
     >>> solve(problem).W.round(6)
     array([[2.4, 3.2],
            [0. , 0. ],

@@ -96,14 +96,9 @@ def solve(
     max_iter: int = 10_000,
     progress: bool | None = None,
 ) -> SharedMean:
-    """Minimise the problem with a shared mean.
+    """Minimise a problem with a smooth loss and a shared mean, whose ridge ``mean_strength`` is positive.
 
-    Parameters
-    ----------
-    problem : data, smooth loss and row penalty; ``fit_intercept`` gives b_0 and c
-    mean_strength : ridge on the mean, positive
-    start : an earlier solution to begin from
-    tol, max_iter, progress : as in `proximal_gradient.solve`
+    ``problem.fit_intercept`` gives b_0 and c; the other arguments are those of `automatic.solve`.
     """
     if problem.penalty.strength == 0:
         # As the limit of a vanishing penalty, whose balls the dual point can be scaled into

@@ -27,7 +27,7 @@ Both stop at a duality gap.
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -182,19 +182,7 @@ class Spent:
 
 
 def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray, int]:
-    """Minimise from W until the goal is reached, or rounding ends all progress.
-
-    Parameters
-    ----------
-    problem : least squares and row penalty
-    W : (k, m) start
-    goal : when to stop
-
-    Returns
-    -------
-    W : (k, m) the new point
-    n_iter : number of epochs and Newton steps
-    """
+    """Minimise from W (k, m) until the goal is reached, or rounding ends all progress; the number of iterations, too."""
     W, spent, sigma, last = W.copy(), Spent(), FIRST_SIGMA, np.inf
     while True:
         descend(problem, W, goal, spent)
@@ -385,26 +373,8 @@ class ColumnDescent(BlockDescent):
         return result
 
 
-class Gram(Protocol):
-    """The matrix Q = Z'Z of columns of length 1."""
-
-    def times(self, V: FloatArray) -> FloatArray:
-        """(k, m) Q V, where most rows of V are zero."""
-
-    def block(self, rows: IntArray) -> FloatArray:
-        """(a, a) Q of some of the rows."""
-
-
 def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatArray) -> FloatArray | None:
-    """Solve ``(Q + ridge + Hessian of the penalty) S = right`` for the active rows; None where it is not definite.
-
-    Parameters
-    ----------
-    Q : (a, a) Gram matrix of the rows
-    hessian : curvature of the penalty at the rows
-    ridge : added to the diagonal, positive
-    right : (a, m)
-    """
+    """Solve ``(Q + ridge + Hessian of the penalty) S = right`` (a, m) for the active rows; None if not definite."""
     n_rows, n_tasks = right.shape
     same = hessian.diagonal.shape[1] == 1
     parts = [slice(0, n_tasks)] if same else [slice(t, t + 1) for t in range(n_tasks)]
@@ -448,17 +418,11 @@ def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
 
 
 def newton_correction(
-    gram: Gram, penalty: RowPenalty, point: FloatArray, error: FloatArray, sigma: float
+    gram: StoredGram | ColumnGram, penalty: RowPenalty, point: FloatArray, error: FloatArray, sigma: float
 ) -> tuple[IntArray, FloatArray] | None:
     """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
 
-    Parameters
-    ----------
-    gram : Q
-    penalty : with one weight per row
-    point : (k, m) W(C)
-    error : (k, m) Q (W(C) - C)
-    sigma : length of the proximal step
+    The point is W(C) and the error ``Q (W(C) - C)``, both (k, m); sigma is the length of the proximal step.
     """
     active = np.flatnonzero(point.any(axis=1))
     if len(active) == 0:
@@ -473,23 +437,17 @@ def newton_correction(
 
 
 def proximal_point(
-    gram: Gram, penalty: RowPenalty, W: FloatArray, correlation: FloatArray, sigma: float, floor: float
+    gram: StoredGram | ColumnGram,
+    penalty: RowPenalty,
+    W: FloatArray,
+    correlation: FloatArray,
+    sigma: float,
+    floor: float,
 ) -> tuple[FloatArray, int]:
-    """One proximal step from W.
+    """One proximal step from W (k, m), where the correlation is ``B - Q W``; the number of Newton steps it took, too.
 
-    Parameters
-    ----------
-    gram : Q
-    penalty : with one weight per row
-    W : (k, m) where the step begins
-    correlation : (k, m) B - Q W
-    sigma : length of the step; the larger, the closer it comes to the minimum and the harder it is
-    floor : squared error at which the step counts as exact
-
-    Returns
-    -------
-    W : (k, m) the new point
-    n_steps : number of Newton steps
+    The larger sigma, the closer the step comes to the minimum and the harder it is; it counts as exact at a squared error
+    of ``floor``.
     """
     C, gamma = W.copy(), correlation.copy()  # gamma is B - Q C
     point = _prox_all(penalty, W + sigma * gamma, sigma)
@@ -551,21 +509,9 @@ def sweep_euclidean(
 ) -> float:
     """Update every row of a block exactly, one after the other, under ``threshold ||.||_2 + entry_threshold ||.||_1``.
 
-    Parameters
-    ----------
-    gram : (b, b) array
-        Inner products of the block's columns, which have length 1.
-    correlation : (m, b) array
-        Inner products of the residuals with the columns, task by task; kept up to date, in place.
-    W : (b, m) array
-        Rows of the block, overwritten.
-    thresholds, entry_thresholds : (b,) arrays
-        Strengths of the two norms of each row.
-
-    Returns
-    -------
-    float
-        Sum of the squared moves of all rows; half of it bounds the decrease of the objective from below.
+    ``gram`` (b, b) are the inner products of the block's columns, which have length 1; the rows W (b, m) and the inner
+    products ``correlation`` (m, b) of residuals and columns are kept up to date in place. Returned is the sum of the
+    squared moves of all rows; half of it bounds the decrease of the objective from below.
     """
     n_rows, n_tasks = W.shape
     row = np.empty(n_tasks)
@@ -609,23 +555,10 @@ def sweep_general(
     norm_q: float,
     work: Scratch,
 ) -> float:
-    """Update every row of a block exactly, one after the other, under ``threshold ||.||_q``.
+    """Update the rows as `sweep_euclidean` does, under ``threshold ||.||_q``.
 
-    Parameters
-    ----------
-    gram, correlation, W, thresholds : arrays
-        As in `sweep_euclidean`.
-    norms : (b,) array
-        First guesses of the q-norms of the rows, overwritten by their values; 0 for none.
-    norm_q : float
-        Norm of the penalty.
-    work : tuple of arrays
-        What `bayesmtfs.priors.row_prox.scratch` gives for q.
-
-    Returns
-    -------
-    float
-        Sum of the squared moves of all rows; half of it bounds the decrease of the objective from below.
+    ``norms`` (b,) hold first guesses of the q-norms of the rows (0 for none) and receive their values; ``work`` is what
+    `bayesmtfs.priors.row_prox.scratch` gives for q.
     """
     n_rows, n_tasks = W.shape
     row = np.empty(n_tasks)

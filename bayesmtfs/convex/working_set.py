@@ -106,16 +106,9 @@ def solve(
     progress: bool | None = None,
     design: ColumnDesign | None = None,
 ) -> Solution:
-    """Minimise the problem by Newton steps on working sets.
+    """Minimise a problem with a smooth loss by Newton steps on working sets, see `automatic.solve`.
 
-    Parameters
-    ----------
-    problem : what to minimise; its loss must be smooth
-    start : an earlier solution to begin from
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most rounds
-    progress : see `progress.Progress`
-    design : the problem's data by columns, where several problems share them (`columns.by_columns`)
+    ``max_iter`` counts rounds; ``design`` are the problem's data by columns, where several problems share them.
     """
     rounds = NewtonRounds(problem, by_columns(problem.data) if design is None else design, start)
     found = run(rounds, tol, max_iter, progress)

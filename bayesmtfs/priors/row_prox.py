@@ -78,19 +78,10 @@ def _largest(row: FloatArray) -> int:
 
 @njit(cache=True, error_model="numpy")
 def clipping_level(values: FloatArray, excess: float, start: float) -> float:
-    """Level c with ``sum_j (values_j - c)_+ = excess``, for excess > 0.
+    """Level c with ``sum_j (values_j - c)_+ = excess``, for excess > 0 and numbers of any sign; any first guess will do.
 
     The sum is convex and piecewise linear in c, so that Newton ends after finitely many steps, from the left after the
     first one.
-
-    Parameters
-    ----------
-    values : (m,) array
-        Numbers to clip; they may be negative.
-    excess : float
-        What is to be cut off in total.
-    start : float
-        First guess of the level; any number is allowed.
     """
     level = start
     clipped_before = 0
@@ -344,27 +335,10 @@ def _prox_between(
 
 @njit(cache=True, error_model="numpy")
 def prox_row(row: FloatArray, threshold: float, norm_q: float, work: FloatArray, start: float) -> float:
-    """Overwrite ``row`` by ``argmin_z 1/2 ||z - row||_2^2 + threshold ||z||_q``.
+    """Overwrite ``row`` (m,) by ``argmin_z 1/2 ||z - row||_2^2 + threshold ||z||_q`` and return the q-norm of the result.
 
-    Compiled, without allocation, for use inside other compiled loops.
-
-    Parameters
-    ----------
-    row : (m,) array
-        The point, overwritten by the result.
-    threshold : float
-        Weight of the norm, at least 0.
-    norm_q : float
-        Norm, in [1, inf].
-    work : (WORK_ROWS, m) array
-        Scratch; its content before and after means nothing.
-    start : float
-        First guess of the q-norm of the result, such as the value of an earlier call for a similar row; 0 for none.
-
-    Returns
-    -------
-    float
-        q-norm of the result.
+    Compiled, without allocation, for use inside other compiled loops. ``work`` (WORK_ROWS, m) is scratch; ``start`` a first
+    guess of the q-norm of the result, such as the value of an earlier call for a similar row, or 0 for none.
     """
     if norm_q == 1.0 or row.size == 1:
         return _soft_threshold(row, threshold)
