@@ -77,7 +77,7 @@ def comparison_table(comparison: "Comparison", folds: int) -> Table:
     """The methods for a terminal, best first; the numbers with their standard errors."""
     table = Table(
         caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
-        "those of a fit to all rows.",
+        "those of a fit to all rows."
     )
     table.add_column("method")
     has_elpd = any(not math.isnan(fit.elpd) for fit in comparison.fits)

@@ -51,13 +51,7 @@ class Demo(NamedTuple):
 
 
 def run(seed: int = 0, say: Callable[[str], None] = lambda text: None) -> Demo:
-    """Simulate ten tasks over thirty features, and fit them together, by three routes, and apart.
-
-    Parameters
-    ----------
-    seed : of the simulation and the draws
-    say : told what begins
-    """
+    """Simulate ten tasks over thirty features, and fit them together, by three routes, and apart."""
     truth = simulate_tasks(
         n_tasks=10, n_features=30, n_relevant=5, n_samples=N_TRAIN + N_TEST, snr=1.0, design="ar", random_state=seed
     )

@@ -88,15 +88,7 @@ def observations(
     drop: str | None = None,
     categories: str | None = None,
 ) -> TableRows:
-    """Split a table into features and targets.
-
-    Parameters
-    ----------
-    path : the file
-    target, targets, task : columns with the target, the targets (a,b,c), the task
-    drop : columns to leave out (a,b,c)
-    categories : columns of numbers that stand for categories (a,b,c); texts are categories anyway
-    """
+    """Split a table into features and targets."""
     frame = read_table(path)
     if (target is None) == (targets is None):
         raise ValueError("pass either --target (one row per observation) or --targets a,b,c (one column per task)")

@@ -990,12 +990,7 @@ def mean_product(state: InteriorState, change: Change | None = None, lengths: Le
 
 
 def step(linearised: Linearised, floor: float) -> InteriorState:
-    """Correct the predicted step, and go as far as the constraints allow.
-
-    Parameters
-    ----------
-    linearised : where to start from
-    floor : what no product of slack and price needs to fall below
+    """Correct the predicted step, and go as far as the constraints allow; no product need fall below the floor.
 
     Raises
     ------

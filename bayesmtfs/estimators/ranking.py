@@ -77,12 +77,7 @@ class RankingSelector(MultiTaskEstimator):
         """Score the features of data whose labels are numbers."""
 
     def rank_data(self, data: TaskData) -> Ranking:
-        """Rank the features of data whose labels are numbers, and nothing else.
-
-        Parameters
-        ----------
-        data : observations with class numbers as targets
-        """
+        """Rank the features of data whose labels are numbers, and nothing else."""
         found = self._rank(data)
         self.scores_ = found.scores
         self.task_scores_ = found.task_scores
@@ -232,17 +227,7 @@ def size_grid(available: int) -> IntArray:
 
 
 def choose_size(selector: Any, data: TaskData, available: int, cv: Any, classifier: Any, random_state: Any) -> int:
-    """Return the number of features (or groups) of the best accuracy, the smallest of equals.
-
-    Parameters
-    ----------
-    selector : ranks data whose labels are numbers through ``rank_data``; it is not changed
-    data : all observations
-    available : features, or groups where there are some
-    cv : as in `bayesmtfs.estimators.folds.make_folds`
-    classifier : scikit-learn classifier, fitted once per task and fold; None for `default_classifier`
-    random_state : of the folds
-    """
+    """Number of features (or groups) of the best accuracy, the smallest of equals; the selector is not changed."""
     sizes = size_grid(available)
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     folds = make_folds(data, cv, by_class=True, random_state=seed)

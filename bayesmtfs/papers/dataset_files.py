@@ -306,14 +306,7 @@ def address_of(file: DataFile) -> str | None:
 
 
 def locate(file: DataFile, data_home: Folder = None) -> Location:
-    """Say where a file would be taken from, without fetching it.
-
-    Parameters
-    ----------
-    file : DataFile
-        The file and its hash.
-    data_home : path, optional
-        Local folder; None stands for the environment variable ``BAYESMTFS_DATA``.
+    """Say where a file would be taken from, without fetching it; without data_home, ``BAYESMTFS_DATA`` names a folder.
 
     Returns
     -------
@@ -350,17 +343,6 @@ def available(data_home: Folder = None) -> list[AvailableFile]:
 
 def read_verified(file: DataFile, published_at: str, data_home: Folder = None, progress: bool = True) -> bytes:
     """Content of a file, fetched if need be, with the hash checked.
-
-    Parameters
-    ----------
-    file : DataFile
-        The file and its hash.
-    published_at : str
-        Where the original data are published, for the message when the file is nowhere.
-    data_home : path, optional
-        Local folder; None stands for the environment variable ``BAYESMTFS_DATA``.
-    progress : bool, default True
-        Show a progress bar while downloading.
 
     Returns
     -------

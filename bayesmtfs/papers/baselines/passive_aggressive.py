@@ -154,13 +154,7 @@ def step_length(variant: int, step: float, weight: float, loss: float, length: f
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _read(
-    rounds: Rounds,
-    stream: LinearStream,
-    variant: int,
-    step: float,
-    slope: Address,
-    fit_intercept: bool,
-    average: bool,
+    rounds: Rounds, stream: LinearStream, variant: int, step: float, slope: Address, fit_intercept: bool, average: bool
 ) -> None:
     for number in range(longest_task(rounds.offsets)):
         for t in range(rounds.learners.size):

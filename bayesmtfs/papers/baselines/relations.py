@@ -31,14 +31,7 @@ from numba import njit
 
 from bayesmtfs.estimators.base import check_choice
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, check_positive
-from bayesmtfs.online.linear_stream import (
-    LinearLearner,
-    LinearStream,
-    Rounds,
-    longest_task,
-    move_all,
-    predict_one,
-)
+from bayesmtfs.online.linear_stream import LinearLearner, LinearStream, Rounds, longest_task, move_all, predict_one
 from bayesmtfs.types import FloatArray
 
 TRIGGERS = {"error": 0.0, "margin": 1.0}

@@ -150,13 +150,7 @@ def full_steps(norm: float, budget: float, losses: FloatArray) -> FloatArray:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _read(
-    rounds: Rounds,
-    stream: LinearStream,
-    norm: float,
-    implicit: bool,
-    budget: float,
-    fit_intercept: bool,
-    average: bool,
+    rounds: Rounds, stream: LinearStream, norm: float, implicit: bool, budget: float, fit_intercept: bool, average: bool
 ) -> None:
     n_tasks = rounds.learners.size
     observation, learner = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.int64)

@@ -246,15 +246,7 @@ def _figures_by_study(found: dict[str, list[Result]], printed: Printed) -> list[
 def learn_features(
     designs: list[FloatArray], targets: list[FloatArray], strength: float, tol: float = 1e-4, max_iter: int = 1000
 ) -> FloatArray:
-    """(p, m) Coefficients of centred tasks.
-
-    Parameters
-    ----------
-    designs, targets : one (n_t, p) and one (n_t,) per task
-    strength : tau, as a share of the smallest one at which W = 0
-    tol : relative change of W at which the iteration has converged
-    max_iter : most iterations
-    """
+    """(p, m) Coefficients of centred tasks; strength is tau as a share of the smallest one at which W = 0."""
     tasks = list(zip(designs, targets, strict=True))
     tau = strength * np.linalg.norm(np.column_stack([X.T @ y for X, y in tasks]), 2)
     step = 1.0 / max(np.linalg.norm(X, 2) ** 2 for X in designs)
@@ -288,13 +280,7 @@ class FeatureLearningClassifier:
 def fit_feature_learning(
     X: FloatArray, y: NDArray[np.int64], tasks: NDArray[Any], strength: float
 ) -> FeatureLearningClassifier:
-    """Fit labels 0 and 1.
-
-    Parameters
-    ----------
-    X : (n, p)
-    y, tasks : (n,)
-    strength : tau, as a share of the smallest one at which W = 0
+    """Fit labels 0 and 1; strength is tau as a share of the smallest one at which W = 0.
 
     Examples
     --------

@@ -84,14 +84,7 @@ class SelectionProblem(NamedTuple):
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on USPS, MIML and Protein.
-
-    Parameters
-    ----------
-    quick : few draws and test rows, strengths at their defaults: about a minute
-    seed : of the draws
-    progress : progress bar: always, never, or (None) on a terminal
-    """
+    """Run the experiments on USPS, MIML and Protein."""
     settings = QUICK if quick else FULL
     jobs = [
         Job("USPS", lambda advance: compare_selectors(digits(), settings, seed, advance)),
@@ -140,15 +133,7 @@ def proteins() -> SelectionProblem:
 
 
 def draw_splits(y: IntArray, n_repeats: int, n_test: int | None, seed: int) -> list[Split]:
-    """Five training rows of each class, and all others, or some of them, as test rows.
-
-    Parameters
-    ----------
-    y : (n,) classes
-    n_repeats : how many draws
-    n_test : test rows; None takes all
-    seed : of the first draw; the others follow
-    """
+    """Five training rows of each class, and all others, or some of them, as test rows."""
     splits = []
     for repeat in range(n_repeats):
         rng = np.random.default_rng(seed + repeat)
@@ -175,13 +160,7 @@ class EachClassAgainstTheRest(BaseEstimator):
         self.selector = selector
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Rank the features.
-
-        Parameters
-        ----------
-        X : (n, p)
-        y : (n,) classes
-        """
+        """Rank the features."""
         targets = (np.asarray(y)[:, np.newaxis] == np.unique(y)).astype(np.float64)
         self.ranking_ = clone(self.selector).fit(X, targets).ranking_
         return self

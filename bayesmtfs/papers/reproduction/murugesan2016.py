@@ -74,14 +74,7 @@ TRIGGERS: Grid = {"trigger": ["error", "margin"], **STEPS}
 
 
 def online_methods(paper: Iterable[float], common: dict[str, Any], smoothed: dict[str, Any]) -> list[StreamMethod]:
-    """The seven rows of table 1.
-
-    Parameters
-    ----------
-    paper : AUC of each, in this order
-    common : parameters of all of them
-    smoothed : further ones of OSMTL
-    """
+    """The seven rows of table 1."""
     threshold = OnlineSmoothedClassifier(update="threshold", smoothing=2.0, **smoothed, **common)
     rows: list[tuple[str, Any, Grid]] = [
         ("PA-ONE", PassiveAggressiveClassifier(pooled=True, **common), STEPS),
@@ -137,14 +130,7 @@ QUICK = Murugesan2016Effort(4, 1, 0, 2, 0, 2, (20, 160))
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on landmine and spam.
-
-    Parameters
-    ----------
-    quick : few draws, and settings tuned for landmine online only: about a minute
-    seed : of the draws
-    progress : progress bar: always, never, or (None) on a terminal
-    """
+    """Run the experiments on landmine and spam."""
     settings = QUICK if quick else FULL
     jobs = [
         (settings.n_draws, Job("Landmine online", lambda advance: landmine(settings, seed, advance))),
@@ -201,15 +187,7 @@ def measure(method: StreamMethod, experiment: StreamExperiment, seed: int) -> St
 def compare(
     methods: list[StreamMethod], experiment: StreamExperiment, seed: int, advance: Advance, label: str = ""
 ) -> list[Figure]:
-    """Every method on the same draws.
-
-    Parameters
-    ----------
-    methods, experiment : what is compared
-    seed : of the first draw; the others follow
-    advance : told which share is done
-    label : added to the names of the methods
-    """
+    """Every method on the same draws."""
     found: dict[str, list[StreamMeasured]] = {method.name: [] for method in methods}
     for place, method in enumerate(methods):
         if not experiment.n_folds:  # what is compiled or loaded with a first fit is no time of the method

@@ -14,16 +14,7 @@ from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV
 from bayesmtfs.papers import datasets
 from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import (
-    Advance,
-    Job,
-    Split,
-    collect,
-    gain,
-    percent,
-    read,
-    stratified_splits,
-)
+from bayesmtfs.papers.reproduction.splits import Advance, Job, Split, collect, gain, percent, read, stratified_splits
 from bayesmtfs.types import FloatArray, IntArray
 
 CITATION = "Obozinski, Taskar, Jordan (2006), Multi-task feature selection"
@@ -32,11 +23,7 @@ GRADES = (1, 2, 3)
 PAIRS = ("ce", "gy", "gs", "mn", "ag", "ij", "ao", "ft", "hn")
 ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 # Gain of l1/l2 over independent l1 in percent, by number of training rows, as far as the text states it
-PRINTED_GAINS = {
-    10: (0.0, "paper: equally well"),
-    50: (20.0, "paper: up to 20%"),
-    200: (0.0, "paper: equally well"),
-}
+PRINTED_GAINS = {10: (0.0, "paper: equally well"), 50: (20.0, "paper: up to 20%"), 200: (0.0, "paper: equally well")}
 MOST_TEST_LETTERS = 100  # of each kind of a pair
 N_FOLDS_OF_WORDS = 10  # published with the letters
 
@@ -79,14 +66,7 @@ QUICK = Obozinski2006Effort({20: 3, 50: 4}, 0, 2, 10, 6, 3)
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on dermatology and letters.
-
-    Parameters
-    ----------
-    quick : few splits, two sizes, a coarse grid: about a minute
-    seed : of the splits
-    progress : progress bar: always, never, or (None) on a terminal
-    """
+    """Run the experiments on dermatology and letters."""
     settings = QUICK if quick else FULL
     jobs = [
         Job("Dermatology", lambda advance: dermatology(settings, seed, advance)),
@@ -101,10 +81,6 @@ def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Out
 
 def thermometer_bits(grades: FloatArray) -> FloatArray:
     """One bit per grade and symptom: whether the symptom has at least this grade.
-
-    Parameters
-    ----------
-    grades : (n, s) from 0 to 3
 
     Examples
     --------

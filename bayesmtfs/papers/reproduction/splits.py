@@ -51,12 +51,6 @@ def collect(paper: str, jobs: Sequence[Job], progress: bool | None) -> Collected
     """Make the tables one after the other; what lacks its data is skipped.
 
     Ctrl-C gives the tables that are finished; it is raised only where there are none.
-
-    Parameters
-    ----------
-    paper : its short name, for the progress bar
-    jobs : the tables to make
-    progress : progress bar: always, never, or (None) on a terminal
     """
     tables, skipped = [], []
     with Progress(paper, progress) as work, warnings.catch_warnings():
@@ -81,13 +75,7 @@ def collect(paper: str, jobs: Sequence[Job], progress: bool | None) -> Collected
 
 
 def read(loader: Callable[..., Dataset], **options: Any) -> Dataset:
-    """Load a data set, or raise `DataNotThere` with the reason.
-
-    Parameters
-    ----------
-    loader : a function of `bayesmtfs.datasets`
-    **options : its parameters
-    """
+    """Load a data set, or raise `DataNotThere` with the reason."""
     try:
         return loader(progress=False, **options)
     except (OSError, ValueError) as error:  # nowhere, not to be fetched, or altered
@@ -96,13 +84,6 @@ def read(loader: Callable[..., Dataset], **options: Any) -> Dataset:
 
 def stratified_splits(labels: Sequence[ArrayLike], n_splits: int, train_size: float | int, seed: int) -> list[Split]:
     """Random splits in which every combination of the labels has its share.
-
-    Parameters
-    ----------
-    labels : one or several (n,) arrays, such as task and class
-    n_splits : how many
-    train_size : share (float) or number (int) of training rows
-    seed : of the splits
 
     Examples
     --------
@@ -117,13 +98,7 @@ def stratified_splits(labels: Sequence[ArrayLike], n_splits: int, train_size: fl
 
 
 def gain(method: str, measure: str, ours: ArrayLike, theirs: ArrayLike, paper: float | None, remark: str) -> Figure:
-    """By how many percent our mean error lies below theirs; the standard error is that of paired differences.
-
-    Parameters
-    ----------
-    method, measure, paper, remark : as in `Figure`
-    ours, theirs : (r,) errors of the same repeats
-    """
+    """By how many percent our mean error lies below theirs; the standard error is that of paired differences."""
     ours, theirs = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
     relative = ours / theirs.mean() - theirs / theirs.mean()
     return Figure.of(method, measure, (-100.0 * relative).tolist(), paper, remark)
@@ -160,13 +135,6 @@ Score = Callable[[Any, TaskRows], float]  # of a fitted model on rows it has not
 def split_each_task(tasks: ArrayLike, n_train: int, seed: int, labels: ArrayLike | None = None) -> Split:
     """So many training rows of every task in random order, task after task; all others are test rows.
 
-    Parameters
-    ----------
-    tasks : (n,) task of each row
-    n_train : training rows of each task
-    seed : of the draw
-    labels : (n,) classes, whose shares in the training rows are those in the task; None draws from all rows alike
-
     Examples
     --------
     >>> split = split_each_task([0, 0, 0, 0, 1, 1, 1], 2, seed=0)
@@ -195,17 +163,7 @@ def _shares(sizes: IntArray, n_train: int) -> IntArray:
 def fit_best(
     model: Any, grid: Mapping[str, list[Any]], train: TaskRows, score: Score, n_folds: int, seed: int, by_class: bool
 ) -> Any:
-    """Fit the setting that does best in folds of the training rows; the model itself is not changed.
-
-    Parameters
-    ----------
-    model : an estimator
-    grid : names of its parameters and their values; where there is one setting, nothing is chosen
-    train : all it may see
-    score : what is maximised
-    n_folds, seed : folds of every task's rows
-    by_class : whether the folds also spread the classes
-    """
+    """Fit the setting that does best in folds of the training rows; the model itself is not changed."""
     settings = list(ParameterGrid(grid))
     reached = np.zeros(len(settings))
     if len(settings) > 1:

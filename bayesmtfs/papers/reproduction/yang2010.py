@@ -110,14 +110,7 @@ TRADED = {
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on School.
-
-    Parameters
-    ----------
-    quick : few draws: about a minute
-    seed : of the draws
-    progress : progress bar: always, never, or (None) on a terminal
-    """
+    """Run the experiments on School."""
     settings = QUICK if quick else FULL
     jobs = [
         Job("Table 1", lambda advance: near_the_best(settings, seed, advance)),

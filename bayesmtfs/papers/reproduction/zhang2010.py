@@ -118,14 +118,7 @@ QUICK = Zhang2010Effort(
 
 
 def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the paper's experiments and the simulations.
-
-    Parameters
-    ----------
-    quick : few splits and data sets: about a minute
-    seed : of splits and simulations
-    progress : progress bar: always, never, or (None) on a terminal
-    """
+    """Run the paper's experiments and the simulations."""
     settings = QUICK if quick else FULL
     jobs = [
         Job("Breast cancer", lambda advance: breast(settings.effort, seed, advance)),
