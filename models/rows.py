@@ -139,24 +139,9 @@ def scaled_coefficients(
 ) -> Tensor:
     """Add ``coef`` (feature, task) to the model in context, and ``mean_coef`` (feature) where tasks share a mean.
 
-    Parameters
-    ----------
-    data : TaskData
-        Where a task does not have a feature, the coefficient is 0.
-    prior : Hyperprior
-        Its ``mean_scale`` is the prior standard deviation of a shared mean, 0 for none.
-    row_scale : tensor (p,)
-        Scale of each feature's coefficients.
-    entries : callable
-        Makes entries of given scale.
-    centred : bool
-        Whether the free variable is ``coef`` itself or ``standard_coef = (coef - mean_coef) / row_scale``. Where tasks
-        lack features, it is the vector of the entries that are there, ``present_coef`` or ``standard_coef``.
-
-    Returns
-    -------
-    tensor (p, m)
-        The coefficients.
+    The free variable is ``coef`` itself (centred) or ``standard_coef = (coef - mean_coef) / row_scale``. Where tasks lack
+    features, whose coefficients are 0, it is the vector of the entries that are there, ``present_coef`` or
+    ``standard_coef``.
     """
     dims = ("feature", "task")
     mean = mean_per_feature(prior, data.n_features)

@@ -148,16 +148,7 @@ def readable(data: TaskData, family: Family) -> TaskData:
 def add_observations(data: TaskData, family: Family, prior: Hyperprior, coef: Tensor) -> None:
     """Add intercepts, noise (of a family that has one), design and the observed ``y`` to the model in context.
 
-    Parameters
-    ----------
-    data : TaskData
-        Observations, labels as -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice.
-    family : Family
-        With a density, see `density_of`.
-    prior : Hyperprior
-        Priors of intercepts and noise.
-    coef : tensor (p, m)
-        Coefficients.
+    Labels are -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice.
     """
     eta = linear_predictor(data, coef, intercept_per_task(prior))
     noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
@@ -251,25 +242,9 @@ def coordinates(data: TaskData) -> dict[str, list[Any]]:
 
 
 def linear_predictor(data: TaskData, coef: Tensor, intercept: Tensor | None = None) -> Tensor:
-    """Add the design to the PyMC model in context and give the linear predictor of every observation.
+    """Add the design to the PyMC model in context and give the linear predictor (N,), in the order of the observations.
 
-    Parameters
-    ----------
-    data : TaskData
-        The observations. The model must have their `coordinates`.
-    coef : tensor or array (p, m)
-        Coefficients W, features by tasks.
-    intercept : tensor or array (m,), optional
-        One intercept per task.
-
-    Returns
-    -------
-    tensor (N,)
-        ``x' w_t + b_t`` for every observation, in the order of ``data``.
-
-    Notes
-    -----
-    Data variables added to the model:
+    Data variables added to the model, which must have the `coordinates` of the data:
 
     - ``task_index`` (obs): the task of each observation;
     - ``X`` (obs, feature), or (row, feature) with one design for all tasks;

@@ -254,14 +254,7 @@ class BayesianEstimator(MultiTaskEstimator):
         return super()._linear_predictor(X, tasks)
 
     def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
-        """Summaries of predictive draws, each of the shape of a prediction.
-
-        Parameters
-        ----------
-        X, tasks : rows, as in ``predict``
-        summary : of the draws at some rows
-        expected : for a new task use its expected coefficients instead of draws
-        """
+        """Summaries of predictive draws, each of the shape of a prediction; ``expected`` is for new tasks."""
         draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
         if isinstance(X, TaskData):
             return self._summarise_task_data(X, summary, draws)

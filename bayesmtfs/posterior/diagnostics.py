@@ -133,14 +133,7 @@ class Diagnostics:
 
 
 def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> Diagnostics:
-    """Judge draws, in any units.
-
-    Parameters
-    ----------
-    draws : what a sampler gave
-    labels : whether to look at the tails, which separable labels make heavy
-    max_depth : largest depth of a trajectory of NUTS
-    """
+    """Judge draws, in any units; of labels also their tails, which separable labels make heavy."""
     rows = []
     if not draws.independent:
         for name, values in draws.variables.items():
@@ -164,12 +157,6 @@ def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> 
 def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
     """Advice for draws with problems.
 
-    Parameters
-    ----------
-    diagnostics : of the draws
-    sampler : "gibbs", "nuts" or "fast"
-    prior : of the coefficients
-
     Examples
     --------
     >>> remedy_of(Diagnostics((), 4, 1000, divergences=3), "nuts", "horseshoe")
@@ -186,14 +173,7 @@ def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
 
 
 def warn_of_problems(diagnostics: Diagnostics, message: str, remedy: str) -> None:
-    """Give one `PosteriorWarning` with all problems and what to do, where there are any.
-
-    Parameters
-    ----------
-    diagnostics : of the draws
-    message : a problem that the sampler itself saw, or nothing
-    remedy : advice that fits the sampler
-    """
+    """Give one `PosteriorWarning` with all problems, that of the sampler itself too, and what to do."""
     problems = diagnostics.problems() + ([message] if message else [])
     if diagnostics.interrupted:
         problems.insert(0, f"sampling was interrupted, {diagnostics.n_draws} draws per chain are kept")

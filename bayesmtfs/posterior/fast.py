@@ -151,15 +151,7 @@ def _has_normal_bound(family: Family) -> bool:
 
 
 def approximate(data: TaskData, family: Family, prior: Hyperprior, progress: bool | None = None) -> Approximation:
-    """Find the approximate posterior at q = 2.
-
-    Parameters
-    ----------
-    data : dense observations in sampling units; labels are -1 and +1
-    family : of the targets, see `supports`
-    prior : of scales, noise and intercepts
-    progress : see `bayesmtfs.progress.Progress`
-    """
+    """Find the approximate posterior at q = 2 of dense data in sampling units; labels are -1 and +1."""
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     grid = scale_grid(prior)
     tasks = _tasks(data, family, prior)
@@ -199,14 +191,7 @@ def sample(
     random_seed: int,
     progress: bool | None = None,
 ) -> SampledDraws:
-    """Independent draws of the approximate posterior.
-
-    Parameters
-    ----------
-    data, family, prior, progress : as in `approximate`
-    draws, chains : numbers; the draws are independent, chains only shape them like those of a sampler
-    random_seed : seed
-    """
+    """Independent draws of the approximate posterior; chains only shape them like those of a sampler."""
     found = approximate(data, family, prior, progress)
     rng = np.random.default_rng(random_seed)
     total, (p, m) = draws * chains, (data.n_features, data.n_tasks)
@@ -454,14 +439,7 @@ def scale_grid(prior: Hyperprior) -> ScaleGrid:
 
 
 def tilt(mean: FloatArray, variance: FloatArray, real: FloatArray, grid: ScaleGrid) -> Tilted:
-    """Moments of rows under prior and cavity, the scales integrated out.
-
-    Parameters
-    ----------
-    mean, variance : (R, k) of the cavities
-    real : (R, k) 1 for entries, 0 for padding
-    grid : of the scales
-    """
+    """Moments of rows under prior and cavity (R, k), the scales integrated out; real is 1 for entries, 0 for padding."""
     log_row = _log_evidence(mean, variance, real, grid)
     largest = log_row.max(axis=1, keepdims=True)
     evidence = np.exp(log_row - largest)

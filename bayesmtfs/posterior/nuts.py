@@ -21,6 +21,7 @@ from bayesmtfs import models
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.posterior.preparation import penalised_fit
 from bayesmtfs.posterior.sampling import PosteriorRequest, n_workers
 from bayesmtfs.posterior.tree import DIMENSIONS, LEAST_DRAWS, SampledDraws
 from bayesmtfs.priors.blocks import Blocks
@@ -33,7 +34,7 @@ JITTERED = ("log_row_scale", "log_row_deviation", "log_global_scale", "inverse_n
 MOVED = ("standard_coef", "mean_coef", "intercept")  # off a point at which derivatives vanish
 MOVE = 0.01  # of it, in units of sampling
 TILT = 1e-10  # of the log-density per unit of an intercept
-START_SHARE, START_TOL = 0.05, 1e-4  # penalty of the start, of the smallest one at which all coefficients are zero
+START_TOL = 1e-4  # of the fit to begin from
 STARTS = 100  # tries to find a point to begin from
 LEAST_START_NOISE = 0.05
 DEFAULT_PENALTY_SHARE = 0.1
@@ -44,12 +45,10 @@ KEPT_STATISTICS = ("diverging", "energy", "depth", "n_steps", "step_size", "logp
 def sample_model(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> SampledDraws:
     """Sample the model of a prior with learned row scales, from a penalised fit with a small penalty."""
     model = build_model(data, request, prior)
-    problem = Problem(data, request.family, RowPenalty(0.0, 2.0), data.weight, request.fit_intercept)
-    point = automatic.solve(problem.with_strength(START_SHARE * problem.largest_penalty or 1.0), tol=START_TOL)
-    noise = _residual_noise(data, point) if request.family.has_noise else None
+    W, intercept = penalised_fit(data, request.family, request.fit_intercept, tol=START_TOL)
+    noise = _residual_noise(data, W, intercept) if request.family.has_noise else None
     norm_q = 2.0 if request.norm_q is None else request.norm_q
-    start = start_values(model, data, point.W, point.intercept, noise, norm_q)
-    return sample(model, start, request)
+    return sample(model, start_values(model, data, W, intercept, noise, norm_q), request)
 
 
 def sample_mixed_norm(data: TaskData, request: PosteriorRequest) -> tuple[SampledDraws, float]:
@@ -115,15 +114,7 @@ def sample(model: pm.Model, start: dict[str, FloatArray], request: PosteriorRequ
 def start_values(
     model: pm.Model, data: TaskData, W: FloatArray, intercept: FloatArray, noise: FloatArray | None, norm_q: float
 ) -> dict[str, FloatArray]:
-    """First values of a model's free variables from a point estimate, in sampling units.
-
-    Parameters
-    ----------
-    model : one of the package's models
-    data : its observations
-    W, intercept, noise : (p, m), (m,) and (m,) or None
-    norm_q : q at the start
-    """
+    """First values of free variables from a point estimate W (p, m), intercept and noise (m,), in sampling units."""
     free = {variable.name for variable in model.free_RVs}
     values = {"intercept": intercept, "coef": W}
     if "mean_coef" in free:
@@ -132,8 +123,8 @@ def start_values(
     if noise is not None:
         values |= {"noise": noise, "shared_noise": np.asarray(noise.mean())}
     if "standard_coef" in free:
-        scale = _start_scales(data, W, norm_q)
         blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
+        scale = _start_scales(blocks, W)
         standard = np.clip(W / scale[blocks.row_of_feature][:, np.newaxis], -0.9, 0.9)
         values["standard_coef"] = standard if data.present is None else standard[np.nonzero(data.present)]
         values["log_row_scale"] = np.log(scale)
@@ -172,9 +163,8 @@ def _row_means(data: TaskData, W: FloatArray) -> FloatArray:
     return np.asarray(W.sum(axis=1) / counts)
 
 
-def _start_scales(data: TaskData, W: FloatArray, norm_q: float) -> FloatArray:
+def _start_scales(blocks: Blocks, W: FloatArray) -> FloatArray:
     """(R,) Scales at which the entries of a row are at most about one; a little above zero for rows that are out."""
-    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
     largest = np.abs(blocks.gather(W)).max(axis=1, initial=0.0)
     typical = float(np.max(largest, initial=0.0)) or 1.0
     return np.maximum(1.2 * largest, 0.02 * typical)
@@ -186,17 +176,8 @@ def _log_unit_deviation(q: float) -> float:
 
 def _inside_bounds(values: dict[str, FloatArray], model: pm.Model) -> dict[str, FloatArray]:
     """Leave out values at which the model has no density, such as scales beyond the bounds of the log-uniform prior."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return {
-            name: value
-            for name, value in values.items()
-            if np.all(np.isfinite(value)) and not (name.startswith("log_row") and _bounded(model, name))
-        }
-
-
-def _bounded(model: pm.Model, name: str) -> bool:
-    return model.rvs_to_transforms.get(model[name]) is not None
+    bounded = {name for name in values if name.startswith("log_row") and model.rvs_to_transforms.get(model[name])}
+    return {name: value for name, value in values.items() if np.all(np.isfinite(value)) and name not in bounded}
 
 
 def _reporter(work: Progress) -> Callable[[list[Any]], None]:
@@ -228,12 +209,13 @@ def _beside(point: Solution, problem: Problem, random_seed: int) -> Solution:
     """
     rng, data = np.random.default_rng([random_seed, 4]), problem.data
     size = float(np.abs(point.W).mean()) or 1.0
+    spread = 1.0 if problem.family.targets == "counts" else float(np.std(data.y))
     moved = point
     for attempt in range(1, STARTS + 1):
         W = point.W + 0.1 * attempt * size * rng.standard_normal(point.W.shape)
         if data.present is not None:
             W = np.where(data.present, W, 0.0)
-        intercept = point.intercept + 0.1 * attempt * float(np.std(data.y)) * rng.standard_normal(data.n_tasks)
+        intercept = point.intercept + 0.1 * attempt * spread * rng.standard_normal(data.n_tasks)
         moved = point._replace(W=W, intercept=intercept)
         slope = problem.family.gradient(data.y, data.linear_predictor(W, intercept))
         if np.all(problem.task_sums(data.weight * slope) != 0):
@@ -241,9 +223,9 @@ def _beside(point: Solution, problem: Problem, random_seed: int) -> Solution:
     return moved
 
 
-def _residual_noise(data: TaskData, point: Solution) -> FloatArray:
+def _residual_noise(data: TaskData, W: FloatArray, intercept: FloatArray) -> FloatArray:
     """(m,) Root mean square residual of every task, not below a small share of the target's deviation."""
-    residual = np.asarray(data.y, dtype=np.float64) - data.linear_predictor(point.W, point.intercept)
+    residual = np.asarray(data.y, dtype=np.float64) - data.linear_predictor(W, intercept)
     squares = np.add.reduceat(data.weight * residual**2, data.offsets[:-1]) / data.task_weights
     return np.maximum(np.sqrt(squares), LEAST_START_NOISE)
 

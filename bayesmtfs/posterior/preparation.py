@@ -39,14 +39,9 @@ REACH = 1.0
 
 
 def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: int | None) -> BoolArray:
-    """(p,) Which features to keep: those that vary, and of them at most ``max_features``, groups whole.
+    """(p,) Which features to keep: those that vary, and of them at most ``max_features`` (None: all), groups whole.
 
-    Parameters
-    ----------
-    data : the observations; y is -1 and +1 for labels
-    family : of the targets
-    fit_intercept : one intercept per task
-    max_features : most features to keep, None for all; one group is kept even where it is larger
+    One group is kept even where it is larger.
     """
     deviation = feature_deviations(data, fit_intercept)
     kept: BoolArray = deviation > 0
@@ -58,6 +53,22 @@ def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: in
     chosen = order[np.cumsum(sizes) <= max_features]
     chosen = chosen if len(chosen) else order[:1]
     return kept & np.isin(blocks.row_of_feature, chosen)
+
+
+def penalised_fit(
+    data: TaskData, family: Family, fit_intercept: bool, weights: FloatArray | None = None, tol: float = 1e-4
+) -> tuple[FloatArray, FloatArray]:
+    """Coefficients (p, m) and intercepts (m,) of a mixed-norm fit with a small penalty.
+
+    Zeros and the best constant of each task for a loss whose fits have no certificate, since it may not be convex.
+    """
+    if family.offers("conjugate"):
+        problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
+        found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty or 1.0), tol=tol)
+        return found.W, found.intercept
+    y = np.asarray(data.y, dtype=np.float64)
+    best = [family.best_constant(y[start:stop], data.weight[start:stop]) for start, stop in data.spans]
+    return np.zeros((data.n_features, data.n_tasks)), np.array(best) * fit_intercept
 
 
 def chosen_features(data: TaskData, kept: BoolArray) -> TaskData:
@@ -88,11 +99,10 @@ def _ranking(data: TaskData, family: Family, fit_intercept: bool, deviation: Flo
     unit = np.where(deviation > 0, deviation, 1.0)
     weights = np.ones(blocks.n_rows)
     weights[blocks.row_of_feature] = unit
-    problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
-    found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty), tol=TOL)
-    eta = data.linear_predictor(found.W, found.intercept)
+    W, intercept = penalised_fit(data, family, fit_intercept, weights, TOL)
+    eta = data.linear_predictor(W, intercept)
     gradient = data.adjoint(data.weight * family.gradient(np.asarray(data.y, dtype=np.float64), eta))
-    norm = np.linalg.norm(blocks.gather(found.W * unit[:, np.newaxis]), axis=1)
+    norm = np.linalg.norm(blocks.gather(W * unit[:, np.newaxis]), axis=1)
     left = np.linalg.norm(blocks.gather(gradient / unit[:, np.newaxis]), axis=1)
     return np.asarray(np.lexsort((-left, -norm)), dtype=np.int64)
 
@@ -101,13 +111,7 @@ def _ranking(data: TaskData, family: Family, fit_intercept: bool, deviation: Flo
 
 
 def fits_exactly(data: TaskData, fit_intercept: bool) -> bool:
-    """Whether least squares leave any task's targets without a residual to speak of.
-
-    Parameters
-    ----------
-    data : dense observations in sampling units
-    fit_intercept : whether there is an intercept to help
-    """
+    """Whether least squares leave any task's targets without a residual to speak of; dense data in sampling units."""
     y = np.asarray(data.y, dtype=np.float64)
     for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
         design = np.column_stack([X, np.ones(len(X))]) if fit_intercept else X
@@ -117,12 +121,7 @@ def fits_exactly(data: TaskData, fit_intercept: bool) -> bool:
 
 
 def with_noise_floor(data: TaskData) -> TaskData:
-    """Return the data with two rows per task that keep the noise away from 0.
-
-    Parameters
-    ----------
-    data : dense observations in sampling units
-    """
+    """Return dense data in sampling units with two rows per task that keep the noise away from 0."""
     totals, y = data.task_weights, np.asarray(data.y, dtype=np.float64)
     means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals
     weights = 0.5 * totals * (NOISE_FLOOR / REACH) ** 2

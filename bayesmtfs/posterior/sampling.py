@@ -144,14 +144,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 
 
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
-    """Name of the sampler that is used: "gibbs", "nuts" or "fast".
-
-    Parameters
-    ----------
-    data : the observations that are sampled, after screening
-    request : what was asked for
-    shared_mean : whether the rows have a learned mean
-    """
+    """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "fast"."""
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
     gibbs = gibbs_posterior.supports(data, family, request.prior)
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
@@ -295,13 +288,8 @@ def run_chains[Chain](
 ) -> list[Chain]:
     """Run chains and give what they return, in order.
 
-    Parameters
-    ----------
-    run : takes the number of the chain and a function to report the finished fraction to; on ``KeyboardInterrupt`` from
-        the report it returns what it has
-    n_chains : number of chains
-    n_jobs : how many at once, see `n_workers`
-    progress : see `bayesmtfs.progress.Progress`
+    ``run`` takes the number of the chain and a function to report the finished fraction to; on ``KeyboardInterrupt`` from
+    the report it returns what it has.
     """
     board, pool = _Board(n_chains), ThreadPoolExecutor(n_workers(n_jobs, n_chains))
     chains: list[Future[Chain]] = []

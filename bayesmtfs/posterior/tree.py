@@ -204,11 +204,7 @@ def build_tree(
 
 
 def with_fixed_variables(tree: xr.DataTree) -> xr.Dataset:
-    """Give the draws of all variables, those that the model holds fixed repeated draw by draw.
-
-    Parameters
-    ----------
-    tree : from `build_tree`, or any other in ArviZ form
+    """Give the draws of all variables of a tree, those that the model holds fixed repeated draw by draw.
 
     Examples
     --------
@@ -406,13 +402,7 @@ def _statistics(y: FloatArray) -> FloatArray:
 
 
 def inclusion_probability(coef: FloatArray, unit: FloatArray, effect_size: float) -> FloatArray:
-    """(p,) Share of draws in which the largest effect over tasks exceeds a size.
-
-    Parameters
-    ----------
-    coef : (chains, draws, p, m)
-    unit : (p,) sd(x_i) / sd(y): what turns a coefficient into an effect
-    effect_size : size that matters
+    """(p,) Share of draws (chains, draws, p, m) in which the largest effect over tasks, w times unit (p,), exceeds a size.
 
     Examples
     --------
@@ -426,10 +416,6 @@ def inclusion_probability(coef: FloatArray, unit: FloatArray, effect_size: float
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:
     """(m, p) ``min(P(w <= 0), P(w >= 0))``: probability that the likelier sign is wrong (Stephens 2017).
-
-    Parameters
-    ----------
-    coef : (chains, draws, p, m)
 
     Examples
     --------

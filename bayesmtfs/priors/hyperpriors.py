@@ -205,23 +205,7 @@ def hyperprior_for(
 
 
 def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior: Hyperprior) -> FloatArray:
-    """Log-density of ``l = ln rho`` given tau and q, element by element.
-
-    Parameters
-    ----------
-    log_scale : array or float
-        ``ln rho``.
-    tau : float
-        Global scale, above 0; without effect for the log-uniform distribution.
-    q : float
-        Exponent of the coefficients, may be infinite.
-    prior : Hyperprior
-        The hyperprior.
-
-    Returns
-    -------
-    array
-        Log-densities; ``-inf`` outside the bounds of the log-uniform distribution.
+    """Log-density of ``l = ln rho`` given tau and q (may be infinite), element by element; ``-inf`` outside of bounds.
 
     Examples
     --------
@@ -277,13 +261,7 @@ def deviation_within_tasks(data: TaskData) -> float:
 
 
 def feature_deviation(data: TaskData, centred: bool = True) -> float:
-    """Root mean square of the deviations of all features that a task has; 1 if all of them are 0.
-
-    Parameters
-    ----------
-    data : observations
-    centred : deviations from the mean; without an intercept to take it up, from 0
-    """
+    """Root mean square deviation of all features that a task has, from their mean or (not centred) from 0; 1 if it is 0."""
     deviations = feature_deviations(data, centred)
     if data.present is not None and data.present.any():
         deviations = deviations[data.present.any(axis=1)]

@@ -7,14 +7,16 @@ import pymc as pm
 import pytest
 import xarray as xr
 from arviz_stats.sampling_diagnostics import ess
+from scipy.stats import t
 
 from bayesmtfs import TaskData, models
 from bayesmtfs.data.scaling import in_sampling_units, sampling_units
-from bayesmtfs.families import find_family
+from bayesmtfs.families import Dispersion, Family, find_family
 from bayesmtfs.posterior import nuts
 from bayesmtfs.posterior.diagnostics import diagnose
 from bayesmtfs.posterior.sampling import PosteriorRequest, sample_posterior
 from bayesmtfs.priors.hyperpriors import hyperprior_for
+from bayesmtfs.types import SelectionWarning
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
 
@@ -121,6 +123,49 @@ def test_level_ground_of_the_hinge_loss_is_no_obstacle():
         error = np.sqrt(chains.var() / ess(chains, chain_axis=0, draw_axis=1, method="mean"))
         assert abs(chains.mean() - np.average(values, weights=mass)) < 4.0 * error, name
     assert "tilt" not in model.named_vars
+
+
+class StudentT(Family):
+    """A user's family: not convex, so without certificates, and with noise."""
+
+    name = "my_student_t"
+    linear_mean = True
+    dispersion = (Dispersion("noise"),)
+
+    def value(self, y, eta):
+        return 2.5 * np.log1p((y - eta) ** 2 / 4.0)
+
+    def gradient(self, y, eta):
+        return 5.0 * (eta - y) / (4.0 + (y - eta) ** 2)
+
+    def mean(self, eta):
+        return np.array(eta)
+
+    def log_density(self, y, eta, noise=1.0):
+        return t.logpdf(y, 4.0, eta, noise)
+
+    def draw(self, rng, eta, noise=1.0):
+        return eta + noise * rng.standard_t(4.0, np.shape(eta))
+
+    def pymc_dist(self, eta, noise, **options):
+        return pm.StudentT.dist(4.0, mu=eta, sigma=noise, **options)
+
+
+def test_a_family_of_the_user():
+    """It is sampled, predicted, and screened by its gradient at the null fit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 12))
+    y = 3.0 + 2.0 * X[:, 4] + 0.3 * rng.standard_t(2.0, size=120)
+    y[7] = 50.0
+    data = TaskData.from_long(X, y, tasks=np.arange(120) % 3)
+    request = PosteriorRequest(family=StudentT(), draws=100, tune=200, chains=2, max_features=4, n_jobs=1)
+    with pytest.warns(SelectionWarning, match="8 of 12 features"):
+        found = sample_posterior(data, request)
+    assert found.tree.attrs["sampler"] == "nuts" and found.in_tree[4]
+    coef = found.tree["posterior"]["coef"].sel(feature="x4").mean(("chain", "draw")).values
+    np.testing.assert_allclose(coef, 2.0, atol=0.3)
+    density = found.tree["log_likelihood"]["y"].values
+    assert density.shape == (2, 100, 120) and np.isfinite(density).all()
 
 
 class FakeSampler:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bayesmtfs.families.polya_gamma import draw_polya_gamma
+from bayesmtfs.families.augmentation import draw_polya_gamma
 
 COUNT = 20_000
 
