@@ -37,9 +37,9 @@ from bayesmtfs.gibbs.hamiltonian import (
     path_follower,
     restart_step,
 )
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork
+from bayesmtfs.gibbs.observations import Observed, ObservedWork
 from bayesmtfs.gibbs.slice import beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import FloatArray, IntArray
 
 MOST_FEATURES = 64
@@ -69,10 +69,10 @@ class ActiveBlock(NamedTuple):
     scores: FloatArray  # (N,) derivatives of the log-likelihood
 
 
-def block_for(observations: ObservedData, rows: RowLayout, most_features: int = MOST_FEATURES) -> ActiveBlock:
+def block_for(data: Observed, rows: RowMap, most_features: int = MOST_FEATURES) -> ActiveBlock:
     """Allocate."""
-    m, count = len(observations.offsets) - 1, len(observations.targets)
-    n_features = min(most_features, len(observations.design))
+    m, count = len(data.offsets) - 1, len(data.targets)
+    n_features = min(most_features, len(data.design))
     n_coordinates = n_features * (m + 1) + m + 1
     return ActiveBlock(
         sizes=new_record(BLOCK_SIZES),
@@ -94,22 +94,22 @@ def block_for(observations: ObservedData, rows: RowLayout, most_features: int = 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_block(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
 ) -> float:
-    """Follow one path and accept or refuse where it ends; the predictors of ``working`` follow. Its acceptance rate."""
+    """Follow one path and accept or refuse where it ends; the predictors of ``work`` follow. Its acceptance rate."""
     m, size = len(state.W), n_coordinates(block, len(state.W))
-    read_state(observations, working, rows, state, block)
+    read_state(data, work, rows, state, block)
     walls = block.sizes.features * m if state.inverse_q[0] == 0.0 else 0
-    problem = (observations, rows, prior, state, block)
+    problem = (data, rows, prior, state, block)
     step = math.exp(block.step_size.log_step)
     accepted, rate = _follow_path(rng, problem, block.at, size, walls, step, LONGEST_PATH)
     if accepted:
-        write_state(working, rows, state, block, m)
+        write_state(work, rows, state, block, m)
     return rate
 
 
@@ -121,11 +121,9 @@ def n_coordinates(block: ActiveBlock, m: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def read_state(
-    observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, block: ActiveBlock
-) -> None:
+def read_state(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
     """Coordinates of the state, and the parts of the predictors that do not depend on active rows."""
-    m, offsets = len(state.W), observations.offsets
+    m, offsets = len(state.W), data.offsets
     first_scale = block.sizes.features * m
     first_intercept = first_scale + block.sizes.rows
     for t in range(m):
@@ -133,10 +131,10 @@ def read_state(
     block.at.position[first_intercept + m] = state.log_tau[0]
     for k in range(block.sizes.rows):
         block.at.position[first_scale + k] = state.log_scales[block.rows[k]] - state.log_tau[0]
-    _fill_fixed(observations, rows, state, block)
+    _fill_fixed(data, rows, state, block)
     for t in range(m):
         for n in range(offsets[t], offsets[t + 1]):
-            block.following[n] = working.predictors[n] - block.fixed[n] - state.intercept[t]
+            block.following[n] = work.predictors[n] - block.fixed[n] - state.intercept[t]
     for f in range(block.sizes.features):
         place, i = block.places[f], block.features[f]
         shrink = math.exp(-state.log_scales[block.rows[place]])
@@ -147,7 +145,7 @@ def read_state(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_fixed(observations: ObservedData, rows: RowLayout, state: GibbsState, block: ActiveBlock) -> None:
+def _fill_fixed(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
     """Part of the shared means."""
     for n in range(len(block.fixed)):
         block.fixed[n] = 0.0
@@ -155,12 +153,12 @@ def _fill_fixed(observations: ObservedData, rows: RowLayout, state: GibbsState, 
         if state.mean[i] != 0.0:
             for t in range(len(state.W)):
                 if rows.present[t, i]:
-                    for n in range(observations.offsets[t], observations.offsets[t + 1]):
-                        block.fixed[n] += state.mean[i] * observations.design[i, n]
+                    for n in range(data.offsets[t], data.offsets[t + 1]):
+                        block.fixed[n] += state.mean[i] * data.design[i, n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def write_state(working: ObservedWork, rows: RowLayout, state: GibbsState, block: ActiveBlock, m: int) -> None:
+def write_state(work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, m: int) -> None:
     """Put the state where the path ended."""
     first_scale = block.sizes.features * m
     first_intercept = first_scale + block.sizes.rows
@@ -183,26 +181,20 @@ def write_state(working: ObservedWork, rows: RowLayout, state: GibbsState, block
             state.W[t, block.features[f]] = scale * block.at.position[f * m + t]
     for t in range(m):
         state.intercept[t] = block.at.position[first_intercept + t]
-    for n in range(len(working.predictors)):
-        working.predictors[n] = block.predictors[n]
+    for n in range(len(work.predictors)):
+        work.predictors[n] = block.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def block_density(
-    observations: ObservedData,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    block: ActiveBlock,
-) -> float:
+def block_density(data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock) -> float:
     """Log-density at the position, whose slope is filled in; the state is where the path began."""
     m, log_tau = len(state.W), state.log_tau[0]
     first_scale = block.sizes.features * m
     first_intercept = first_scale + block.sizes.rows
     x = block.at.position[first_intercept + m]
-    _fill_predictors(observations, block, m, math.exp(x - log_tau))
-    value = fill_likelihood(observations, state, block.predictors, block.scores)
-    value += _add_coefficients(observations, rows, state, block, x) - 0.5 * (x - prior.log_global_scale) ** 2
+    _fill_predictors(data, block, m, math.exp(x - log_tau))
+    value = fill_likelihood(data, state, block.predictors, block.scores)
+    value += _add_coefficients(data, rows, state, block, x) - 0.5 * (x - prior.log_global_scale) ** 2
     slope_x = math.exp(x - log_tau) * dot(block.following, block.scores) - (x - prior.log_global_scale)
     exponent, shapes = beta_prime_power(prior, state.inverse_q[0]), prior.spike_shape + prior.tail_shape
     for k in range(first_scale, first_intercept):
@@ -215,7 +207,7 @@ def block_density(
             block.at.slope[k] += exponent * (prior.spike_shape - shapes / (1.0 + math.exp(-y)))
     block.at.slope[first_intercept + m] = slope_x
     position, slope = block.at.position[first_intercept:], block.at.slope[first_intercept:]
-    return value + add_intercepts(observations, prior, block.scores, position, slope)
+    return value + add_intercepts(data, prior, block.scores, position, slope)
 
 
 _follow_path = path_follower(block_density)
@@ -223,13 +215,13 @@ _follow_path = path_follower(block_density)
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_intercepts(
-    observations: ObservedData, prior: GibbsPrior, scores: FloatArray, position: FloatArray, slope: FloatArray
+    data: Observed, prior: GibbsPrior, scores: FloatArray, position: FloatArray, slope: FloatArray
 ) -> float:
     """Log-prior of the intercepts, which are the first coordinates given; their slopes are filled in."""
     value = 0.0
-    for t in range(len(observations.offsets) - 1):
+    for t in range(len(data.offsets) - 1):
         slope[t] = 0.0
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
+        for n in range(data.offsets[t], data.offsets[t + 1]):
             slope[t] += scores[n]
         if prior.intercept_variance > 0.0:
             value -= 0.5 * position[t] * position[t] / prior.intercept_variance
@@ -238,41 +230,39 @@ def add_intercepts(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_predictors(observations: ObservedData, block: ActiveBlock, m: int, factor: float) -> None:
+def _fill_predictors(data: Observed, block: ActiveBlock, m: int, factor: float) -> None:
     """Linear predictors at the position."""
     first_scale = block.sizes.features * m
     first_intercept, predictors = first_scale + block.sizes.rows, block.predictors
     x = block.at.position[first_intercept + m]
     for t in range(m):
         b = block.at.position[first_intercept + t]
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
+        for n in range(data.offsets[t], data.offsets[t + 1]):
             predictors[n] = b + block.fixed[n] + factor * block.following[n]
     for f in range(block.sizes.features):
         place, feature = block.places[f], block.design[f]
         scale = math.exp(block.at.position[first_scale + place] + x)
         for t in range(m):
             w = scale * block.at.position[f * m + t]
-            for n in range(observations.offsets[t], observations.offsets[t + 1]):
+            for n in range(data.offsets[t], data.offsets[t + 1]):
                 predictors[n] += w * feature[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_likelihood(observations: ObservedData, state: GibbsState, predictors: FloatArray, scores: FloatArray) -> float:
+def fill_likelihood(data: Observed, state: GibbsState, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of the predictors, and its derivatives."""
     value = 0.0
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            target, weight = observations.targets[n], observations.weights[n]
-            own, scores[n] = log_density_and_score(observations.form, weight, target, predictors[n], noise_precision)
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            target, weight = data.targets[n], data.weights[n]
+            own, scores[n] = log_density_and_score(data.form, weight, target, predictors[n], noise_precision)
             value += own
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_coefficients(
-    observations: ObservedData, rows: RowLayout, state: GibbsState, block: ActiveBlock, x: float
-) -> float:
+def _add_coefficients(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, x: float) -> float:
     """``-sum |z|^q``; slopes of all z, and what the likelihood adds to those of the scales."""
     m, inverse_q, value = len(state.W), state.inverse_q[0], 0.0
     norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
@@ -286,7 +276,7 @@ def _add_coefficients(
             z, d = block.at.position[f * m + t], f * m + t
             block.at.slope[d] = 0.0
             if rows.present[t, block.features[f]]:
-                start, stop = observations.offsets[t], observations.offsets[t + 1]
+                start, stop = data.offsets[t], data.offsets[t + 1]
                 pull = scale * dot(feature[start:stop], block.scores[start:stop])
                 block.at.slope[k] += pull * z
                 block.at.slope[d] = pull
@@ -299,9 +289,9 @@ def _add_coefficients(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_block(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
@@ -312,11 +302,11 @@ def tune_block(
     """Learn from a sweep."""
     if acceptance >= 0.0:
         follow_acceptance(block.step_size, acceptance)
-        read_state(observations, working, rows, state, block)
+        read_state(data, work, rows, state, block)
         _add_to_moments(block, n_coordinates(block, len(state.W)))
     for share in CHOICES:
         if number == max(int(share * tune), 1):
-            choose_rows(observations, rows, prior, state, block)
+            choose_rows(data, rows, prior, state, block)
     for share in SCALINGS:
         if number == int(share * tune) and block.sizes.states >= LEAST_STATES:
             _scale_coordinates(block, n_coordinates(block, len(state.W)))
@@ -325,18 +315,14 @@ def tune_block(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose_rows(
-    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
-) -> None:
+def choose_rows(data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock) -> None:
     """Make the rows active of which the data know most, as many as there is room for; steps are tuned anew."""
-    fill_block(observations, rows, prior, block, np.argsort(-state.information))
+    fill_block(data, rows, prior, block, np.argsort(-state.information))
     _restart_block(block, math.log(FIRST_STEP))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_block(
-    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, block: ActiveBlock, order: IntArray
-) -> None:
+def fill_block(data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlock, order: IntArray) -> None:
     """Make the first rows in an order active, as many as there is room for."""
     m, n_features, n_rows = len(rows.present), 0, 0
     for row in range(len(rows.sizes)):
@@ -350,8 +336,8 @@ def fill_block(
             i = rows.members[place]
             block.features[n_features] = i
             block.places[n_features] = n_rows
-            for n in range(len(observations.targets)):
-                block.design[n_features, n] = observations.design[i, n]
+            for n in range(len(data.targets)):
+                block.design[n_features, n] = data.design[i, n]
             for t in range(m):
                 block.at.variance[n_features * m + t] = FIRST_VARIANCE if rows.present[t, i] else 0.0
             n_features += 1

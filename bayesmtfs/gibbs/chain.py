@@ -45,7 +45,7 @@ from bayesmtfs.gibbs.observations import dual_ridge_start, first_observed_state,
 from bayesmtfs.gibbs.observed_sweep import observed_parts_for, observed_space_for, run_observed
 from bayesmtfs.gibbs.state import (
     GibbsPrior,
-    RowLayout,
+    RowMap,
     TaskSums,
     first_state,
     gibbs_prior,
@@ -217,7 +217,7 @@ def _conditionally_normal(data: TaskData, loss: str | Family) -> Family:
 def _in_sums(
     sums: TaskSums,
     W: FloatArray | None,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     norm_q: float,
     rng: np.random.Generator,
@@ -235,7 +235,7 @@ def _by_observation(
     centre: float,
     form: int,
     W: FloatArray | None,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     norm_q: float,
     rng: np.random.Generator,
@@ -268,7 +268,7 @@ def _in_slices(advance: Advance, settings: ChainSettings, report: Report | None)
     return done, work.interrupted and done < total
 
 
-def _collect(kept: KeptDraws, rows: RowLayout, count: int, centre: float, interrupted: bool) -> PosteriorDraws:
+def _collect(kept: KeptDraws, rows: RowMap, count: int, centre: float, interrupted: bool) -> PosteriorDraws:
     """Draws in the user's terms."""
     inverse_q = kept.inverse_q[:count]
     return PosteriorDraws(

@@ -37,7 +37,7 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.gibbs.distributions import power_of, truncated_normal
-from bayesmtfs.gibbs.state import GibbsState, RowLayout, TaskSums
+from bayesmtfs.gibbs.state import GibbsState, RowMap, TaskSums
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 LEAST_KNOWN = 1.0  # precision of the data over that of the prior
@@ -218,7 +218,7 @@ def _move_to(Q: FloatArray, residual: FloatArray, w: FloatArray, members: IntArr
         w[i] = new[a]
 
 
-def alike(sums: TaskSums, rows: RowLayout) -> IntArray:
+def alike(sums: TaskSums, rows: RowMap) -> IntArray:
     """(K, 3) Features i, j and the sign s of their correlation; none where features are grouped or absent."""
     gram = sums.grams.sum(axis=0)
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))

@@ -24,8 +24,8 @@ from numpy.random import Generator
 from bayesmtfs.gibbs.block import ActiveBlock
 from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.gibbs.features import jump_on_normal_scale, step_on_normal_scale
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.observations import Observed, ObservedWork, move_along
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import FloatArray
 
 LEAST_SHARE = 1e-11  # of a feature that the others leave
@@ -34,9 +34,9 @@ LEAST_SHARE = 1e-11  # of a feature that the others leave
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_collapsed_scales(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
@@ -46,7 +46,7 @@ def step_on_collapsed_scales(
     A, S = np.zeros((m, size, size)), np.zeros((m, size, size))
     h, mean, v = np.zeros((m, size)), np.zeros((m, size)), np.zeros((m, size))
     for t in range(m):
-        _fill_normal(observations, working, rows, state, block, t, A[t], h[t])
+        _fill_normal(data, work, rows, state, block, t, A[t], h[t])
         if prior.intercept_variance > 0.0:
             sweep_in(A[t], h[t], S[t], mean[t], v[t], size - 1, 1.0 / prior.intercept_variance)
         for f in range(size - 1):
@@ -57,17 +57,17 @@ def step_on_collapsed_scales(
         if rows.starts[row + 1] - rows.starts[row] > 1:
             continue
         for t in range(m):
-            working.curvatures[t] = working.pulls[t] = 0.0
+            work.curvatures[t] = work.pulls[t] = 0.0
             if rows.present[t, block.features[f]]:
                 sweep_out(S[t], mean[t], f)
-                working.curvatures[t], working.pulls[t] = terms_without(A[t], h[t], S[t], mean[t], v[t], f)
-        jump_on_normal_scale(rng, working, prior, state, row)
-        step_on_normal_scale(rng, working, prior, state, row)
+                work.curvatures[t], work.pulls[t] = terms_without(A[t], h[t], S[t], mean[t], v[t], f)
+        jump_on_normal_scale(rng, work, prior, state, row)
+        step_on_normal_scale(rng, work, prior, state, row)
         for t in range(m):
             if rows.present[t, block.features[f]]:
                 sweep_in(A[t], h[t], S[t], mean[t], v[t], f, _prior_precision(state, block, f))
     for t in range(m):
-        _draw_coefficients(rng, observations, working, state, block, t, S[t], mean[t], v[t])
+        _draw_coefficients(rng, data, work, state, block, t, S[t], mean[t], v[t])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -77,9 +77,9 @@ def _prior_precision(state: GibbsState, block: ActiveBlock, f: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _fill_normal(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     state: GibbsState,
     block: ActiveBlock,
     t: int,
@@ -87,8 +87,8 @@ def _fill_normal(
     h: FloatArray,
 ) -> None:
     """A and h of a task; the intercept comes last, and what a task does not have is 0."""
-    start, stop, size = observations.offsets[t], observations.offsets[t + 1], len(h)
-    precisions, scores = working.precisions[start:stop], working.scores[start:stop]
+    start, stop, size = data.offsets[t], data.offsets[t + 1], len(h)
+    precisions, scores = work.precisions[start:stop], work.scores[start:stop]
     weighted = np.empty(stop - start)
     for f in range(size):
         if f == size - 1:
@@ -167,8 +167,8 @@ def sweep_out(S: FloatArray, mean: FloatArray, f: int) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_coefficients(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
+    data: Observed,
+    work: ObservedWork,
     state: GibbsState,
     block: ActiveBlock,
     t: int,
@@ -178,7 +178,7 @@ def _draw_coefficients(
 ) -> None:
     """Draw from N(mean, S) by the Cholesky factor of S, which is written over it."""
     size = len(mean)
-    start, stop = observations.offsets[t], observations.offsets[t + 1]
+    start, stop = data.offsets[t], data.offsets[t + 1]
     for f in range(size):
         normals[f] = rng.standard_normal()
     for f in range(size):
@@ -192,11 +192,11 @@ def _draw_coefficients(
         new = mean[f] + dot(S[f, : f + 1], normals[: f + 1])
         if f < size - 1:
             i = block.features[f]
-            move_along(working, start, stop, observations.design[i], new - state.W[t, i])
+            move_along(work, start, stop, data.design[i], new - state.W[t, i])
             state.W[t, i] = new
         elif S[f, f] > 0.0:
             change = new - state.intercept[t]
             state.intercept[t] = new
             for n in range(start, stop):
-                working.predictors[n] += change
-                working.scores[n] -= working.precisions[n] * change
+                work.predictors[n] += change
+                work.scores[n] -= work.precisions[n] * change

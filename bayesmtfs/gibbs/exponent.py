@@ -39,10 +39,10 @@ from numpy.random import Generator
 
 from bayesmtfs.families.augmentation import NORMAL, curvature
 from bayesmtfs.gibbs.distributions import softplus, unit_variance, weighted_square
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, log_likelihood
+from bayesmtfs.gibbs.observations import Observed, ObservedWork, log_likelihood
 from bayesmtfs.gibbs.scales import log_power_sum
 from bayesmtfs.gibbs.slice import NONE, beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import FloatArray
 
 WISHED_ACCEPTANCE = 0.35
@@ -83,7 +83,7 @@ def step_on_exponent(
     rng: Generator,
     Q: FloatArray,
     residuals: FloatArray,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     tuning: int,
@@ -100,7 +100,7 @@ def step_on_exponent(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def propose(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
+def propose(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
     """Another 1/q, with scales and coefficients that suit.
 
     Parameters
@@ -160,7 +160,7 @@ def log_scale_shift(inverse: float, proposal: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_deviations(rows: RowLayout, state: GibbsState, space: ExponentSpace) -> None:
+def _fill_deviations(rows: RowMap, state: GibbsState, space: ExponentSpace) -> None:
     """Sigma of every row: the present one of a loose row, else the typical one."""
     m, p = space.precisions.shape
     totals, unit = space.deviations, unit_variance(state.inverse_q[0])
@@ -182,7 +182,7 @@ def _fill_deviations(rows: RowLayout, state: GibbsState, space: ExponentSpace) -
 def _carry_coefficients(
     onwards: bool,
     data_weight: float,
-    rows: RowLayout,
+    rows: RowMap,
     state: GibbsState,
     space: ExponentSpace,
     inverse: float,
@@ -266,7 +266,7 @@ def unblended(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _carry_scale(
-    rows: RowLayout, state: GibbsState, space: ExponentSpace, row: int, inverse: float, proposal: float
+    rows: RowMap, state: GibbsState, space: ExponentSpace, row: int, inverse: float, proposal: float
 ) -> float:
     """Proposed scale of a row; the change of the log-density of its coefficients with the Jacobian of the scale."""
     old, new, size = 1.0 / inverse, 1.0 / proposal, rows.sizes[row]
@@ -355,9 +355,9 @@ class ObservedExponentSpace(NamedTuple):
     predictors: FloatArray  # (N,) proposed
 
 
-def observed_exponent_space(observations: ObservedData, rows: RowLayout) -> ObservedExponentSpace:
+def observed_exponent_space(data: Observed, rows: RowMap) -> ObservedExponentSpace:
     """Allocate."""
-    count, (m, p) = len(observations.targets), rows.present.shape
+    count, (m, p) = len(data.targets), rows.present.shape
     carried = exponent_space(m, p, len(rows.sizes))
     return ObservedExponentSpace(carried, np.empty(count), np.empty(count))
 
@@ -365,9 +365,9 @@ def observed_exponent_space(observations: ObservedData, rows: RowLayout) -> Obse
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_observed_exponent(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     tuning: int,
@@ -375,62 +375,53 @@ def step_on_observed_exponent(
 ) -> None:
     """Propose another 1/q, and with it scales and coefficients; the predictors follow."""
     proposal = propose(rng, rows, prior, state, space.carried)
-    _propose_predictors(observations, working, state, space)
-    change = log_likelihood(observations, state, space.predictors)
-    change -= log_likelihood(observations, state, working.predictors)
+    _propose_predictors(data, work, state, space)
+    change = log_likelihood(data, state, space.predictors)
+    change -= log_likelihood(data, state, work.predictors)
     if accept(rng, proposal, change, prior, state, tuning, space.carried):
         for n in range(len(space.predictors)):
-            working.predictors[n] = space.predictors[n]
+            work.predictors[n] = space.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_precisions(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    state: GibbsState,
-    tuning: int,
-    space: ObservedExponentSpace,
+    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, tuning: int, space: ObservedExponentSpace
 ) -> None:
     """Precisions of the data on every coefficient: the present ones of normal targets, averages for labels."""
     share = 1.0
-    if observations.form != NORMAL:
+    if data.form != NORMAL:
         if tuning == 0:
             return
         share = 1.0 / min(tuning, 100)
-    _fill_curvatures(observations, working, state, space.curvatures)
+    _fill_curvatures(data, work, state, space.curvatures)
     precisions = space.carried.precisions
-    for i in range(len(observations.design)):
+    for i in range(len(data.design)):
         for t in range(len(precisions)):
-            start, stop = observations.offsets[t], observations.offsets[t + 1]
+            start, stop = data.offsets[t], data.offsets[t + 1]
             if rows.present[t, i]:
-                known = weighted_square(observations.design[i, start:stop], space.curvatures[start:stop])
+                known = weighted_square(data.design[i, start:stop], space.curvatures[start:stop])
                 precisions[t, i] += share * (known - precisions[t, i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_curvatures(
-    observations: ObservedData, working: ObservedWork, state: GibbsState, curvatures: FloatArray
-) -> None:
+def _fill_curvatures(data: Observed, work: ObservedWork, state: GibbsState, curvatures: FloatArray) -> None:
     """Minus the second derivative of the log-likelihood in each predictor."""
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            eta, weight = working.predictors[n], observations.weights[n]
-            curvatures[n] = curvature(observations.form, weight, eta, noise_precision)
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            eta, weight = work.predictors[n], data.weights[n]
+            curvatures[n] = curvature(data.form, weight, eta, noise_precision)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _propose_predictors(
-    observations: ObservedData, working: ObservedWork, state: GibbsState, space: ObservedExponentSpace
-) -> None:
+def _propose_predictors(data: Observed, work: ObservedWork, state: GibbsState, space: ObservedExponentSpace) -> None:
     """Predictors of the proposed coefficients."""
     for n in range(len(space.predictors)):
-        space.predictors[n] = working.predictors[n]
-    for i in range(len(observations.design)):
-        x = observations.design[i]
+        space.predictors[n] = work.predictors[n]
+    for i in range(len(data.design)):
+        x = data.design[i]
         for t in range(len(state.W)):
             change = space.carried.W[t, i] - state.W[t, i]
             if change != 0.0:
-                for n in range(observations.offsets[t], observations.offsets[t + 1]):
+                for n in range(data.offsets[t], data.offsets[t + 1]):
                     space.predictors[n] += change * x[n]

@@ -41,7 +41,7 @@ from bayesmtfs.gibbs.distributions import (
     unit_variance,
     weighted_square,
 )
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
+from bayesmtfs.gibbs.observations import Observed, ObservedWork, move_along
 from bayesmtfs.gibbs.scales import density_given_row, tune_row
 from bayesmtfs.gibbs.slice import (
     LogScaleDensity,
@@ -52,7 +52,7 @@ from bayesmtfs.gibbs.slice import (
     with_carried,
     with_multiplied,
 )
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 
 REACH_BELOW, REACH_ABOVE = 5.0, 12.0  # of the scales that are drawn anew, around ln tau
 SIZE_PROPOSALS = 4  # for a size; each costs a look at the labels
@@ -62,13 +62,7 @@ LEAST_LOG_SIZE, LOG_SIZE_RANGE = math.log(0.05), math.log(60.0)
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_features(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    tuning: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState, tuning: int
 ) -> None:
     """Draw all coefficients, their means and their row scales, row by row."""
     normal = state.inverse_q[0] == 0.5
@@ -79,260 +73,220 @@ def step_on_features(
         information = 1e-300
         for place in range(rows.starts[row], rows.starts[row + 1]):
             i = rows.members[place]
-            information += _fill_terms(observations, working, rows, state, i)
+            information += _fill_terms(data, work, rows, state, i)
             if single and normal:
-                step_on_normal_scale(rng, working, prior, state, row)
+                step_on_normal_scale(rng, work, prior, state, row)
             if normal:
-                _draw_normal(rng, observations, working, rows, state, row, i)
+                _draw_normal(rng, data, work, rows, state, row, i)
             elif single and integrable:
-                _step_on_integrated_row(rng, observations, working, rows, prior, state, row)
+                _step_on_integrated_row(rng, data, work, rows, prior, state, row)
             else:
-                _draw_bounded(rng, observations, working, rows, state, row, i)
+                _draw_bounded(rng, data, work, rows, state, row, i)
             if prior.mean_precision > 0.0:
-                _draw_mean(rng, observations, working, rows, prior, state, i)
+                _draw_mean(rng, data, work, rows, prior, state, i)
         if not (single and (normal or integrable)):
             target = density_given_row(rows, prior, state, row)
             state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
             if not single:
-                _step_with_row(rng, observations, working, rows, prior, state, row)
+                _step_with_row(rng, data, work, rows, prior, state, row)
             else:
-                _step_carrying(rng, observations, working, rows, prior, state, row)
+                _step_carrying(rng, data, work, rows, prior, state, row)
         if tuning > 0:
             tune_row(state, row, before, math.log(information / max(rows.sizes[row], 1.0)), tuning)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_terms(observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, i: int) -> float:
+def _fill_terms(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, i: int) -> float:
     """``a_t`` and ``g_t`` of a feature in every task that has it, else 0; the sum of the first."""
-    x, total = observations.design[i], 0.0
+    x, total = data.design[i], 0.0
     for t in range(len(state.W)):
-        working.curvatures[t] = working.pulls[t] = 0.0
+        work.curvatures[t] = work.pulls[t] = 0.0
         if rows.present[t, i]:
-            start, stop = observations.offsets[t], observations.offsets[t + 1]
-            a = weighted_square(x[start:stop], working.precisions[start:stop])
-            working.curvatures[t] = a
-            working.pulls[t] = dot(x[start:stop], working.scores[start:stop]) + a * state.W[t, i]
+            start, stop = data.offsets[t], data.offsets[t + 1]
+            a = weighted_square(x[start:stop], work.precisions[start:stop])
+            work.curvatures[t] = a
+            work.pulls[t] = dot(x[start:stop], work.scores[start:stop]) + a * state.W[t, i]
             total += a
     return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _normal_scale_density(working: ObservedWork, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
+def _normal_scale_density(work: ObservedWork, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
     """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
     Coefficients at their conditional means, ``z = 0`` in `slice`, have the value of the integral up to a constant.
     """
     m, own_prior = len(state.W), row_scale_prior(prior, state, prior.low)
-    return with_carried(own_prior, float(m), 2.0, working.curvatures, working.pulls, np.zeros(m), 0.5)
+    return with_carried(own_prior, float(m), 2.0, work.curvatures, work.pulls, np.zeros(m), 0.5)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_normal_scale(rng: Generator, working: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
+def step_on_normal_scale(rng: Generator, work: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Move the scale of a feature at q = 2 with its coefficients integrated out."""
-    target = _normal_scale_density(working, prior, state)
+    target = _normal_scale_density(work, prior, state)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def jump_on_normal_scale(rng: Generator, working: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
+def jump_on_normal_scale(rng: Generator, work: ObservedWork, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
-    target, centre = _normal_scale_density(working, prior, state), state.log_tau[0]
+    target, centre = _normal_scale_density(work, prior, state), state.log_tau[0]
     low, high = (prior.low, prior.high) if prior.log_uniform else (centre - REACH_BELOW, centre + REACH_ABOVE)
     state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, low, high)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _set_coefficient(
-    observations: ObservedData, working: ObservedWork, state: GibbsState, t: int, i: int, new: float
-) -> None:
+def _set_coefficient(data: Observed, work: ObservedWork, state: GibbsState, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
-    start, stop = observations.offsets[t], observations.offsets[t + 1]
-    move_along(working, start, stop, observations.design[i], new - state.W[t, i])
+    start, stop = data.offsets[t], data.offsets[t + 1]
+    move_along(work, start, stop, data.design[i], new - state.W[t, i])
     state.W[t, i] = new
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_normal(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    state: GibbsState,
-    row: int,
-    i: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, row: int, i: int
 ) -> None:
     """Coefficients of a feature at q = 2."""
     prior_precision = 2.0 * math.exp(-2.0 * state.log_scales[row])
     for t in range(len(state.W)):
         if rows.present[t, i]:
-            precision = working.curvatures[t] + prior_precision
-            new = working.pulls[t] / precision + rng.standard_normal() / math.sqrt(precision)
-            _set_coefficient(observations, working, state, t, i, new)
+            precision = work.curvatures[t] + prior_precision
+            new = work.pulls[t] / precision + rng.standard_normal() / math.sqrt(precision)
+            _set_coefficient(data, work, state, t, i, new)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_on_integrated_row(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    row: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
     """Scale of a feature at q = 1 or q = inf with its coefficients integrated out, and then they."""
     i, inverse_q = rows.members[rows.starts[row]], state.inverse_q[0]
     norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     # where a task does not have the feature, its integral is that of the prior, which the slope takes back
-    curvatures, pulls, own_prior = working.curvatures, working.pulls, row_scale_prior(prior, state, prior.low)
+    curvatures, pulls, own_prior = work.curvatures, work.pulls, row_scale_prior(prior, state, prior.low)
     target = with_carried(own_prior, float(len(state.W)), norm_q, curvatures, pulls, curvatures[:0], 1.0)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
     for t in range(len(state.W)):
         if rows.present[t, i]:
-            new = draw_given_scale(rng, working.curvatures[t], working.pulls[t], state.log_scales[row], norm_q)
-            _set_coefficient(observations, working, state, t, i, new)
+            new = draw_given_scale(rng, work.curvatures[t], work.pulls[t], state.log_scales[row], norm_q)
+            _set_coefficient(data, work, state, t, i, new)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_bounded(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    state: GibbsState,
-    row: int,
-    i: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, row: int, i: int
 ) -> None:
     """Coefficients of a feature at any q, by the mixture of uniforms."""
     for t in range(len(state.W)):
         if rows.present[t, i]:
-            a = working.curvatures[t]
+            a = work.curvatures[t]
             reach = bound_of(rng, state.W[t, i], state.log_scales[row], state.inverse_q[0])
             if a > 0.0:
-                new = truncated_normal(rng, working.pulls[t] / a, 1.0 / math.sqrt(a), reach)
+                new = truncated_normal(rng, work.pulls[t] / a, 1.0 / math.sqrt(a), reach)
             else:
                 new = reach * (2.0 * rng.random() - 1.0)
-            _set_coefficient(observations, working, state, t, i, new)
+            _set_coefficient(data, work, state, t, i, new)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_mean(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    i: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int
 ) -> None:
     """Mean of a feature's coefficients given their deviations from it; terms are those before the deviations moved."""
-    x, precision, pull = observations.design[i], prior.mean_precision, 0.0
+    x, precision, pull = data.design[i], prior.mean_precision, 0.0
     for t in range(len(state.W)):
         if rows.present[t, i]:
-            start, stop = observations.offsets[t], observations.offsets[t + 1]
-            precision += working.curvatures[t]
-            pull += dot(x[start:stop], working.scores[start:stop]) + working.curvatures[t] * state.mean[i]
+            start, stop = data.offsets[t], data.offsets[t + 1]
+            precision += work.curvatures[t]
+            pull += dot(x[start:stop], work.scores[start:stop]) + work.curvatures[t] * state.mean[i]
     change = pull / precision + rng.standard_normal() / math.sqrt(precision) - state.mean[i]
     state.mean[i] += change
     for t in range(len(state.W)):
         if rows.present[t, i]:
-            move_along(working, observations.offsets[t], observations.offsets[t + 1], x, change)
+            move_along(work, data.offsets[t], data.offsets[t + 1], x, change)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_carrying(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    row: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
     """Move the scale of a feature and carry its coefficients at their standardised positions."""
     m, i, inverse_q = len(state.W), rows.members[rows.starts[row]], state.inverse_q[0]
     log_scale, spread = state.log_scales[row], unit_variance(inverse_q)
-    _fill_terms(observations, working, rows, state, i)
+    _fill_terms(data, work, rows, state, i)
     positions = np.zeros(m)
     for t in range(m):
         if rows.present[t, i]:
-            s = 1.0 / math.sqrt(working.curvatures[t] + math.exp(-2.0 * log_scale) / spread)
-            positions[t] = state.W[t, i] / s - s * working.pulls[t]
+            s = 1.0 / math.sqrt(work.curvatures[t] + math.exp(-2.0 * log_scale) / spread)
+            positions[t] = state.W[t, i] / s - s * work.pulls[t]
     own_prior = row_scale_prior(prior, state, prior.low)
-    target = with_carried(own_prior, float(m), 1.0 / inverse_q, working.curvatures, working.pulls, positions, spread)
+    target = with_carried(own_prior, float(m), 1.0 / inverse_q, work.curvatures, work.pulls, positions, spread)
     moved = slice_step(rng, log_scale, target, state.widths[row])
     state.log_scales[row] = moved
     for t in range(m):
         if rows.present[t, i]:
-            s = 1.0 / math.sqrt(working.curvatures[t] + math.exp(-2.0 * moved) / spread)
-            _set_coefficient(observations, working, state, t, i, s * (s * working.pulls[t] + positions[t]))
+            s = 1.0 / math.sqrt(work.curvatures[t] + math.exp(-2.0 * moved) / spread)
+            _set_coefficient(data, work, state, t, i, s * (s * work.pulls[t] + positions[t]))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_with_row(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    row: int,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
     """Move the scale of a row of several features together with all its coefficients."""
-    fill_direction(observations, working, rows, state, row, row + 1)
+    fill_direction(data, work, rows, state, row, row + 1)
     log_scale = state.log_scales[row]
-    curvature = weighted_square(working.direction, working.precisions)
-    pull = dot(working.direction, working.scores) + curvature
+    curvature = weighted_square(work.direction, work.precisions)
+    pull = dot(work.direction, work.scores) + curvature
     target = with_multiplied(row_scale_prior(prior, state, prior.low), pull, curvature, log_scale)
     moved = slice_step(rng, log_scale, target, state.widths[row])
     state.log_scales[row] = moved
     factor = math.exp(moved - log_scale)
-    move_along(working, 0, len(working.direction), working.direction, factor - 1.0)
+    move_along(work, 0, len(work.direction), work.direction, factor - 1.0)
     for place in range(rows.starts[row], rows.starts[row + 1]):
         for t in range(len(state.W)):
             state.W[t, rows.members[place]] *= factor
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_direction(
-    observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, first: int, last: int
-) -> None:
+def fill_direction(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, first: int, last: int) -> None:
     """What rows ``first`` to ``last - 1`` contribute to the predictors, means left out."""
-    for n in range(len(working.direction)):
-        working.direction[n] = 0.0
+    for n in range(len(work.direction)):
+        work.direction[n] = 0.0
     for place in range(rows.starts[first], rows.starts[last]):
         i = rows.members[place]
         for t in range(len(state.W)):
-            w, x = state.W[t, i], observations.design[i]
-            for n in range(observations.offsets[t], observations.offsets[t + 1]):
-                working.direction[n] += w * x[n]
+            w, x = state.W[t, i], data.design[i]
+            for n in range(data.offsets[t], data.offsets[t + 1]):
+                work.direction[n] += w * x[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_sizes(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
 ) -> None:
-    """Move the sizes of some active rows, and of all rows where tau is learned; the predictors of ``working`` follow."""
+    """Move the sizes of some active rows, and of all rows where tau is learned; the predictors of ``work`` follow."""
     active = block.sizes.rows
     for _ in range(min(ROWS_AT_A_TIME, active)):
         row = block.rows[int(active * rng.random())]
-        _step_on_size(rng, observations, working, rows, prior, state, row, row + 1)
+        _step_on_size(rng, data, work, rows, prior, state, row, row + 1)
     if prior.learn_global_scale:
-        _step_on_size(rng, observations, working, rows, prior, state, 0, len(rows.sizes))
+        _step_on_size(rng, data, work, rows, prior, state, 0, len(rows.sizes))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _step_on_size(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     first: int,
@@ -340,15 +294,15 @@ def _step_on_size(
 ) -> None:
     """Move rows ``first`` to ``last - 1`` by a common factor; all rows take tau along."""
     together = last - first == len(rows.sizes) and prior.learn_global_scale
-    fill_direction(observations, working, rows, state, first, last)
+    fill_direction(data, work, rows, state, first, last)
     shift = 0.0
-    value = _size_prior(prior, state, first, together, 0.0) + _size_likelihood(observations, working, 0.0)
+    value = _size_prior(prior, state, first, together, 0.0) + _size_likelihood(data, work, 0.0)
     for _ in range(SIZE_PROPOSALS):
         step = math.exp(LEAST_LOG_SIZE + LOG_SIZE_RANGE * rng.random())
         proposal = shift + step * rng.standard_normal()
         moved = _size_prior(prior, state, first, together, proposal)
         if moved > -np.inf:
-            moved += _size_likelihood(observations, working, proposal)
+            moved += _size_likelihood(data, work, proposal)
         if -rng.standard_exponential() < moved - value:
             shift, value = proposal, moved
     if shift == 0.0:
@@ -361,8 +315,8 @@ def _step_on_size(
         for place in range(rows.starts[row], rows.starts[row + 1]):
             for t in range(len(state.W)):
                 state.W[t, rows.members[place]] *= factor
-    for n in range(len(working.predictors)):
-        working.predictors[n] += (factor - 1.0) * working.direction[n]
+    for n in range(len(work.predictors)):
+        work.predictors[n] += (factor - 1.0) * work.direction[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -381,10 +335,10 @@ def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _size_likelihood(observations: ObservedData, working: ObservedWork, shift: float) -> float:
+def _size_likelihood(data: Observed, work: ObservedWork, shift: float) -> float:
     """Log-likelihood after a move."""
     growth, value = math.exp(shift) - 1.0, 0.0
-    for n in range(len(working.direction)):
-        eta = working.predictors[n] + growth * working.direction[n]
-        value += log_density_and_score(observations.form, observations.weights[n], observations.targets[n], eta, 1.0)[0]
+    for n in range(len(work.direction)):
+        eta = work.predictors[n] + growth * work.direction[n]
+        value += log_density_and_score(data.form, data.weights[n], data.targets[n], eta, 1.0)[0]
     return value

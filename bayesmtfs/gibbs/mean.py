@@ -27,8 +27,8 @@ from numpy.random import Generator
 
 from bayesmtfs.gibbs.coefficients import draw_jointly, factorise, solve_lower, solve_upper
 from bayesmtfs.gibbs.distributions import dot, power_of, unit_variance
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, move_along
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.observations import Observed, ObservedWork, move_along
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import BoolArray, FloatArray
 
 SLICE_DEVIATIONS = 6.0  # width of the slice step, in standard deviations of a mean of as many coefficients
@@ -70,7 +70,7 @@ def draw_mean(
     Q: FloatArray,
     h: FloatArray,
     residuals: FloatArray,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     space: MeanSpace,
@@ -103,7 +103,7 @@ def draw_mean(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def recentre(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState) -> None:
+def recentre(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
     """Move each mean with the coefficients fixed: deviations go the other way."""
     for i in range(len(state.mean)):
         shift = _slice_shift(rng, rows, prior, state, i)
@@ -114,7 +114,7 @@ def recentre(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsSta
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _slice_shift(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: GibbsState, i: int) -> float:
+def _slice_shift(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int) -> float:
     """How far the mean of one feature moves."""
     log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.inverse_q[0]
     count = 0
@@ -140,7 +140,7 @@ def _slice_shift(rng: Generator, rows: RowLayout, prior: GibbsPrior, state: Gibb
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _shift_density(
-    rows: RowLayout, prior: GibbsPrior, state: GibbsState, i: int, shift: float, log_scale: float, inverse_q: float
+    rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int, shift: float, log_scale: float, inverse_q: float
 ) -> float:
     """``-sum_t |(v_it - shift) / rho_i|^q - (mu_i + shift)^2 / (2 s^2)``; at q = inf v stays within rho."""
     value, shrink = -0.5 * prior.mean_precision * (state.mean[i] + shift) ** 2, math.exp(-log_scale)
@@ -156,12 +156,7 @@ def _shift_density(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_observed_mean(
-    rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
+    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState
 ) -> None:
     """Draw all means given the deviations; predictors and scores follow."""
     m, p = state.W.shape
@@ -172,7 +167,7 @@ def draw_observed_mean(
         A[i, i] = prior.mean_precision
         change[i] = -prior.mean_precision * state.mean[i]
     for t in range(m):
-        _add_task(observations, working, rows, t, A, change)
+        _add_task(data, work, rows, t, A, change)
     factorise(A, p)
     solve_lower(A, change, p)
     for i in range(p):
@@ -182,24 +177,22 @@ def draw_observed_mean(
         state.mean[i] += change[i]
         for t in range(m):
             if rows.present[t, i]:
-                start, stop = observations.offsets[t], observations.offsets[t + 1]
-                move_along(working, start, stop, observations.design[i], change[i])
+                start, stop = data.offsets[t], data.offsets[t + 1]
+                move_along(work, start, stop, data.design[i], change[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_task(
-    observations: ObservedData, working: ObservedWork, rows: RowLayout, t: int, A: FloatArray, linear: FloatArray
-) -> None:
+def _add_task(data: Observed, work: ObservedWork, rows: RowMap, t: int, A: FloatArray, linear: FloatArray) -> None:
     """What one task adds to the lower triangle of the precision, and to the linear term."""
-    start, stop = observations.offsets[t], observations.offsets[t + 1]
-    precisions, scores = working.precisions[start:stop], working.scores[start:stop]
+    start, stop = data.offsets[t], data.offsets[t + 1]
+    precisions, scores = work.precisions[start:stop], work.scores[start:stop]
     weighted = np.empty(stop - start)
     for i in range(len(linear)):
         if rows.present[t, i]:
-            x = observations.design[i, start:stop]
+            x = data.design[i, start:stop]
             linear[i] += dot(x, scores)
             for n in range(stop - start):
                 weighted[n] = x[n] * precisions[n]
             for j in range(i + 1):
                 if rows.present[t, j]:
-                    A[i, j] += dot(observations.design[j, start:stop], weighted)
+                    A[i, j] += dot(data.design[j, start:stop], weighted)

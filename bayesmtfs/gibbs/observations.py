@@ -20,11 +20,11 @@ from numpy.random import Generator
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout, state_around
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, state_around
 from bayesmtfs.types import FloatArray, IntArray
 
 
-class ObservedData(NamedTuple):
+class Observed(NamedTuple):
     """Data of all tasks, one after the other."""
 
     design: FloatArray  # (p, N) each feature over all observations
@@ -45,88 +45,84 @@ class ObservedWork(NamedTuple):
     pulls: FloatArray  # (m,) space
 
 
-def observations_of(data: TaskData, centre: float, form: int = NORMAL) -> ObservedData:
+def observations_of(data: TaskData, centre: float, form: int = NORMAL) -> Observed:
     """Observations of the data; ``centre`` is the prior mean of the intercepts."""
     design = np.empty((data.n_features, data.n_observations))
     for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
         design[:, start:stop] = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64).T
     targets = np.asarray(data.y, dtype=np.float64) - centre
     weights = np.asarray(data.weight, dtype=np.float64)
-    return ObservedData(design, targets, weights, np.asarray(data.offsets, dtype=np.int64), form)
+    return Observed(design, targets, weights, np.asarray(data.offsets, dtype=np.int64), form)
 
 
-def working_for(observations: ObservedData) -> ObservedWork:
+def working_for(data: Observed) -> ObservedWork:
     """Allocate."""
-    count, m = len(observations.targets), len(observations.offsets) - 1
+    count, m = len(data.targets), len(data.offsets) - 1
     zeros = np.zeros((4, count))
     return ObservedWork(zeros[0], zeros[1], zeros[2], zeros[3], np.zeros(m), np.zeros(m))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_predictors(observations: ObservedData, rows: RowLayout, state: GibbsState, predictors: FloatArray) -> None:
+def fill_predictors(data: Observed, rows: RowMap, state: GibbsState, predictors: FloatArray) -> None:
     """Linear predictors of the state, without the error that many small steps add up to."""
     m, p = state.W.shape
     for t in range(m):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+        start, stop = data.offsets[t], data.offsets[t + 1]
         for n in range(start, stop):
             predictors[n] = state.intercept[t]
         for i in range(p):
             if rows.present[t, i]:
-                w, x = state.W[t, i] + state.mean[i], observations.design[i]
+                w, x = state.W[t, i] + state.mean[i], data.design[i]
                 for n in range(start, stop):
                     predictors[n] += w * x[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_scores(rng: Generator, observations: ObservedData, state: GibbsState, working: ObservedWork) -> None:
+def fill_scores(rng: Generator, data: Observed, state: GibbsState, work: ObservedWork) -> None:
     """Precisions and scores of all observations; hidden precisions are drawn."""
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            weight, target, eta = observations.weights[n], observations.targets[n], working.predictors[n]
-            working.precisions[n], working.scores[n] = draw_precision_and_score(
-                rng, observations.form, weight, target, eta, noise_precision
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            weight, target, eta = data.weights[n], data.targets[n], work.predictors[n]
+            work.precisions[n], work.scores[n] = draw_precision_and_score(
+                rng, data.form, weight, target, eta, noise_precision
             )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_likelihood(observations: ObservedData, state: GibbsState, predictors: FloatArray) -> float:
+def log_likelihood(data: Observed, state: GibbsState, predictors: FloatArray) -> float:
     """Log-likelihood of predictors up to a constant; hidden precisions are integrated out."""
     value = 0.0
     for t in range(len(state.W)):
         square = 0.0
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            target, weight = observations.targets[n], observations.weights[n]
-            if observations.form == NORMAL:
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            target, weight = data.targets[n], data.weights[n]
+            if data.form == NORMAL:
                 square += weight * (target - predictors[n]) ** 2
             else:
-                value += log_density_and_score(observations.form, weight, target, predictors[n], 1.0)[0]
+                value += log_density_and_score(data.form, weight, target, predictors[n], 1.0)[0]
         value -= 0.5 * square / (state.noise[t] * state.noise[t])
     return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_along(working: ObservedWork, start: int, stop: int, x: FloatArray, change: float) -> None:
+def move_along(work: ObservedWork, start: int, stop: int, x: FloatArray, change: float) -> None:
     """Predictors and scores of one task after a step of ``change`` along x."""
-    predictors, scores, precisions = working.predictors, working.scores, working.precisions
+    predictors, scores, precisions = work.predictors, work.scores, work.precisions
     for n in range(start, stop):
         step = change * x[n]
         predictors[n] += step
         scores[n] -= precisions[n] * step
 
 
-def dual_ridge_start(observations: ObservedData, rows: RowLayout) -> FloatArray:
+def dual_ridge_start(data: Observed, rows: RowMap) -> FloatArray:
     """(m, p) Ridge estimates ``X'(X X' + s I)^-1 y`` with X and y centred and multiplied by the roots of the weights.
 
     s is the mean diagonal of ``X X'`` over the rows, a row of weight 2 counted twice.
     """
     W = np.zeros(rows.present.shape)
-    for t, (start, stop) in enumerate(zip(observations.offsets, observations.offsets[1:], strict=False)):
-        X, y, weight = (
-            observations.design[:, start:stop],
-            observations.targets[start:stop],
-            observations.weights[start:stop],
-        )
+    for t, (start, stop) in enumerate(zip(data.offsets, data.offsets[1:], strict=False)):
+        X, y, weight = (data.design[:, start:stop], data.targets[start:stop], data.weights[start:stop])
         roots = np.sqrt(weight)
         X = (X - np.average(X, axis=1, weights=weight)[:, np.newaxis]) * roots
         y = (y - np.average(y, weights=weight)) * roots
@@ -137,18 +133,18 @@ def dual_ridge_start(observations: ObservedData, rows: RowLayout) -> FloatArray:
 
 
 def first_observed_state(
-    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, W: FloatArray, norm_q: float, rng: Generator
+    data: Observed, rows: RowMap, prior: GibbsPrior, W: FloatArray, norm_q: float, rng: Generator
 ) -> GibbsState:
     """State around given coefficients, with scales that fit them up to some random spread, so that chains differ."""
     W = np.where(rows.present, W, 0.0)
-    offsets, weights = observations.offsets, observations.weights
+    offsets, weights = data.offsets, data.weights
     counts = np.add.reduceat(weights, offsets[:-1])
     predictors = np.empty(len(weights))
     for t, (start, stop) in enumerate(zip(offsets, offsets[1:], strict=False)):
-        predictors[start:stop] = W[t] @ observations.design[:, start:stop]
+        predictors[start:stop] = W[t] @ data.design[:, start:stop]
     intercept, noise = np.zeros(len(W)), np.ones(len(W))
-    if observations.form == NORMAL:
-        residuals = observations.targets - predictors
+    if data.form == NORMAL:
+        residuals = data.targets - predictors
         if prior.intercept_variance > 0.0:
             intercept = np.add.reduceat(weights * residuals, offsets[:-1]) / counts
         squares = np.add.reduceat(weights * (residuals - np.repeat(intercept, np.diff(offsets))) ** 2, offsets[:-1])

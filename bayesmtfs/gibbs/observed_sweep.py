@@ -38,10 +38,10 @@ from bayesmtfs.gibbs.exponent import (
 )
 from bayesmtfs.gibbs.features import fill_direction, step_on_features, step_on_sizes
 from bayesmtfs.gibbs.mean import draw_observed_mean, recentre
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork, fill_predictors, fill_scores, working_for
+from bayesmtfs.gibbs.observations import Observed, ObservedWork, fill_predictors, fill_scores, working_for
 from bayesmtfs.gibbs.path import WidePath, path_for, prepare_path, redraw_rows, step_along_path, tune_path
 from bayesmtfs.gibbs.scales import draw_noise, step_on_global_scale
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.gibbs.sweep import KeptDraws, keep
 from bayesmtfs.types import FloatArray
 
@@ -52,7 +52,7 @@ CYCLES = 3  # in a sweep
 class ObservedSpace(NamedTuple):
     """Arrays that a sweep writes to."""
 
-    working: ObservedWork
+    work: ObservedWork
     block: ActiveBlock
     h: FloatArray  # (m, p)
     residuals: FloatArray  # (m, p)
@@ -65,27 +65,27 @@ class ObservedParts(NamedTuple):
     collapsed: ActiveBlock | None  # active rows with coefficients integrated out: q stays at 2
     path: WidePath | None  # instead of both: q stays at 2, and there are more features than rows
     exponent: ObservedExponentSpace | None  # q is learned
-    mean: RowLayout | None  # a shared mean
+    mean: RowMap | None  # a shared mean
 
 
-def observed_space_for(observations: ObservedData, rows: RowLayout) -> ObservedSpace:
+def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
     """Allocate."""
     shape = rows.present.shape
-    return ObservedSpace(working_for(observations), block_for(observations, rows), np.zeros(shape), np.zeros(shape))
+    return ObservedSpace(working_for(data), block_for(data, rows), np.zeros(shape), np.zeros(shape))
 
 
 def observed_parts_for(
-    observations: ObservedData, rows: RowLayout, prior: GibbsPrior, norm_q: float, block: ActiveBlock
+    data: Observed, rows: RowMap, prior: GibbsPrior, norm_q: float, block: ActiveBlock
 ) -> ObservedParts:
     """Allocate what the prior and the data ask for."""
     normal = norm_q == 2.0 and not prior.learn_q
-    path = path_for(observations, rows, block)
+    path = path_for(data, rows, block)
     wide = normal and path.rest.factor.shape[1] > 0
     return ObservedParts(
-        free=block if not wide and (observations.form != NORMAL or not normal) else None,
+        free=block if not wide and (data.form != NORMAL or not normal) else None,
         collapsed=block if normal and not wide else None,
         path=path if wide else None,
-        exponent=observed_exponent_space(observations, rows) if prior.learn_q else None,
+        exponent=observed_exponent_space(data, rows) if prior.learn_q else None,
         mean=rows if prior.mean_precision > 0.0 else None,
     )
 
@@ -93,8 +93,8 @@ def observed_parts_for(
 @njit(cache=True, nogil=True, error_model="numpy")
 def run_observed(
     rng: Generator,
-    observations: ObservedData,
-    rows: RowLayout,
+    data: Observed,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     space: ObservedSpace,
@@ -103,7 +103,7 @@ def run_observed(
     collapsed: ActiveBlock | None,
     path: WidePath | None,
     exponent: ObservedExponentSpace | None,
-    mean: RowLayout | None,
+    mean: RowMap | None,
     first: int,
     stop: int,
     tune: int,
@@ -112,97 +112,88 @@ def run_observed(
 
     What is None is not compiled, which would take longer than most chains.
     """
-    working, block = space.working, space.block
+    work, block = space.work, space.block
     for number in range(first, stop):
         tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
-        fill_predictors(observations, rows, state, working.predictors)
-        if observations.form != NORMAL:
-            step_on_sizes(rng, observations, working, rows, prior, state, block)
+        fill_predictors(data, rows, state, work.predictors)
+        if data.form != NORMAL:
+            step_on_sizes(rng, data, work, rows, prior, state, block)
         if free is not None:
             if free.sizes.features > 0 and state.inverse_q[0] <= 1.0:
-                acceptance = step_on_block(rng, observations, working, rows, prior, state, free)
+                acceptance = step_on_block(rng, data, work, rows, prior, state, free)
         if tuning > 0:
-            tune_block(observations, working, rows, prior, state, block, acceptance, tuning, tune)
+            tune_block(data, work, rows, prior, state, block, acceptance, tuning, tune)
         if exponent is not None:
-            fill_precisions(observations, working, rows, state, tuning, exponent)
+            fill_precisions(data, work, rows, state, tuning, exponent)
             for _ in range(EXPONENT_STEPS):
-                step_on_observed_exponent(rng, observations, working, rows, prior, state, tuning, exponent)
+                step_on_observed_exponent(rng, data, work, rows, prior, state, tuning, exponent)
         if path is not None:
             if block.sizes.features > 0:
-                step_on_active_rows(rng, observations, working, rows, prior, state, block, path, tuning, tune)
+                step_on_active_rows(rng, data, work, rows, prior, state, block, path, tuning, tune)
                 by_path = True
         if not by_path:
-            fill_scores(rng, observations, state, working)
+            fill_scores(rng, data, state, work)
             if prior.intercept_variance > 0.0:
-                _draw_intercepts(rng, observations, working, prior, state)
+                _draw_intercepts(rng, data, work, prior, state)
         if collapsed is not None:
             if collapsed.sizes.features > 0:
-                step_on_collapsed_scales(rng, observations, working, rows, prior, state, collapsed)
-        step_on_features(rng, observations, working, rows, prior, state, tuning)
+                step_on_collapsed_scales(rng, data, work, rows, prior, state, collapsed)
+        step_on_features(rng, data, work, rows, prior, state, tuning)
         if mean is not None:
-            draw_observed_mean(rng, observations, working, mean, prior, state)
+            draw_observed_mean(rng, data, work, mean, prior, state)
         if prior.learn_global_scale:
-            _fill_moments(observations, working, rows, state, space)
+            _fill_moments(data, work, rows, state, space)
             step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
         if mean is not None:
             recentre(rng, mean, prior, state)
         if prior.learn_noise:
-            _draw_noise(rng, observations, rows, prior, state, working)
+            _draw_noise(rng, data, rows, prior, state, work)
         if number >= tune:
             keep(rows, state, kept, number - tune)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_intercepts(
-    rng: Generator, observations: ObservedData, working: ObservedWork, prior: GibbsPrior, state: GibbsState
-) -> None:
+def _draw_intercepts(rng: Generator, data: Observed, work: ObservedWork, prior: GibbsPrior, state: GibbsState) -> None:
     """``b_t`` given everything else."""
     for t in range(len(state.W)):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+        start, stop = data.offsets[t], data.offsets[t + 1]
         precision, pull = 1.0 / prior.intercept_variance, -state.intercept[t] / prior.intercept_variance
         for n in range(start, stop):
-            precision += working.precisions[n]
-            pull += working.scores[n]
+            precision += work.precisions[n]
+            pull += work.scores[n]
         change = pull / precision + rng.standard_normal() / math.sqrt(precision)
         state.intercept[t] += change
         for n in range(start, stop):
-            working.predictors[n] += change
-            working.scores[n] -= working.precisions[n] * change
+            work.predictors[n] += change
+            work.scores[n] -= work.precisions[n] * change
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_moments(
-    observations: ObservedData, working: ObservedWork, rows: RowLayout, state: GibbsState, space: ObservedSpace
-) -> None:
+def _fill_moments(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, space: ObservedSpace) -> None:
     """``X's`` and ``X's + X'diag(omega)X w`` of every task."""
-    fill_direction(observations, working, rows, state, 0, len(rows.sizes))
-    for n in range(len(working.direction)):
-        working.direction[n] *= working.precisions[n]
-    for i in range(len(observations.design)):
-        x = observations.design[i]
+    fill_direction(data, work, rows, state, 0, len(rows.sizes))
+    for n in range(len(work.direction)):
+        work.direction[n] *= work.precisions[n]
+    for i in range(len(data.design)):
+        x = data.design[i]
         for t in range(len(state.W)):
-            start, stop = observations.offsets[t], observations.offsets[t + 1]
-            space.residuals[t, i] = dot(x[start:stop], working.scores[start:stop])
-            space.h[t, i] = space.residuals[t, i] + dot(x[start:stop], working.direction[start:stop])
+            start, stop = data.offsets[t], data.offsets[t + 1]
+            space.residuals[t, i] = dot(x[start:stop], work.scores[start:stop])
+            space.h[t, i] = space.residuals[t, i] + dot(x[start:stop], work.direction[start:stop])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_noise(
-    rng: Generator,
-    observations: ObservedData,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    working: ObservedWork,
+    rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, work: ObservedWork
 ) -> None:
     """``sigma_t`` given the residuals."""
-    fill_predictors(observations, rows, state, working.predictors)
+    fill_predictors(data, rows, state, work.predictors)
     total, total_count = 0.0, 0.0
     for t in range(len(state.W)):
         square, count = 0.0, 0.0
-        for n in range(observations.offsets[t], observations.offsets[t + 1]):
-            count += observations.weights[n]
-            square += observations.weights[n] * (observations.targets[n] - working.predictors[n]) ** 2
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            count += data.weights[n]
+            square += data.weights[n] * (data.targets[n] - work.predictors[n]) ** 2
         total += square
         total_count += count
         if not prior.shared_noise:
@@ -216,9 +207,9 @@ def _draw_noise(
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_active_rows(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
@@ -227,14 +218,14 @@ def step_on_active_rows(
     tune: int,
 ) -> None:
     """Move active rows and intercepts, and for labels all coefficients; precisions and scores are drawn."""
-    redraw_rows(rng, observations, rows, prior, block, path)
-    if observations.form != NORMAL:
-        prepare_path(observations, rows, prior, state, block, path)
-    for cycle in range(CYCLES if observations.form != NORMAL else 1):
+    redraw_rows(rng, data, rows, prior, block, path)
+    if data.form != NORMAL:
+        prepare_path(data, rows, prior, state, block, path)
+    for cycle in range(CYCLES if data.form != NORMAL else 1):
         acceptance = -1.0
-        if observations.form != NORMAL:
-            acceptance = step_along_path(rng, observations, working, rows, prior, state, block, path)
-        fill_scores(rng, observations, state, working)
+        if data.form != NORMAL:
+            acceptance = step_along_path(rng, data, work, rows, prior, state, block, path)
+        fill_scores(rng, data, state, work)
         if tuning > 0 and cycle == 0:
-            tune_path(observations, working, rows, state, block, path, acceptance, tuning, tune)
-        step_on_collapsed_scales(rng, observations, working, rows, prior, state, block)
+            tune_path(data, work, rows, state, block, path, acceptance, tuning, tune)
+        step_on_collapsed_scales(rng, data, work, rows, prior, state, block)

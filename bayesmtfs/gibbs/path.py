@@ -62,9 +62,9 @@ from bayesmtfs.gibbs.hamiltonian import (
     path_follower,
     restart_step,
 )
-from bayesmtfs.gibbs.observations import ObservedData, ObservedWork
+from bayesmtfs.gibbs.observations import Observed, ObservedWork
 from bayesmtfs.gibbs.slice import beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import FloatArray, IntArray
 
 LONGEST_PATH = 6.0  # in standard deviations
@@ -108,9 +108,9 @@ class WidePath(NamedTuple):
     rest: OtherRows
 
 
-def path_for(observations: ObservedData, rows: RowLayout, block: ActiveBlock) -> WidePath:
+def path_for(data: Observed, rows: RowMap, block: ActiveBlock) -> WidePath:
     """Allocate."""
-    m, count, n_features = len(observations.offsets) - 1, len(observations.targets), len(block.features)
+    m, count, n_features = len(data.offsets) - 1, len(data.targets), len(block.features)
     n_coordinates = n_features * m + count + m + 2
     return WidePath(
         step_size=new_record(STEP_SIZE),
@@ -122,45 +122,40 @@ def path_for(observations: ObservedData, rows: RowLayout, block: ActiveBlock) ->
         precisions=np.zeros(count),
         at=new_coordinates(n_coordinates),
         factors=np.zeros(n_features),
-        rest=rest_for(observations, n_features),
+        rest=rest_for(data, n_features),
     )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def prepare_path(
-    observations: ObservedData,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    block: ActiveBlock,
-    path: WidePath,
+    data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
     """Before paths with new active rows, or after the scales of other rows have moved, except with tau."""
     if path.rest.factor.shape[1] > 0:
         choose_rest(rows, prior, state, block.is_active, path.rest)
-        fill_factor(observations, rows, state, path.rest)
+        fill_factor(data, rows, state, path.rest)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_along_path(
     rng: Generator,
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
     path: WidePath,
 ) -> float:
-    """Follow one path and accept or refuse where it ends; the predictors of ``working`` follow. Its acceptance rate."""
-    read_path(observations, working, rows, state, block, path)
-    fill_variances(observations, rows, prior, state, block, path)
+    """Follow one path and accept or refuse where it ends; the predictors of ``work`` follow. Its acceptance rate."""
+    read_path(data, work, rows, state, block, path)
+    fill_variances(data, rows, prior, state, block, path)
     size = first_intercept(block, len(state.W)) + len(state.W) + 2
     step = math.exp(path.step_size.log_step) * (LEAST_STEP + STEP_RANGE * rng.random())
-    problem = (observations, prior, state, block, path)
+    problem = (data, prior, state, block, path)
     accepted, rate = _follow_path(rng, problem, path.at, size, 0, step, LONGEST_PATH)
     if accepted:
-        write_path(observations, working, rows, state, block, path)
+        write_path(data, work, rows, state, block, path)
     return rate
 
 
@@ -173,21 +168,16 @@ def first_intercept(block: ActiveBlock, m: int) -> int:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def read_path(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    state: GibbsState,
-    block: ActiveBlock,
-    path: WidePath,
+    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
     """Coordinates of the state, and the parts of the predictors that do not move by themselves."""
     m, rest = len(state.W), path.rest
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
-    read_state(observations, working, rows, state, block)
+    read_state(data, work, rows, state, block)
     for d in range(first_v):
         path.at.position[d] = math.sqrt(2.0) * block.at.position[d]
     if rest.factor.shape[1] > 0:
-        whiten(observations, state, rest, path.at.position[first_v:first_b])
+        whiten(data, state, rest, path.at.position[first_v:first_b])
         for n in range(len(block.following)):
             block.following[n] -= rest.moved[n]
     for t in range(m):
@@ -209,15 +199,10 @@ def leading_level(state: GibbsState, block: ActiveBlock, path: WidePath) -> tupl
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def fill_variances(
-    observations: ObservedData,
-    rows: RowLayout,
-    prior: GibbsPrior,
-    state: GibbsState,
-    block: ActiveBlock,
-    path: WidePath,
+    data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
     """Variances of all coordinates, the scales moved to their mean levels first."""
-    m, offsets, precisions = len(state.W), observations.offsets, path.precisions
+    m, offsets, precisions = len(state.W), data.offsets, path.precisions
     count, level = leading_level(state, block, path)
     to_leading = path.means.leading - level
     to_others = path.means.log_tau - state.log_tau[0]
@@ -229,7 +214,7 @@ def fill_variances(
             curvature = 0.5 * scale * scale * weighted_square(block.design[f, start:stop], precisions[start:stop])
             path.at.variance[f * m + t] = 1.0 / (1.0 + curvature) if rows.present[t, block.features[f]] else 0.0
     first_b = first_intercept(block, m)
-    _fill_rest_variances(observations, path, path.at.variance[block.sizes.features * m : first_b], to_others)
+    _fill_rest_variances(data, path, path.at.variance[block.sizes.features * m : first_b], to_others)
     for t in range(m):
         path.at.variance[first_b + t] = 0.0
         if prior.intercept_variance > 0.0:
@@ -242,15 +227,15 @@ def fill_variances(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_rest_variances(observations: ObservedData, path: WidePath, variance: FloatArray, to_mean: float) -> None:
+def _fill_rest_variances(data: Observed, path: WidePath, variance: FloatArray, to_mean: float) -> None:
     """Variances of v; 0 where a direction is left out."""
     factor, scale = path.rest.factor, math.exp(2.0 * to_mean)
     for n in range(len(variance)):
         variance[n] = 0.0
     if factor.shape[1] == 0:
         return
-    for t in range(len(observations.offsets) - 1):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+    for t in range(len(data.offsets) - 1):
+        start, stop = data.offsets[t], data.offsets[t + 1]
         for n in range(start, stop):
             weight = scale * path.precisions[n]
             for k in range(n - start + 1):
@@ -260,22 +245,20 @@ def _fill_rest_variances(observations: ObservedData, path: WidePath, variance: F
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def path_density(
-    observations: ObservedData, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
-) -> float:
+def path_density(data: Observed, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath) -> float:
     """Log-density at the position, whose slope is filled in; the state is where the path began."""
     m, scores, log_tau = len(state.W), block.scores, state.log_tau[0]
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
     c, x = path.at.position[first_b + m], path.at.position[first_b + m + 1]
-    _fill_path_predictors(observations, state, block, path)
-    value = fill_likelihood(observations, state, block.predictors, scores)
+    _fill_path_predictors(data, state, block, path)
+    value = fill_likelihood(data, state, block.predictors, scores)
     factor, slope_c, slope_x = math.exp(x - log_tau), 0.0, prior.log_global_scale - x
     value -= 0.5 * slope_x * slope_x
     slope_x += factor * (dot(block.following, scores) + dot(path.rest.moved, scores))
     for f in range(block.sizes.features):
         along = 0.0
         for t in range(m):
-            start, stop, d = observations.offsets[t], observations.offsets[t + 1], f * m + t
+            start, stop, d = data.offsets[t], data.offsets[t + 1], f * m + t
             pull = path.factors[f] * dot(block.design[f, start:stop], scores[start:stop])
             path.at.slope[d] = pull
             along += pull * path.at.position[d]
@@ -284,30 +267,26 @@ def path_density(
         else:
             slope_x += along
     if path.rest.factor.shape[1] > 0:
-        gather(observations, path.rest, scores, factor, path.at.slope[first_v:first_b])
+        gather(data, path.rest, scores, factor, path.at.slope[first_v:first_b])
     for d in range(first_b):
         value -= 0.5 * path.at.position[d] * path.at.position[d]
         path.at.slope[d] -= path.at.position[d]
     scales, pull = _leading_prior(prior, state, block, path, c, x)
     path.at.slope[first_b + m], path.at.slope[first_b + m + 1] = slope_c + pull, slope_x - pull
-    return (
-        value
-        + scales
-        + add_intercepts(observations, prior, scores, path.at.position[first_b:], path.at.slope[first_b:])
-    )
+    return value + scales + add_intercepts(data, prior, scores, path.at.position[first_b:], path.at.slope[first_b:])
 
 
 _follow_path = path_follower(path_density)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_path_predictors(observations: ObservedData, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
+def _fill_path_predictors(data: Observed, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Linear predictors at the position, and the factors of the active features."""
-    m, offsets, predictors = len(state.W), observations.offsets, block.predictors
+    m, offsets, predictors = len(state.W), data.offsets, block.predictors
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
     c, shift = path.at.position[first_b + m], path.at.position[first_b + m + 1] - state.log_tau[0]
     if path.rest.factor.shape[1] > 0:
-        spread(observations, path.rest, path.at.position[first_v:first_b])
+        spread(data, path.rest, path.at.position[first_v:first_b])
     factor = math.exp(shift)
     for t in range(m):
         b = path.at.position[first_b + t]
@@ -343,18 +322,13 @@ def _leading_prior(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def write_path(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
-    state: GibbsState,
-    block: ActiveBlock,
-    path: WidePath,
+    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
     """Put the state where the path ended."""
     m = len(state.W)
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
     if path.rest.factor.shape[1] > 0:
-        move_rest(observations, rows, state, path.rest, path.at.position[first_v:first_b])
+        move_rest(data, rows, state, path.rest, path.at.position[first_v:first_b])
     c, shift = path.at.position[first_b + m], path.at.position[first_b + m + 1] - state.log_tau[0]
     factor = math.exp(shift)
     scale_factor(path.rest, factor)
@@ -370,15 +344,15 @@ def write_path(
             state.W[t, block.features[f]] = path.factors[f] * path.at.position[f * m + t]
     for t in range(m):
         state.intercept[t] = path.at.position[first_b + t]
-    for n in range(len(working.predictors)):
-        working.predictors[n] = block.predictors[n]
+    for n in range(len(work.predictors)):
+        work.predictors[n] = block.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_path(
-    observations: ObservedData,
-    working: ObservedWork,
-    rows: RowLayout,
+    data: Observed,
+    work: ObservedWork,
+    rows: RowMap,
     state: GibbsState,
     block: ActiveBlock,
     path: WidePath,
@@ -389,13 +363,13 @@ def tune_path(
     """Learn from a sweep, once the precisions of the observations are drawn."""
     for choice in LEADING_CHOICES:
         if number == max(int(choice * tune), 1):
-            _fill_row_curvatures(observations, working, rows, path)
+            _fill_row_curvatures(data, work, rows, path)
             weigh_rows(block, path)
             choose_leading(block, path)
     path.means.sweeps += 1.0
     share = 1.0 / min(path.means.sweeps, MEMORY)
     for n in range(len(path.precisions)):
-        path.precisions[n] += share * (working.precisions[n] - path.precisions[n])
+        path.precisions[n] += share * (work.precisions[n] - path.precisions[n])
     _, level = leading_level(state, block, path)
     path.means.leading += share * (level - path.means.leading)
     path.means.log_tau += share * (state.log_tau[0] - path.means.log_tau)
@@ -410,12 +384,12 @@ def tune_path(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_row_curvatures(observations: ObservedData, working: ObservedWork, rows: RowLayout, path: WidePath) -> None:
+def _fill_row_curvatures(data: Observed, work: ObservedWork, rows: RowMap, path: WidePath) -> None:
     """Mean precision of the coefficients of each row, as a logarithm."""
     for row in range(len(rows.sizes)):
         total = 1e-300
         for place in range(rows.starts[row], rows.starts[row + 1]):
-            total += weighted_square(observations.design[rows.members[place]], working.precisions)
+            total += weighted_square(data.design[rows.members[place]], work.precisions)
         path.curvatures[row] = math.log(total / max(rows.sizes[row], 1.0))
 
 
@@ -440,21 +414,21 @@ def choose_leading(block: ActiveBlock, path: WidePath) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def redraw_rows(
-    rng: Generator, observations: ObservedData, rows: RowLayout, prior: GibbsPrior, block: ActiveBlock, path: WidePath
+    rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlock, path: WidePath
 ) -> None:
     """Make rows active by chance, where there is no room for all."""
-    if len(block.features) == len(observations.design):
+    if len(block.features) == len(data.design):
         return
     keys = np.empty(len(path.weights))
     for row in range(len(keys)):
         keys[row] = rng.standard_exponential() / path.weights[row]
-    fill_block(observations, rows, prior, block, np.argsort(keys))
+    fill_block(data, rows, prior, block, np.argsort(keys))
 
 
-def rest_for(observations: ObservedData, n_active: int) -> OtherRows:
+def rest_for(data: Observed, n_active: int) -> OtherRows:
     """Allocate; nothing moves where all features are active or a task has many observations."""
-    p, count = observations.design.shape
-    longest = int(np.diff(observations.offsets).max())
+    p, count = data.design.shape
+    longest = int(np.diff(data.offsets).max())
     size = longest if p > n_active and longest <= min(MOST_OBSERVATIONS, p) else 0
     return OtherRows(
         np.zeros(1, dtype=np.int64),
@@ -466,7 +440,7 @@ def rest_for(observations: ObservedData, n_active: int) -> OtherRows:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose_rest(rows: RowLayout, prior: GibbsPrior, state: GibbsState, is_active: IntArray, rest: OtherRows) -> None:
+def choose_rest(rows: RowMap, prior: GibbsPrior, state: GibbsState, is_active: IntArray, rest: OtherRows) -> None:
     """Features of rows that are neither active nor too small to matter."""
     count, least = 0, state.log_tau[0] + math.log(LEAST_REST)
     for row in range(len(rows.sizes)):
@@ -478,9 +452,9 @@ def choose_rest(rows: RowLayout, prior: GibbsPrior, state: GibbsState, is_active
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_factor(observations: ObservedData, rows: RowLayout, state: GibbsState, rest: OtherRows) -> None:
+def fill_factor(data: Observed, rows: RowMap, state: GibbsState, rest: OtherRows) -> None:
     """``L`` of every task at the scales of the state."""
-    offsets, design, features, count = observations.offsets, observations.design, rest.features, rest.size[0]
+    offsets, design, features, count = data.offsets, data.design, rest.features, rest.size[0]
     variances = np.empty(count)
     for t in range(len(state.W)):
         start, stop = offsets[t], offsets[t + 1]
@@ -539,16 +513,16 @@ def _factorise_rest(K: FloatArray) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def whiten(observations: ObservedData, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
+def whiten(data: Observed, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
     """``v`` of the state, and ``L v``; 0 where a direction is left out."""
-    offsets = observations.offsets
+    offsets = data.offsets
     for t in range(len(state.W)):
         start, stop = offsets[t], offsets[t + 1]
         for n in range(start, stop):
             v[n] = 0.0
         for f in range(rest.size[0]):
             i = rest.features[f]
-            w, x = state.W[t, i], observations.design[i]
+            w, x = state.W[t, i], data.design[i]
             for n in range(start, stop):
                 v[n] += w * x[n]
         L = rest.factor[start:stop]
@@ -557,23 +531,23 @@ def whiten(observations: ObservedData, state: GibbsState, rest: OtherRows, v: Fl
             v[start + n] = value / L[n, n] if L[n, n] > 0.0 else 0.0
     for n in range(len(v)):
         rest.first[n] = v[n]
-    spread(observations, rest, v)
+    spread(data, rest, v)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def spread(observations: ObservedData, rest: OtherRows, v: FloatArray) -> None:
+def spread(data: Observed, rest: OtherRows, v: FloatArray) -> None:
     """``L v`` of all tasks into ``rest.moved``."""
-    for t in range(len(observations.offsets) - 1):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+    for t in range(len(data.offsets) - 1):
+        start, stop = data.offsets[t], data.offsets[t + 1]
         for n in range(stop - start):
             rest.moved[start + n] = dot(rest.factor[start + n, : n + 1], v[start : start + n + 1])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def gather(observations: ObservedData, rest: OtherRows, scores: FloatArray, factor: float, slope: FloatArray) -> None:
+def gather(data: Observed, rest: OtherRows, scores: FloatArray, factor: float, slope: FloatArray) -> None:
     """``factor L's`` of all tasks into ``slope``."""
-    for t in range(len(observations.offsets) - 1):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+    for t in range(len(data.offsets) - 1):
+        start, stop = data.offsets[t], data.offsets[t + 1]
         for n in range(start, stop):
             slope[n] = 0.0
         for n in range(stop - start):
@@ -583,11 +557,11 @@ def gather(observations: ObservedData, rest: OtherRows, scores: FloatArray, fact
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_rest(observations: ObservedData, rows: RowLayout, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
+def move_rest(data: Observed, rows: RowMap, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
     """Coefficients after v has changed, at the scales for which L was taken."""
     change = rest.first
     for t in range(len(state.W)):
-        start, stop = observations.offsets[t], observations.offsets[t + 1]
+        start, stop = data.offsets[t], data.offsets[t + 1]
         L = rest.factor[start:stop]
         for n in range(start, stop):
             change[n] = v[n] - change[n]
@@ -599,4 +573,4 @@ def move_rest(observations: ObservedData, rows: RowLayout, state: GibbsState, re
             i = rest.features[f]
             if rows.present[t, i]:
                 variance = 0.5 * math.exp(2.0 * state.log_scales[rows.row_of_feature[i]])
-                state.W[t, i] += variance * dot(observations.design[i, start:stop], change[start:stop])
+                state.W[t, i] += variance * dot(data.design[i, start:stop], change[start:stop])

@@ -31,14 +31,14 @@ from bayesmtfs.gibbs.slice import (
     with_carried,
     with_multiplied,
 )
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
 from bayesmtfs.types import FloatArray
 
 WIDTH_PER_MOVE = 3.0  # width of a slice step in typical moves
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_largest(W: FloatArray, rows: RowLayout, row: int) -> float:
+def log_largest(W: FloatArray, rows: RowMap, row: int) -> float:
     """``ln max |w|`` of a row; -inf where all of it is 0."""
     largest = 0.0
     for t in range(len(W)):
@@ -48,7 +48,7 @@ def log_largest(W: FloatArray, rows: RowLayout, row: int) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_power_sum(W: FloatArray, rows: RowLayout, row: int, norm_q: float) -> float:
+def log_power_sum(W: FloatArray, rows: RowMap, row: int, norm_q: float) -> float:
     """``ln S`` of a row, scaled by its largest entry; -inf where all of it is 0."""
     top = log_largest(W, rows, row)
     if top == NONE:
@@ -61,7 +61,7 @@ def log_power_sum(W: FloatArray, rows: RowLayout, row: int, norm_q: float) -> fl
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def density_given_row(rows: RowLayout, prior: GibbsPrior, state: GibbsState, row: int) -> LogScaleDensity:
+def density_given_row(rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int) -> LogScaleDensity:
     """Density of the scale of a row given its coefficients, which at q = inf are all below it."""
     low, log_sum, norm_q, inverse_q = prior.low, NONE, np.inf, state.inverse_q[0]
     if inverse_q > 0.0:
@@ -77,7 +77,7 @@ def step_on_row(
     rng: Generator,
     Q: FloatArray,
     residuals: FloatArray,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     row: int,
@@ -109,7 +109,7 @@ def step_on_integrated_row(
     rng: Generator,
     Q: FloatArray,
     residuals: FloatArray,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     row: int,
@@ -145,7 +145,7 @@ def tune_row(state: GibbsState, row: int, before: float, information: float, tun
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_information(Q: FloatArray, rows: RowLayout, row: int) -> float:
+def log_information(Q: FloatArray, rows: RowMap, row: int) -> float:
     """Logarithm of the mean precision with which the data determine a coefficient of a row."""
     total = 1e-300
     for t in range(len(Q)):
@@ -158,7 +158,7 @@ def log_information(Q: FloatArray, rows: RowLayout, row: int) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _standard_positions(
-    Q: FloatArray, residuals: FloatArray, rows: RowLayout, state: GibbsState, i: int, log_scale: float
+    Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, i: int, log_scale: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Precisions, pulls and standardised positions of the coefficients of a feature over its tasks."""
     m = len(state.W)
@@ -179,7 +179,7 @@ def _standard_positions(
 def _move_to_positions(
     Q: FloatArray,
     residuals: FloatArray,
-    rows: RowLayout,
+    rows: RowMap,
     state: GibbsState,
     i: int,
     row: LogScaleDensity,
@@ -206,7 +206,7 @@ def _set_coefficient(Q: FloatArray, residuals: FloatArray, state: GibbsState, t:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _scaling_terms(
-    Q: FloatArray, residuals: FloatArray, rows: RowLayout, state: GibbsState, row: int
+    Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, row: int
 ) -> tuple[float, float]:
     """``w'Q w`` and ``w' residual`` of a row of several features."""
     start, stop = rows.starts[row], rows.starts[row + 1]
@@ -222,9 +222,7 @@ def _scaling_terms(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scale_row(
-    Q: FloatArray, residuals: FloatArray, rows: RowLayout, state: GibbsState, row: int, factor: float
-) -> None:
+def _scale_row(Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, row: int, factor: float) -> None:
     """Multiply a row of several features."""
     for t in range(len(state.W)):
         for place in range(rows.starts[row], rows.starts[row + 1]):
@@ -237,7 +235,7 @@ def _scale_row(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_global_scale(
-    rng: Generator, h: FloatArray, residuals: FloatArray, rows: RowLayout, prior: GibbsPrior, state: GibbsState
+    rng: Generator, h: FloatArray, residuals: FloatArray, rows: RowMap, prior: GibbsPrior, state: GibbsState
 ) -> None:
     """Move tau alone, with the row scales, and with scales and coefficients; residuals in place."""
     W, log_scales, log_tau, inverse_q = state.W, state.log_scales, state.log_tau, state.inverse_q[0]

@@ -39,7 +39,7 @@ class TaskSums(NamedTuple):
     counts: FloatArray  # (m,) n
 
 
-class RowLayout(NamedTuple):
+class RowMap(NamedTuple):
     """Which coefficients share a scale."""
 
     row_of_feature: IntArray  # (p,)
@@ -104,10 +104,10 @@ def sums_of(data: TaskData, centre: float) -> TaskSums:
     return sums
 
 
-def single_rows(present: BoolArray) -> RowLayout:
+def single_rows(present: BoolArray) -> RowMap:
     """Every feature its own row; ``present`` is (m, p)."""
     features = np.arange(present.shape[1])
-    return RowLayout(
+    return RowMap(
         row_of_feature=features,
         starts=np.append(features, len(features)),
         members=features,
@@ -116,7 +116,7 @@ def single_rows(present: BoolArray) -> RowLayout:
     )
 
 
-def rows_of(data: TaskData) -> RowLayout:
+def rows_of(data: TaskData) -> RowMap:
     """Rows of the prior: features, or groups of them; absent features do not count."""
     shape = (data.n_tasks, data.n_features)
     present = np.ones(shape, dtype=np.bool_) if data.present is None else np.ascontiguousarray(data.present.T)
@@ -124,7 +124,7 @@ def rows_of(data: TaskData) -> RowLayout:
         return single_rows(present)
     blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
     counts = np.bincount(blocks.row_of_feature, minlength=blocks.n_rows)
-    return RowLayout(
+    return RowMap(
         row_of_feature=blocks.row_of_feature,
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         members=np.argsort(blocks.row_of_feature, kind="stable"),
@@ -170,7 +170,7 @@ def log_uniform_prior(
     return numbers._replace(low=float(low), high=float(high), noise_anchor=0.0, noise_shapes=(0.0, 0.0))
 
 
-def ridge_start(sums: TaskSums, rows: RowLayout, prior: GibbsPrior) -> FloatArray:
+def ridge_start(sums: TaskSums, rows: RowMap, prior: GibbsPrior) -> FloatArray:
     """(m, p) Ridge estimates, with a prior variance of one noise variance over the mean squared feature."""
     m, p = sums.means.shape
     W = np.empty((m, p))
@@ -185,7 +185,7 @@ def ridge_start(sums: TaskSums, rows: RowLayout, prior: GibbsPrior) -> FloatArra
 
 
 def first_state(
-    sums: TaskSums, rows: RowLayout, prior: GibbsPrior, W: FloatArray, norm_q: float, rng: Generator
+    sums: TaskSums, rows: RowMap, prior: GibbsPrior, W: FloatArray, norm_q: float, rng: Generator
 ) -> GibbsState:
     """State around given coefficients, with scales that fit them up to some random spread, so that chains differ."""
     W = np.where(rows.present, W, 0.0)
@@ -201,7 +201,7 @@ def first_state(
 
 
 def state_around(
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     W: FloatArray,
     intercept: FloatArray,
@@ -247,19 +247,19 @@ def new_state(
     )
 
 
-def _row_means(W: FloatArray, rows: RowLayout) -> FloatArray:
+def _row_means(W: FloatArray, rows: RowMap) -> FloatArray:
     """(p,) Mean of each feature's coefficients over the tasks that have it."""
     mean: FloatArray = W.sum(axis=0) / np.maximum(rows.present.sum(axis=0), 1)
     return mean
 
 
-def _without_zeros(W: FloatArray, rows: RowLayout, prior: GibbsPrior, rng: Generator) -> FloatArray:
+def _without_zeros(W: FloatArray, rows: RowMap, prior: GibbsPrior, rng: Generator) -> FloatArray:
     """Coefficients with small random numbers for zeros, which would stay where rows are multiplied by a factor."""
     typical = math.exp(prior.low + 0.5 * (prior.high - prior.low) if prior.log_uniform else prior.log_global_scale)
     return np.where(rows.present & (W == 0.0), 0.1 * typical * rng.uniform(-1.0, 1.0, W.shape), W)
 
 
-def _fitting_scales(W: FloatArray, rows: RowLayout, norm_q: float) -> FloatArray:
+def _fitting_scales(W: FloatArray, rows: RowMap, norm_q: float) -> FloatArray:
     """(R,) ``ln rho`` that fits each row best: ``(ln S + ln(q / k)) / q``."""
     with np.errstate(divide="ignore"):
         logs = np.log(np.abs(W))

@@ -16,7 +16,7 @@ from bayesmtfs.gibbs.distributions import integrable, unit_variance
 from bayesmtfs.gibbs.exponent import ExponentSpace, exponent_space, step_on_exponent
 from bayesmtfs.gibbs.mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
 from bayesmtfs.gibbs.scales import draw_noise, step_on_global_scale, step_on_integrated_row, step_on_row
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowLayout, TaskSums
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, TaskSums
 from bayesmtfs.types import FloatArray, IntArray
 
 EXPONENT_STEPS = 2  # on 1/q in a sweep
@@ -37,7 +37,7 @@ class SumsParts(NamedTuple):
 
     normal: FloatArray | None  # (p, p) space for joint draws, where q stays at 2
     any_q: FloatArray | None  # (p, p) space for draws at another q
-    integrated: RowLayout | None  # scales of rows move with coefficients integrated out
+    integrated: RowMap | None  # scales of rows move with coefficients integrated out
     mean: MeanSpace | None  # a shared mean
     exponent: ExponentSpace | None  # q is learned
     pairs: IntArray | None  # (K, 3) features that are nearly alike, and the sign of their correlation
@@ -62,7 +62,7 @@ def space_for(sums: TaskSums) -> SumsSpace:
     return SumsSpace(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
 
 
-def kept_for(rows: RowLayout, draws: int, sweeps: int = 1) -> KeptDraws:
+def kept_for(rows: RowMap, draws: int, sweeps: int = 1) -> KeptDraws:
     """Allocate for so many draws, each the last of some sweeps."""
     m, p = rows.present.shape
     R = len(rows.sizes)
@@ -78,7 +78,7 @@ def kept_for(rows: RowLayout, draws: int, sweeps: int = 1) -> KeptDraws:
     )
 
 
-def parts_for(rows: RowLayout, prior: GibbsPrior, norm_q: float, pairs: IntArray | None) -> SumsParts:
+def parts_for(rows: RowMap, prior: GibbsPrior, norm_q: float, pairs: IntArray | None) -> SumsParts:
     """Allocate what the prior and the data ask for."""
     m, p = rows.present.shape
     always_normal = norm_q == 2.0 and not prior.learn_q
@@ -96,14 +96,14 @@ def parts_for(rows: RowLayout, prior: GibbsPrior, norm_q: float, pairs: IntArray
 def run(
     rng: Generator,
     sums: TaskSums,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     space: SumsSpace,
     kept: KeptDraws,
     normal: FloatArray | None,
     any_q: FloatArray | None,
-    integrated: RowLayout | None,
+    integrated: RowMap | None,
     mean: MeanSpace | None,
     exponent: ExponentSpace | None,
     pairs: IntArray | None,
@@ -140,7 +140,7 @@ def run(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep(rows: RowLayout, state: GibbsState, kept: KeptDraws, sweep: int) -> None:
+def keep(rows: RowMap, state: GibbsState, kept: KeptDraws, sweep: int) -> None:
     """Copy the state after the last sweep of a draw (by loops: assignments to slices take seconds to compile)."""
     if (sweep + 1) % kept.sweeps != 0:
         return
@@ -161,13 +161,13 @@ def keep(rows: RowLayout, state: GibbsState, kept: KeptDraws, sweep: int) -> Non
 def _draw_coefficients(
     rng: Generator,
     sums: TaskSums,
-    rows: RowLayout,
+    rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     space: SumsSpace,
     normal: FloatArray | None,
     any_q: FloatArray | None,
-    integrated: RowLayout | None,
+    integrated: RowMap | None,
 ) -> None:
     """Coefficients of every task given their mean, scales and noise, and the residuals."""
     m, p = state.W.shape
@@ -207,7 +207,7 @@ def condition_on_noise(sums: TaskSums, prior: GibbsPrior, t: int, noise: float, 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_intercepts_and_noise(
-    rng: Generator, sums: TaskSums, rows: RowLayout, prior: GibbsPrior, state: GibbsState, w: FloatArray
+    rng: Generator, sums: TaskSums, rows: RowMap, prior: GibbsPrior, state: GibbsState, w: FloatArray
 ) -> None:
     """``b_t`` given w and sigma, then ``sigma_t`` given w and b."""
     m, p = state.W.shape
