@@ -444,23 +444,16 @@ def candidate_statistics(
 
 
 class EvidenceSearch:
-    """A descent: where it is, how it came there, and how many posteriors it may still compute.
+    """A descent: where it is, how it came there, and how many posteriors it may still compute."""
 
-    Attributes
-    ----------
-    point : the best point so far
-    trace : objectives on the way to it
-    n_iter : posteriors computed
-    """
-
-    point: EvidencePoint
+    point: EvidencePoint  # the best so far
 
     def __init__(self, settings: EvidenceSettings, max_iter: int, bar: Progress) -> None:
         self.settings = settings
         self.max_iter = max_iter
         self.bar = bar
-        self.trace: list[float] = []
-        self.n_iter = 0
+        self.trace: list[float] = []  # objectives on the way to the point
+        self.n_iter = 0  # posteriors computed
 
     @property
     def exhausted(self) -> bool:

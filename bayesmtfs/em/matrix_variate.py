@@ -185,14 +185,10 @@ def solve(
     zero_rows: FloatArray | None = None,
     progress: bool | None = None,
 ) -> tuple[EMOutcome, Relations, float]:
-    """Run EM from a start, such as the fit without relations; gives the relations and nu beside where it ended.
+    """Run EM from a start, such as the fit without relations; gives R and nu beside where it ended.
 
-    Parameters
-    ----------
-    tasks : active part of the problem; every task must have every feature
-    W, intercept, settings, zero_rows, progress : as for `jeffreys.solve`
-    shrinkage : nu; None chooses it by the rows of the start
-    relations : R to begin with; None is the identity
+    Every task must have every feature. A shrinkage nu of None is chosen by the rows of the start; the relations to begin
+    with are by default none. For the rest see `jeffreys.solve`.
     """
     working, fit = jeffreys.begin(tasks, W, intercept, settings, zero_rows)
     if shrinkage is None:

@@ -253,22 +253,11 @@ def alternate(
     max_iter: int,
     progress: bool | None = None,
 ) -> Around:
-    """Minimise over mean and deviations in turn, until neither changes.
+    """Minimise over mean and deviations in turn; the trace of the latter is then that of the whole objective.
 
-    Parameters
-    ----------
-    problem : data, loss and ridge
-    start : where to begin; its objective must be that of the route
-    route : lowers the objective of the deviations, from a start
-    prior : the prior of the deviations as it is now, for `recentre`
-    unit : (p,) what 1 stands for in a coefficient: changes are measured in it; None: by the fall of the objective
-    tol : largest change of a coefficient, or fall per observation, at which it has converged
-    max_iter : most iterations
-    progress : see `progress.Progress`
-
-    Returns
-    -------
-    mean and deviations; the trace of the latter is that of the whole objective
+    The objective of the start must be that of the route. ``prior`` gives the prior of the deviations as it is now, for
+    `recentre`. It has converged when no coefficient changes by more than ``tol`` in its ``unit`` (p,), or, where that is
+    None, when the objective falls by less than ``tol`` per observation.
     """
     point = start
     trace = [start.deviations.objective + problem.ridge(start.mean)]
@@ -392,13 +381,9 @@ def fit_matrix_variate(
     *,
     progress: bool | None = None,
 ) -> tuple[RelatedFit, FloatArray]:
-    """Learn task relations of the deviations, from the fit without relations; the second result is the mean.
+    """Learn task relations of the deviations, from `fit_jeffreys` of the same problem; the second result is the mean.
 
-    Parameters
-    ----------
-    problem : data, loss and ridge on the mean
-    settings, shrinkage, progress : as for `matrix_variate.fit`
-    unrelated : `fit_jeffreys` of the same problem
+    Settings and shrinkage are as for `matrix_variate.fit`.
     """
     units = problem.units()
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
@@ -475,15 +460,9 @@ def maximise_evidence(
     progress: bool | None = None,
     **options: Any,
 ) -> MeanEvidence:
-    """Maximise the evidence over the mean too.
+    """Maximise the evidence over the mean too; ``options`` are relations and their shrinkage, for `evidence.solve`.
 
-    Parameters
-    ----------
-    problem : data, squared loss and ridge on the mean
-    shared_noise, noise_floor, progress : see `evidence.solve`
-    tol : fall of the objective per observation below which it has converged
-    max_iter : most moves of the mean, and most posteriors between two of them
-    options : relations and their shrinkage, for `evidence.solve`
+    ``max_iter`` is the most moves of the mean, and the most posteriors between two of them.
     """
     data = problem.data
     floor = evidence.NOISE_FLOOR if noise_floor is None else noise_floor

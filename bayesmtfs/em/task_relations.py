@@ -145,12 +145,8 @@ def improve(
 ) -> Relations:
     """Relations with a smaller value of a function of R than the start, or the start itself.
 
-    Parameters
-    ----------
-    start : the current relations
-    value_and_gradient : function of R (m, m) that gives its value and its gradient, as if R were not symmetric
-    guess : (m, m) correlation matrix to begin from too: at R = I no step in F is downhill
-    most_steps : of L-BFGS
+    The gradient of the function is taken as if R were not symmetric. A guess (m, m) is a correlation matrix to begin from
+    too: at R = I no step in F is downhill.
     """
     beginnings = [start]
     if guess is not None:
