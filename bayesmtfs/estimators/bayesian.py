@@ -507,7 +507,10 @@ def _check_whole_number(name: str, number: Any, least: int) -> None:
 
 
 def _check_loss(loss: Any, labels: bool, prior: str) -> None:
-    if not check_family(loss, labels).offers("log_density") and prior != "mixed_norm":
+    family = check_family(loss, labels)
+    if not family.offers("pymc_dist"):
+        family.require("NUTS", "log_density", "pymc_dist")
+    if not family.offers("log_density") and prior != "mixed_norm":
         raise ValueError(
             f"loss={loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {prior!r}; "
             "use loss='logistic'"
