@@ -53,6 +53,21 @@ class Share(NamedTuple):
     sums: RowSums
 
 
+class Place(NamedTuple):
+    """Where a pass looks at the rows, for all tasks."""
+
+    family: Family
+    tasks: NDArray[Any]
+    divisors: FloatArray  # (m,) of the weights
+    W: FloatArray
+    intercept: FloatArray
+
+    def of(self, part: Part) -> tuple[IntArray, FloatArray]:
+        """Numbers of the tasks of a part, and the weights of its rows."""
+        own = match_labels(part.labels, len(part.labels), self.tasks)
+        return own, part.data.weight / self.divisors[own][part.data.task]
+
+
 def fit_dask(
     estimator: MixedNormClassifier,
     frame: Any,
@@ -172,15 +187,16 @@ class _DaskPasses:
 
     def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
         """Sums of one pass."""
-        common = (self.family, self.totals.tasks, self.divisors, W, intercept)
-        share: Share = _in_tree(self.parts, _part_sums, _add_shares, common)
+        share: Share = _in_tree(self.parts, _part_sums, _add_shares, (self._at(W, intercept),))
         return _spread(share, len(intercept)).sums
 
     def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
         """Conjugate of the loss at theta, made feasible."""
-        common = (self.family, self.totals.tasks, self.divisors, W, intercept, above, below)
-        found: float = _in_tree(self.parts, _part_conjugate, sum, common)
+        found: float = _in_tree(self.parts, _part_conjugate, sum, (self._at(W, intercept), above, below))
         return found
+
+    def _at(self, W: FloatArray, intercept: FloatArray) -> Place:
+        return Place(self.family, self.totals.tasks, self.divisors, W, intercept)
 
 
 def _in_tree(parts: list[Any], of_part: Callable[..., Any], add: Callable[[list[Any]], Any], common: Any) -> Any:
@@ -245,36 +261,18 @@ def _add_totals(found: list[Totals]) -> Totals:
     return Totals(names, negative, positive, products, sum(part.n_rows for part in found))
 
 
-def _part_sums(
-    part: Part | None,
-    family: Family,
-    tasks: NDArray[Any],
-    divisors: FloatArray,
-    W: FloatArray,
-    intercept: FloatArray,
-) -> Share | None:
+def _part_sums(part: Part | None, at: Place) -> Share | None:
     if part is None:
         return None
-    own = match_labels(part.labels, len(part.labels), tasks)
-    weight = part.data.weight / divisors[own][part.data.task]
-    return Share(own, row_sums(part.data, weight, family, W[:, own], intercept[own]))
+    own, weight = at.of(part)
+    return Share(own, row_sums(part.data, weight, at.family, at.W[:, own], at.intercept[own]))
 
 
-def _part_conjugate(
-    part: Part | None,
-    family: Family,
-    tasks: NDArray[Any],
-    divisors: FloatArray,
-    W: FloatArray,
-    intercept: FloatArray,
-    above: FloatArray,
-    below: FloatArray,
-) -> float | None:
+def _part_conjugate(part: Part | None, at: Place, above: FloatArray, below: FloatArray) -> float | None:
     if part is None:
         return None
-    own = match_labels(part.labels, len(part.labels), tasks)
-    weight = part.data.weight / divisors[own][part.data.task]
-    return row_conjugate(part.data, weight, family, W[:, own], intercept[own], above[own], below[own])
+    own, weight = at.of(part)
+    return row_conjugate(part.data, weight, at.family, at.W[:, own], at.intercept[own], above[own], below[own])
 
 
 def _add_shares(found: list[Share]) -> Share:
