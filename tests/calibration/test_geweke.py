@@ -1,7 +1,7 @@
 """Joint-distribution test of the Gibbs sampler (Geweke 2004, Journal of the American Statistical Association 99:799).
 
 Parameters from the prior, against parameters of a chain that draws them given targets and new targets given them: both
-have the prior as their law if, and only if, every step of the sampler is right.
+have the prior as their distribution if, and only if, every step of the sampler is right.
 """
 
 import numpy as np
@@ -121,7 +121,7 @@ def largest_discrepancy(prior, norm_q, count, seed, groups=None):
         ("no_intercept", 1.0),
     ],
 )
-def test_sampler_keeps_the_joint_law(name, norm_q):
+def test_sampler_keeps_the_joint_distribution(name, norm_q):
     assert largest_discrepancy(PRIORS[name], norm_q, 3000, seed=1) > 1e-3
 
 
@@ -136,5 +136,5 @@ def test_groups_share_a_scale(name, norm_q):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRIORS)
 @pytest.mark.parametrize("norm_q", [1.0, 1.3, 2.0, 4.0, np.inf, None])
-def test_sampler_keeps_the_joint_law_in_long_runs(name, norm_q):
+def test_sampler_keeps_the_joint_distribution_in_long_runs(name, norm_q):
     assert largest_discrepancy(PRIORS[name], norm_q, 60_000, seed=3) > 1e-3

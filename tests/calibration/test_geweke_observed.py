@@ -126,11 +126,11 @@ def _noiseless(one: Parameters, labels):
         ("shared_mean", None),
     ],
 )
-def test_sampler_keeps_the_joint_law(name, norm_q, labels):
+def test_sampler_keeps_the_joint_distribution(name, norm_q, labels):
     assert smallest_p_value(name, labels, norm_q, 3000, seed=1) > 1e-3
 
 
-def test_few_features_keep_the_joint_law():
+def test_few_features_keep_the_joint_distribution():
     assert smallest_p_value("intercepts", True, 2.0, 3000, seed=2, wide=False) > 1e-3
 
 
@@ -138,5 +138,5 @@ def test_few_features_keep_the_joint_law():
 @pytest.mark.parametrize("labels", [True, False], ids=["labels", "normal"])
 @pytest.mark.parametrize("norm_q", [1.0, 1.3, 2.0, 4.0, np.inf, None])
 @pytest.mark.parametrize("name", PRIORS)
-def test_sampler_keeps_the_joint_law_in_long_runs(name, norm_q, labels):
+def test_sampler_keeps_the_joint_distribution_in_long_runs(name, norm_q, labels):
     assert smallest_p_value(name, labels, norm_q, 30_000, seed=3) > 1e-3

@@ -56,7 +56,7 @@ def test_false_discovery_rate_is_right_where_the_model_is():
 
 
 def test_a_wrong_posterior_is_found_out():
-    """Draws from a law that is too narrow, and from one that is shifted, do not pass."""
+    """Draws from a distribution that is too narrow, and from one that is shifted, do not pass."""
     rng = np.random.default_rng(0)
     for spread, shift in ((0.5, 0.0), (1.0, 0.7)):
         fits = []

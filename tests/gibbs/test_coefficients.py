@@ -160,7 +160,7 @@ def test_other_coefficients_stay():
 
 
 def test_normal_prior_gives_independent_draws():
-    """At q = 2 nothing is left of the prior beside the normal law, and every angle is as good as another."""
+    """At q = 2 nothing is left of the prior beside the normal distribution, and every angle is as good as another."""
     draws = ellipse_chain(2.0)[:, :2]
     after = np.corrcoef(draws[:-1].T, draws[1:].T)[:2, 2:]
     assert np.abs(after).max() < 0.03

@@ -1,4 +1,4 @@
-"""Hamiltonian paths of a normal law: momenta, energy, and the way back."""
+"""Hamiltonian paths of a normal distribution: momenta, energy, and the way back."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ VARIANCE = np.array([1.0, 4.0, 0.0, 0.25])
 
 
 def follow(position, momentum, steps, step):
-    """A path of the normal law with the variances above."""
+    """A path of the normal distribution with the variances above."""
     for _ in range(steps):
         for half in range(2):
             slope = np.divide(-position, VARIANCE, out=np.zeros(4), where=VARIANCE > 0.0)
