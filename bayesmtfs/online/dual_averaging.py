@@ -20,8 +20,9 @@ What differs from the paper:
   are the weights, the intercept (whose own gamma is ``blocks c / 2``) and, once more for each, the shared mean. c is
   the bound that the family states. A family with kinks has none: c is 1 for labels, else one over the mean of
   |y - centre|, which gives gamma the right unit. A smooth family may have none either (Poisson): c is then the curvature
-  at the task's best constant so far, for its mean target, and a prediction eta at which the curvature is above
-  ``sqrt(t) c``, where the step would not be stable, is drawn towards that constant until it is not.
+  at the task's best constant so far, for its mean target. A prediction at which the curvature is above ``sqrt(t) c``,
+  where the step would not be stable, is drawn towards that constant until it is not, by a factor f, and from then on
+  ``sqrt(t) c`` stays at least at the ``sqrt(t) c / f`` of that round.
 - **Intercepts** are not penalised and are learned from the best constant so far, instead of from 0.
 - **Shared mean.** The mean of all tasks needs no sums of its own: its gradient is the sum of the tasks' gradients,
   ``w_0 = -(sum_k a_k G_k) / (m + mean_strength a)`` with the steps ``a_k = sqrt(t_k) / gamma`` and their mean a.
@@ -57,7 +58,7 @@ from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, LossScale,
 
 ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
-FAR_WORSE = 100.0  # times the loss of constants: what the predictions of a fit that has diverged reach
+FAR_WORSE = 100.0  # times the loss of constants, above it: what the predictions of a fit that has diverged reach
 # One memory layout for all arrays, since each is compiled anew
 WRITEABLE: tuple[Literal["C"], Literal["A"], Literal["W"]] = ("C", "A", "W")
 
@@ -450,7 +451,7 @@ class DualAveragingCandidates(StreamLearner):
                 f"interrupted after {done} of {epochs} epochs; what was learned until then is kept", ConvergenceWarning
             )
         found, constant, weight = (self.best.losses - before).tolist()
-        if found > FAR_WORSE * constant:
+        if found - constant > FAR_WORSE * abs(constant):  # a loss may be below 0
             warn(FAR_OFF.format(found=found / weight, constant=constant / weight), ConvergenceWarning)
 
     def coefficients(self) -> Coefficients:

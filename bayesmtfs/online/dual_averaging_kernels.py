@@ -52,7 +52,8 @@ PULL = 10  # share of a gradient sum in the shared mean
 CENTRE = 11  # best constant so far, from which the intercept is learned
 INTERCEPT_STEP = 12
 INTERCEPT_PULL = 13
-N_QUANTITIES = 14
+REACH = 14  # sqrt(t) times the curvature for which steps had to be made, of a loss without a bound
+N_QUANTITIES = 15
 
 # Entries of the pool: numbers over all tasks
 POOLED_TARGETS, POOLED_WEIGHT, LARGEST_TARGET, PROGRESSIVE_LOSS, CONSTANT_LOSS, N_POOLED = 0, 1, 2, 3, 4, 5
@@ -66,7 +67,7 @@ EXPLODED = 1e6  # a prediction this many times the largest target seen has diver
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the shared mean
 FARTHEST, BISECTIONS = 1e15, 60  # of the search for a constant
 NUDGE = 1e-4  # of eta, to see the slope change
-SHORTER, SHORTENINGS = 0.8, 200  # factor of a prediction that is too far out, and most of them
+SHORTER, SHORTEST = 0.8, 1e-15  # factor of a prediction that is too far out, and all of them together
 
 # Sums may be reordered (that makes them fast); infinities and NaN keep their meaning
 FAST = {"reassoc", "contract", "arcp", "nsz"}
@@ -109,78 +110,98 @@ class GradientSums(NamedTuple):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _mean_slope(rules: Rules, total: float, weight: float, eta: float) -> float:
+def _mean_slope(slope: Address, labels: bool, counts: bool, total: float, weight: float, eta: float) -> float:
     """Derivative at a constant, times a positive number: of both labels, or of the mean target.
 
     Half a row is added to each label and half a count to all counts, so that it has a root.
     """
-    if rules.labels:
-        positive, negative = call_slope(rules.slope, 1.0, eta)[1], call_slope(rules.slope, -1.0, eta)[1]
+    if labels:
+        positive, negative = call_slope(slope, 1.0, eta)[1], call_slope(slope, -1.0, eta)[1]
         return (total + 0.5) * positive + (weight - total + 0.5) * negative
-    return call_slope(rules.slope, (total + (0.5 if rules.counts else 0.0)) / weight, eta)[1]
+    return call_slope(slope, (total + (0.5 if counts else 0.0)) / weight, eta)[1]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _best_constant(rules: Rules, total: float, weight: float) -> float:
-    """Constant of the smallest loss so far: the family's own, or the root of the mean slope, by bisection."""
-    if rules.centre:
-        return call_centre(rules.centre, total, weight)
-    if weight == 0.0:
-        return 0.0
+def _searched_constant(slope: Address, labels: bool, counts: bool, total: float, weight: float) -> float:
+    """Root of the mean slope, by bisection."""
     low, high = -1.0, 1.0
-    while _mean_slope(rules, total, weight, low) > 0.0 and low > -FARTHEST:
+    while _mean_slope(slope, labels, counts, total, weight, low) > 0.0 and low > -FARTHEST:
         low *= 2.0
-    while _mean_slope(rules, total, weight, high) < 0.0 and high < FARTHEST:
+    while _mean_slope(slope, labels, counts, total, weight, high) < 0.0 and high < FARTHEST:
         high *= 2.0
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
-        if _mean_slope(rules, total, weight, middle) > 0.0:
+        if _mean_slope(slope, labels, counts, total, weight, middle) > 0.0:
             high = middle
         else:
             low = middle
     return 0.5 * (low + high)
 
 
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _best_constant(rules: Rules, total: float, weight: float) -> float:
+    """Constant of the smallest loss so far: the family's own, or one that is searched for."""
+    if rules.centre:
+        return call_centre(rules.centre, total, weight)
+    if weight == 0.0:
+        return 0.0
+    return _searched_constant(rules.slope, rules.labels, rules.counts, total, weight)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
-def _curvature_at(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
+def _curvature_at(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
     """Second derivative of the loss of a usual target of task k: the mean so far, or a positive label."""
     weight = table[WEIGHT, k]
-    y = 1.0 if rules.labels or weight == 0.0 else table[TARGETS, k] / weight
+    y = 1.0 if labels or weight == 0.0 else table[TARGETS, k] / weight
     width = NUDGE * max(abs(eta), 1.0)
-    above, below = call_slope(rules.slope, y, eta + width)[1], call_slope(rules.slope, y, eta - width)[1]
+    above, below = call_slope(slope, y, eta + width)[1], call_slope(slope, y, eta - width)[1]
     return (above - below) / (2.0 * width)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _needed_curvature(slope: Address, labels: bool, table: FloatArray, k: int, seen: float) -> float:
+    """Curvature at the best constant, or what predictions needed before."""
+    found = max(_curvature_at(slope, labels, table, k, table[CENTRE, k]), table[REACH, k] / math.sqrt(seen))
+    return found if found > 0.0 else 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _curvature(rules: Rules, table: FloatArray, k: int, seen: float) -> float:
-    """Bound of the second derivative; without one that at the best constant, for kinks one over the size of eta."""
+    """Bound of the second derivative, or what plays its part; for kinks one over the size of eta."""
     if rules.curvature > 0.0:
         return rules.curvature
     if rules.curvature == FROM_TARGETS:
         return seen / table[DEVIATIONS, k] if table[DEVIATIONS, k] > 0.0 else 1.0
-    found = _curvature_at(rules, table, k, table[CENTRE, k])
-    return found if found > 0.0 else 1.0
+    return _needed_curvature(rules.slope, rules.labels, table, k, seen)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def cautious(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
-    """Return a prediction that is near enough to the task's constant for the step, where the curvature has no bound.
+def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
+    """Return a prediction that is near enough to the task's constant for the step.
 
     The step is safe where the curvature is at most sqrt(t) times the one that it was made for; the prediction is drawn
-    towards the constant until that holds.
+    towards the constant until that holds, and the steps that follow are made as short.
     """
+    rounds, centre = table[CLOCK, k] + 1.0, table[CENTRE, k]
+    most = math.sqrt(rounds) * _needed_curvature(slope, labels, table, k, rounds)
+    share = 1.0
+    while share > SHORTEST and not _curvature_at(slope, labels, table, k, centre + share * (eta - centre)) <= most:
+        share *= SHORTER
+    if share == 1.0:
+        return eta
+    table[REACH, k] = most / share
+    return centre + share * (eta - centre)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def cautious(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
+    """Return a prediction at which the step is safe, where the curvature of the loss has no bound."""
     if rules.curvature != FROM_PREDICTIONS or rules.gamma > 0.0 or table[CLOCK, k] == 0.0:
         return eta
-    centre = table[CENTRE, k]
-    most = math.sqrt(table[CLOCK, k] + 1.0) * _curvature(rules, table, k, 1.0)
-    for _ in range(SHORTENINGS):
-        if _curvature_at(rules, table, k, eta) <= most:
-            break
-        eta = centre + SHORTER * (eta - centre)
-    return eta
+    return _drawn_in(rules.slope, rules.labels, table, k, eta)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
     """Bring the step of task k up to its clock; ``ahead=1`` where the squares hold one more row than the clock."""
     clock = table[CLOCK, k]
@@ -203,7 +224,7 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
     table[INTERCEPT_PULL, k] = root / intercept_gamma * inverse
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def advance(
     rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, slope: float, growing: bool
 ) -> None:
@@ -387,7 +408,7 @@ def intercept(table: FloatArray, k: int) -> float:
     return table[CENTRE, k] - table[INTERCEPT_STEP, k] * table[INVERSE, k] * table[INTERCEPT_SUM, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def has_diverged(rules: Rules, pool: FloatArray, y: float, eta: float) -> bool:
     """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
     if not rules.quadratic:
@@ -815,7 +836,7 @@ def predict_sparse(
                 eta[i] += data[place] * weights[task[i]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def learn_slope(
     rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, eta: float, growing: bool
 ) -> tuple[float, float, float]:

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from numba import njit
+from scipy.special import xlogy
 from sklearn.base import clone
 
 from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
+from bayesmtfs.families import Family
 from bayesmtfs.types import ConvergenceWarning
 
 
@@ -108,6 +111,87 @@ def test_norms_are_chosen_by_progressive_validation(sim):
     np.testing.assert_array_equal(several.coef_, best.coef_)
     learned = OnlineMixedNormRegressor(norm_q="learn").fit(sim.X, sim.y, tasks=sim.tasks)
     assert learned.norm_q_ in (1.0, 1.5, 2.0, 3.0, np.inf)
+
+
+# ---------------------------------------------------------------------- a family of the user's own
+
+
+@njit(cache=True)
+def poisson_slope(y, eta):
+    rate = np.exp(eta)
+    return rate - y * eta, rate - y
+
+
+class MyPoisson(Family):
+    """Smooth, without a bound of its curvature."""
+
+    name = "stream_poisson"
+    targets = "counts"
+    slope = staticmethod(poisson_slope)
+
+    def value(self, y, eta):
+        return np.exp(eta) - y * eta
+
+    def gradient(self, y, eta):
+        return np.exp(eta) - y
+
+    def curvature(self, y, eta):
+        return np.exp(eta) + 0.0 * y
+
+    def conjugate(self, y, dual):
+        rate = np.maximum(y + dual, 0.0)
+        return np.where(y + dual < 0, np.inf, xlogy(rate, rate) - rate)
+
+    def mean(self, eta):
+        return np.exp(eta)
+
+
+def counts(level, effect, n=400):
+    rng = np.random.default_rng(0)
+    tasks, X = np.repeat(np.arange(3), n), rng.standard_normal((3 * n, 6))
+    coef = effect * np.array([1.0, -0.7, 0.5, 0, 0, 0]) + 0.1 * rng.standard_normal((3, 6)) * (np.arange(6) < 3)
+    eta = np.einsum("ij,ij->i", X, coef[tasks]) + level + 0.2 * tasks
+    return X, rng.poisson(np.exp(eta)).astype(float), tasks
+
+
+@pytest.mark.parametrize(("level", "effect"), [(-1.0, 0.5), (0.0, 0.4), (3.0, 1.0)])
+def test_a_family_without_a_curvature_bound_comes_near_the_batch_fit(level, effect):
+    X, y, tasks = counts(level, effect)
+    options = {"loss": MyPoisson(), "penalty_strength": 0.05 * np.exp(level)}
+    batch = MixedNormRegressor(**options).fit(X, y, tasks=tasks)
+    model = OnlineMixedNormRegressor(epochs=60, random_state=0, **options).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(model.coef_, batch.coef_, atol=0.05)
+    np.testing.assert_allclose(model.intercept_, batch.intercept_, atol=0.1)
+    best = batch.score(X, y, tasks=tasks)
+    assert model.score(X, y, tasks=tasks) > best - 0.01
+    stream = OnlineMixedNormRegressor(**options)
+    for i in np.random.default_rng(1).permutation(len(y)):
+        stream.partial_fit(X[[i]], y[[i]], tasks=tasks[[i]])
+    assert stream.score(X, y, tasks=tasks) > best - 0.08
+    np.testing.assert_array_equal(stream.predict(X, tasks=tasks), np.exp(stream._linear_predictor(X, tasks)))
+    again = pickle.loads(pickle.dumps(stream)).partial_fit(X[:50], y[:50], tasks=tasks[:50])
+    np.testing.assert_array_equal(again.coef_, stream.partial_fit(X[:50], y[:50], tasks=tasks[:50]).coef_)
+
+
+@pytest.mark.parametrize("options", [{"fit_intercept": False}, {"shared_mean": True}, {"average": True}])
+def test_an_unbounded_curvature_does_not_make_weights_diverge(options):
+    X, y, tasks = counts(3.0, 1.0)
+    model = OnlineMixedNormRegressor(loss=MyPoisson(), penalty_strength=1.0, random_state=0, **options)
+    model.fit(X, y, tasks=tasks)
+    assert np.abs(model._linear_predictor(X, tasks)).max() < 30
+
+
+def test_families_that_a_stream_cannot_take_are_refused(sim):
+    class Silent(MyPoisson):
+        name, slope = "silent", None
+
+    with pytest.raises(ValueError, match="A stream needs a compiled slope; Silent offers value, gradient"):
+        OnlineMixedNormRegressor(loss=Silent()).fit(sim.X, np.round(np.abs(sim.y)), tasks=sim.tasks)
+    X, y, tasks = counts(0.0, 0.4, n=20)
+    model = OnlineMixedNormRegressor(loss=MyPoisson(), penalty_strength=0.1).partial_fit(X, y, tasks=tasks)
+    for wrong in (-1.0, 0.5):
+        with pytest.raises(ValueError, match="y has the entry .* is for counts"):
+            model.partial_fit(X[:1], np.array([wrong]), tasks=tasks[:1])
 
 
 # ---------------------------------------------------------------------- the same rows in other clothes

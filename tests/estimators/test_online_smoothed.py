@@ -135,6 +135,16 @@ def test_new_tasks_join_in_the_order_of_their_names(sim):
     assert model.predict(sim.X[:2], tasks=["b", "a"]).shape == (2,)
 
 
+def test_learners_keep_their_weights_when_tasks_join_one_by_one(sim):
+    names = np.array(["d", "a", "c", "b"])[sim.tasks]
+    model = OnlineSmoothedClassifier(concentration=1.0)  # independent: nobody else's rows move a learner
+    for name in ("d", "a", "c", "b"):
+        own = np.flatnonzero(names == name)
+        model.partial_fit(sim.X[own], sim.y[own], tasks=names[own], classes=[-1, 1])
+    known = OnlineSmoothedClassifier(concentration=1.0).partial_fit(sim.X, sim.y, tasks=names)
+    np.testing.assert_allclose(model.coef_, known.coef_, rtol=1e-12)
+
+
 def test_absent_learners_learn_from_those_present(sim):
     present = sim.tasks != 2
     model = OnlineSmoothedClassifier().partial_fit(sim.X[:1], sim.y[:1], tasks=[2], classes=[-1, 1])
