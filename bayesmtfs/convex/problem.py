@@ -177,15 +177,22 @@ class Problem:
 
     def dual_objective(self, theta: FloatArray) -> float:
         """Best dual value along the ray of a candidate theta, made feasible by scaling."""
-        largest = float(self.row_dual_norms(theta).max())
-        feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
-        if self.family.quadratic:
-            # The dual is a parabola along the ray: take its top, or the end of the feasible part
-            curvature = float(np.sum(theta**2 / self.weight))
-            top = -float(theta @ self.data.y) / curvature if curvature > 0 else 1.0
-            end = self.penalty.strength / largest if largest > 0 else np.inf
-            feasible = min(max(top, 0.0), end)
-        return -total_conjugate(self.family, self.data.y, feasible * theta, self.weight)
+        return self.dual_on_ray(theta, self.feasible_end(self.row_dual_norms(theta)))
+
+    def feasible_end(self, norms: FloatArray) -> float:
+        """Largest factor at which no dual norm exceeds the penalty strength."""
+        largest = float(norms.max(initial=0.0))
+        return self.penalty.strength / largest if largest > 0 else np.inf
+
+    def dual_on_ray(self, theta: FloatArray, end: float, square: float = 0.0) -> float:
+        """Best dual value at theta times a factor f <= ``end``, less ``square * f^2 / 2``."""
+        if not self.family.quadratic:
+            scale = min(1.0, end)
+            return -total_conjugate(self.family, self.data.y, scale * theta, self.weight) - 0.5 * scale**2 * square
+        # The dual is a parabola along the ray: take its top, or the end of the feasible part
+        curvature, inner = float(theta @ (theta / self.weight)) + square, float(theta @ self.data.y)
+        scale = min(max(-inner / curvature, 0.0), end) if curvature > 0 else 0.0
+        return -scale * (inner + 0.5 * scale * curvature)
 
     def gap(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""

@@ -47,7 +47,7 @@ TIED = 1e-9  # relative difference below which entries share the largest absolut
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
 
-class QuadraticModel(ABC):
+class QuadraticRowModel(ABC):
     """A quadratic model with the curvatures of one point; `start` sets the slopes and where to begin.
 
     Parameters
@@ -168,7 +168,7 @@ class QuadraticModel(ABC):
         return False
 
 
-class GramModel(QuadraticModel):
+class GramModel(QuadraticRowModel):
     """Model of dense columns by the Gram matrix of every task: a step costs nothing per observation.
 
     The state is W and the gradient (m, k or more), task by task.
@@ -237,7 +237,7 @@ class GramModel(QuadraticModel):
         return self.try_state((new_W, by_task), objective) and step == 1.0
 
 
-class ColumnModel(QuadraticModel):
+class ColumnModel(QuadraticRowModel):
     """Model of sparse columns, or of too many dense ones, without Gram matrices: a step costs its own entries.
 
     The state is W, the slopes (N,) without the moves of the intercepts, and these moves (m,).
@@ -271,7 +271,7 @@ class ColumnModel(QuadraticModel):
 
 def quadratic_model(
     columns: Columns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray, lasting: bool
-) -> QuadraticModel:
+) -> QuadraticRowModel:
     """Model of the fitting kind, from curvatures (N,) of the loss and their sums (m,), inf where a task has no intercept.
 
     ``lasting`` says that the curvatures are the same at every point, so that the model can be started again elsewhere.

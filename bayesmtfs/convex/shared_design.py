@@ -28,7 +28,7 @@ from threadpoolctl import ThreadpoolController
 
 from bayesmtfs.convex.problem import ROUNDING, Problem
 from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
-from bayesmtfs.convex.working_set import Answer, Rounds, run
+from bayesmtfs.convex.working_set import Answer, WorkingSetRounds, run
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, Solution
@@ -404,7 +404,7 @@ def solve(
     return run(SharedRounds(problem, state, start), tol, max_iter, progress)
 
 
-class SharedRounds(Rounds):
+class SharedRounds(WorkingSetRounds):
     """One solve: the problem at its penalty strength, and the state that changes from round to round.
 
     Objectives and gaps inside are in the unit of the design.

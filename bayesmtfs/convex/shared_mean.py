@@ -25,7 +25,7 @@ from scipy.optimize import minimize
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem, with_zero_sum
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, total, total_conjugate
+from bayesmtfs.families import Family, total
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -236,16 +236,9 @@ class _Search:
         if self.original.fit_intercept:
             theta = with_zero_sum(theta, np.zeros(len(theta), dtype=np.int64), np.array([0]))
         gradient = problem.data.adjoint(theta)
-        largest = float(problem.penalty.dual_norm(problem.blocks.gather(gradient)).max())
-        end = problem.penalty.strength / largest if largest > 0 else np.inf
+        end = problem.feasible_end(problem.penalty.dual_norm(problem.blocks.gather(gradient)))
         ridged = self.ridge > 0
-        mean_term = float(np.sum(gradient.sum(axis=1)[ridged] ** 2 / self.ridge[ridged]))
-        scale = min(1.0, end)
-        if problem.family.quadratic:
-            curvature = float(np.sum(theta**2 / problem.weight)) + mean_term
-            scale = min(max(-float(theta @ problem.data.y) / curvature, 0.0), end) if curvature > 0 else scale
-        conjugate = total_conjugate(problem.family, problem.data.y, scale * theta, problem.weight)
-        return -conjugate - 0.5 * scale**2 * mean_term
+        return problem.dual_on_ray(theta, end, float(np.sum(gradient.sum(axis=1)[ridged] ** 2 / self.ridge[ridged])))
 
     def result(self, interrupted: bool) -> SharedMean:
         """The best point, with the way to it."""

@@ -28,8 +28,8 @@ import numpy as np
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import ColumnDesign, Columns, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
-from bayesmtfs.convex.quadratic_models import QuadraticModel, quadratic_model
-from bayesmtfs.families import total, total_conjugate
+from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
+from bayesmtfs.families import total
 from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     gap: float
 
 
-class Rounds(ABC):
+class WorkingSetRounds(ABC):
     """One search: what a round does."""
 
     scale: float  # on which a gap is small
@@ -74,7 +74,7 @@ class Rounds(ABC):
         """Return the best point so far."""
 
 
-def run(rounds: Rounds, tol: float, max_iter: int, progress: bool | None) -> Solution:
+def run(rounds: WorkingSetRounds, tol: float, max_iter: int, progress: bool | None) -> Solution:
     """Go through rounds until the gap is small enough."""
     trace: list[float] = []
     n_iter, wanted = 0, tol * rounds.scale
@@ -143,7 +143,7 @@ class ChosenRows(NamedTuple):
     chosen: IntArray  # numbers of the rows, ascending
     rows: PenaltyRows
     columns: Columns
-    model: QuadraticModel | None
+    model: QuadraticRowModel | None
 
 
 class NewtonMove(NamedTuple):
@@ -156,7 +156,7 @@ class NewtonMove(NamedTuple):
     predicted: float  # change of the objective, to first order in the loss
 
 
-class NewtonRounds(Rounds):
+class NewtonRounds(WorkingSetRounds):
     """Proximal Newton steps on working sets."""
 
     def __init__(self, problem: Problem, design: ColumnDesign, start: Solution | None) -> None:
@@ -189,8 +189,7 @@ class NewtonRounds(Rounds):
         theta = self._with_zero_sums(self.slope)
         norms = self.design.scores(self.rows, theta)
         self.scores = norms / strength if strength > 0 else np.where(norms > 0, np.inf, 0.0)
-        largest = float(norms.max(initial=0.0))
-        self.dual = max(self.dual, self._dual_value(theta, strength / largest if largest > 0 else np.inf))
+        self.dual = max(self.dual, problem.dual_on_ray(theta, problem.feasible_end(norms)))
         self.gap = self.point.objective - self.dual
         self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
         self.smallest_gap = min(self.gap, self.smallest_gap)
@@ -206,16 +205,6 @@ class NewtonRounds(Rounds):
             means = problem.task_sums(slope) / problem.task_weight
             return slope - problem.weight * means[problem.data.task]
         return with_zero_sum(slope, problem.data.task, problem.data.offsets[:-1])
-
-    def _dual_value(self, theta: FloatArray, feasible: float) -> float:
-        """Dual value of theta, scaled by at most ``feasible``."""
-        problem = self.problem
-        if not problem.family.quadratic:
-            return -total_conjugate(problem.family, problem.data.y, min(1.0, feasible) * theta, problem.weight)
-        # The dual is a parabola along the ray: take its top, or the end of the feasible part
-        square, inner = float(theta @ (theta / problem.weight)), float(theta @ problem.data.y)
-        scale = min(max(-inner / square, 0.0), feasible) if square > 0 else 0.0
-        return -scale * (inner + 0.5 * scale * square)
 
     def improve(self, wanted: float, max_iter: int) -> int:
         """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""
@@ -278,14 +267,14 @@ class NewtonRounds(Rounds):
         W[np.repeat(alive, working.rows.sizes)] = self.point.W
         return W
 
-    def _move(self, working: ChosenRows, model: QuadraticModel, W: FloatArray, shift: FloatArray) -> NewtonMove:
+    def _move(self, working: ChosenRows, model: QuadraticRowModel, W: FloatArray, shift: FloatArray) -> NewtonMove:
         change = model.coefficients - W
         intercept = shift - np.einsum("km,km->m", model.means, change)
         eta = working.columns.linear_predictor(change) + intercept[self.problem.data.task]
         penalty_change = working.rows.value(model.coefficients, model.norms) - self.point.penalty
         return NewtonMove(W, change, eta, intercept, float(self.slope @ eta) + penalty_change)
 
-    def _search_line(self, working: ChosenRows, model: QuadraticModel, move: NewtonMove) -> float:
+    def _search_line(self, working: ChosenRows, model: QuadraticRowModel, move: NewtonMove) -> float:
         """Go along a move as far as the objective falls enough; the share of it that was gone, below 1 if shortened."""
         problem, point, step = self.problem, self.point, 1.0
         while step >= SMALLEST_STEP:

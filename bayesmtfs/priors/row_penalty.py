@@ -142,6 +142,8 @@ class RowPenalty(Penalty):
     @cached_property
     def entrywise(self) -> bool:
         """Whether single entries are penalised, too: some task sparsity is above 0."""
+        if np.ndim(self.task_sparsity) == 0:  # by far the commonest, and made often
+            return bool(self.task_sparsity > 0.0)
         return bool(np.any(np.asarray(self.task_sparsity) > 0.0))
 
     @property
@@ -451,7 +453,11 @@ def _nearest_in_face(rows: FloatArray, target: FloatArray, strengths: FloatArray
 
 def check_task_sparsity(task_sparsity: float | FloatArray) -> None:
     """Refuse a task sparsity that is negative, infinite or not a number."""
-    if not (np.all(np.isfinite(task_sparsity)) and np.all(np.asarray(task_sparsity) >= 0.0)):
+    if np.ndim(task_sparsity) == 0:
+        allowed = bool(0.0 <= task_sparsity < math.inf)
+    else:
+        allowed = bool(np.all(np.isfinite(task_sparsity)) and np.all(np.asarray(task_sparsity) >= 0.0))
+    if not allowed:
         raise ValueError(
             f"task_sparsity is {task_sparsity}; pass a finite number of at least 0, such as 0.1 (0: whole rows only)"
         )
