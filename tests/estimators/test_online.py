@@ -116,7 +116,7 @@ def test_norms_are_chosen_by_progressive_validation(sim):
 # ---------------------------------------------------------------------- a family of the user's own
 
 
-@njit(cache=True)
+@njit
 def poisson_slope(y, eta):
     rate = np.exp(eta)
     return rate - y * eta, rate - y
