@@ -81,7 +81,7 @@ def beta_prime_power(prior: GibbsPrior, inverse_q: float) -> float:
     return 1.0 / inverse_q if inverse_q > 0.0 else 2.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePrior:
     """Prior of the scale of a row, above ``low``: beta-prime about ln tau, or log-uniform."""
     anchors = state.log_tau[: 0 if prior.log_uniform else 1]
@@ -89,21 +89,21 @@ def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePr
     return ScalePrior(anchors, exponent, prior.spike_shape, prior.tail_shape, 0.0, 0.0, low, prior.high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def given_sample(prior: ScalePrior, size: float, log_sum: float, norm_q: float) -> LogScaleDensity:
     """Density given ``size`` coefficients with ``ln sum |w|^q``."""
     none = prior.anchors[:0]
     return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def with_multiplied(prior: ScalePrior, pull: float, curvature: float, origin: float) -> LogScaleDensity:
     """Density where coefficients are multiplied by the scale, ``w e^-x`` fixed."""
     none = prior.anchors[:0]
     return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def with_carried(
     prior: ScalePrior,
     size: float,
