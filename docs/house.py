@@ -36,6 +36,8 @@ seen = set()
 def note(frame, event, argument):
     if event == "call" and frame.f_code.co_flags & 1:  # a function, not the body of a module or class
         seen.add(frame.f_code.co_filename)
+bm = {{name: getattr(bm, name) for name in dir(bm) if name[0].isupper()}}  # loaded before the walk
+bm = type("names", (), bm)
 def run():
     {call}
 run()  # which imports what it needs

@@ -37,7 +37,12 @@ def choose(problem: Problem) -> str:
         return "nonsmooth"
     if not (problem.penalty.has_row_steps and problem.family.offers("curvature")):
         return "proximal_gradient"
-    return "shared_design" if shared_design.applies(problem) else "working_set"
+    return "shared_design" if problem.has_one_gram else "working_set"
+
+
+def largest_penalty(problem: Problem) -> float:
+    """Smallest strength at which W = 0 is optimal, known as lambda_max."""
+    return problem.largest_penalty if problem.family.smooth else nonsmooth.largest_penalty(problem)
 
 
 def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:
@@ -88,7 +93,7 @@ def _check_fits(name: str, problem: Problem) -> None:
         )
     if name == "working_set":
         family.require("solver='working_set'", "curvature")
-    if name == "shared_design" and not shared_design.applies(problem):
+    if name == "shared_design" and not problem.has_one_gram:
         raise ValueError(
             "solver is 'shared_design', which needs the squared loss and one complete design with the same row weights "
             "for all tasks; use solver='auto'"

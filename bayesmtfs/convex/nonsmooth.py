@@ -288,14 +288,9 @@ def _with_settled(best: Solution, problem: Problem, settled: BoolArray) -> Solut
 
 
 def largest_penalty(problem: Problem) -> float:
-    """Smallest strength at which W = 0 is optimal, for any loss: to six digits and from below where there are kinks.
-
-    Parameters
-    ----------
-    problem : the problem, at any strength
-    """
+    """Smallest strength at which W = 0 is optimal under a loss with kinks, to six digits and from below."""
     bound = problem.largest_penalty
-    if problem.family.smooth or not bound > 0.0 or _theta_is_unique(problem):
+    if not bound > 0.0 or _theta_is_unique(problem):
         return bound
     known, strength = 0.0, SHARE_OF_BOUND * bound
     for _ in range(MOST_DIRECTIONS):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmtfs.convex import automatic, nonsmooth, shared_mean
+from bayesmtfs.convex import automatic, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import total
 from bayesmtfs.progress import Progress
@@ -65,7 +65,7 @@ def penalty_grid(largest: float, n_penalties: int, ratio: float) -> FloatArray:
 def largest_penalty(problem: Problem, settings: SolveSettings) -> float:
     """Smallest strength at which all coefficients (with a shared mean: all deviations from it) are zero."""
     if settings.mean_strength is None:
-        return nonsmooth.largest_penalty(problem)
+        return automatic.largest_penalty(problem)
     strength = 10.0 * (problem.largest_penalty or 1.0)
     while True:
         pooled = _solved(problem.with_strength(strength), None, settings)

@@ -143,6 +143,19 @@ class Problem:
         last_place = float(np.finfo(self.null_dual.dtype).eps)
         return ROUNDING_STEPS * last_place * magnitudes.adjoint(np.abs(self.null_dual)).sum(axis=1)
 
+    @property
+    def has_one_gram(self) -> bool:
+        """Whether one Gram matrix serves all tasks: squared loss, one complete design, the same weights, single rows."""
+        data, penalty = self.data, self.penalty
+        if not self.family.quadratic or not data.is_complete:
+            return False
+        if data.groups is not None or data.present is not None or penalty.strength == 0.0:
+            return False
+        if penalty.weights is not None and not np.all(penalty.weights > 0.0):
+            return False
+        factors = self.weight.reshape(data.n_tasks, -1)
+        return bool(np.all(factors == factors[0]))
+
     def with_strength(self, strength: float) -> Self:
         """Return the same problem at another penalty strength, with all that is known of it."""
         other = replace(self, penalty=self.penalty.with_strength(strength))

@@ -306,19 +306,6 @@ def spectral_norm(matrix: FloatArray) -> float:
     return (1.0 + SLACK) * float(np.sqrt(max(np.linalg.eigvalsh(small)[-1], 0.0)))
 
 
-def applies(problem: Problem) -> bool:
-    """Whether this solver fits a problem."""
-    data, penalty = problem.data, problem.penalty
-    if not problem.family.quadratic or not data.is_complete:
-        return False
-    if data.groups is not None or data.present is not None or penalty.strength == 0.0:
-        return False
-    if penalty.weights is not None and not np.all(penalty.weights > 0.0):
-        return False
-    factors = problem.weight.reshape(data.n_tasks, -1)
-    return bool(np.all(factors == factors[0]))
-
-
 class ColumnsInUse(NamedTuple):
     """Columns in use and what is known of them."""
 
@@ -392,7 +379,7 @@ def solve(
            [0. , 0. ],
            [0. , 0. ]])
     """
-    if not applies(problem):
+    if not problem.has_one_gram:
         raise ValueError(
             "solver 'shared_design' wants the squared loss, all tasks observed at all rows of one design, one weight "
             "per row, no groups and a positive penalty for every row; pass solver='auto'"

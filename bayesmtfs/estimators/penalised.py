@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesmtfs.convex import automatic, nonsmooth, shared_mean
+from bayesmtfs.convex import automatic, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize
@@ -95,7 +95,7 @@ class MixedNormEstimator(BatchEstimator):
         weight = data.loss_weights(self.loss_scale)
         problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
         if strength is None:
-            return problem.with_strength(DEFAULT_SHARE * nonsmooth.largest_penalty(problem))
+            return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
         return problem
 
     def _solve(self, problem: Problem, mean_strength: float | None, start: Solution | None) -> Solution:

@@ -395,3 +395,85 @@ def _caller(signature: Any) -> Any:
 
 call_slope = _caller(SLOPE)
 call_centre = _caller(CENTRE)
+
+
+# ---------------------------------------------------------------------- families by name
+
+_KNOWN: dict[str, Family] = {}
+
+
+def register(family: Family) -> None:
+    """Make a family known by its name, for ``loss=`` and for files that were saved with it.
+
+    Parameters
+    ----------
+    family : Family
+        An object whose ``name`` no other family has.
+    """
+    if not isinstance(family, Family):
+        raise TypeError(f"family is a {type(family).__name__}; pass an object of a subclass of families.Family")
+    known = _KNOWN.get(family.name)
+    if known is not None and known != family:
+        raise ValueError(f"{family.name!r} is the name of {known!r} already; give the family another name")
+    _KNOWN[family.name] = family
+
+
+def registered_name(loss: str | Family) -> str:
+    """Name of a family that a file can keep; an error where only this session has the family.
+
+    Parameters
+    ----------
+    loss : str or Family
+        What an estimator was given as ``loss``.
+    """
+    family = find_family(loss)
+    if _KNOWN.get(family.name) != family:
+        raise ValueError(
+            f"loss is {family!r}, which no file can name; call bm.families.register(family) before save, and again "
+            "where the file is loaded"
+        )
+    return family.name
+
+
+def names(labels: bool | None = None) -> tuple[str, ...]:
+    """Names of the families: all, those of labels, or those of other targets.
+
+    Examples
+    --------
+    >>> import bayesmtfs.families
+    >>> names(labels=True)
+    ('logistic', 'hinge')
+    """
+    return tuple(name for name, family in _KNOWN.items() if labels is None or (family.targets == "labels") == labels)
+
+
+def find_family(loss: str | Family) -> Family:
+    """Find a family by the name of its loss; a family is given back as it is.
+
+    Parameters
+    ----------
+    loss : str or Family
+        "squared", "absolute", "logistic", "hinge", a registered name, or a family.
+
+    Returns
+    -------
+    Family
+        The family.
+
+    Raises
+    ------
+    ValueError
+        If there is no such family; the message lists those there are.
+
+    Examples
+    --------
+    >>> import bayesmtfs.families
+    >>> find_family("logistic")
+    Logistic()
+    """
+    if isinstance(loss, Family):
+        return loss
+    if isinstance(loss, str) and loss in _KNOWN:
+        return _KNOWN[loss]
+    known = ", ".join(repr(name) for name in names())
+    raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")

@@ -283,23 +283,23 @@ def test_an_impossible_tolerance_ends_at_rounding():
 def test_what_it_applies_to():
     X, Y = make_data()
     problem = make_problem(X, Y)
-    assert shared_design.applies(problem)
-    assert shared_design.applies(make_problem(X, Y, weight=np.arange(1.0, 41.0)))
+    assert problem.has_one_gram
+    assert make_problem(X, Y, weight=np.arange(1.0, 41.0)).has_one_gram
     missing = Y.copy()
     missing[0, 0] = np.nan
     cells = np.ones(Y.shape)
     cells[0, 0] = 2.0
     long = TaskData.from_long(X, Y[:, 0], np.arange(40) % 2)
-    assert not shared_design.applies(make_problem(X, missing))
-    assert not shared_design.applies(make_problem(X, Y, weight=cells))
-    assert not shared_design.applies(replace(problem, family=Logistic()))
-    assert not shared_design.applies(replace(problem, data=long, weight=long.weight))
-    assert not shared_design.applies(problem.with_strength(0.0))
+    assert not make_problem(X, missing).has_one_gram
+    assert not make_problem(X, Y, weight=cells).has_one_gram
+    assert not replace(problem, family=Logistic()).has_one_gram
+    assert not replace(problem, data=long, weight=long.weight).has_one_gram
+    assert not problem.with_strength(0.0).has_one_gram
     with pytest.raises(ValueError, match="solver='auto'"):
         shared_design.solve(problem.with_strength(0.0))
-    assert not shared_design.applies(replace(problem, penalty=RowPenalty(1.0, 2, weights=np.arange(60.0))))
+    assert not replace(problem, penalty=RowPenalty(1.0, 2, weights=np.arange(60.0))).has_one_gram
     grouped = TaskData.from_wide(X, Y, groups=np.arange(60) // 2)
-    assert not shared_design.applies(replace(problem, data=grouped))
+    assert not replace(problem, data=grouped).has_one_gram
 
 
 COLUMN_FORMS = {

@@ -239,7 +239,7 @@ def test_families_are_equal_by_kind_and_parameters():
 
 
 def test_registered_families_have_a_name(monkeypatch):
-    monkeypatch.setattr(families, "_KNOWN", dict(families._KNOWN))
+    monkeypatch.setattr(families.family, "_KNOWN", dict(families.family._KNOWN))
     register(OnlyLoss())
     register(OnlyLoss())  # twice is once
     assert find_family("only_loss") == OnlyLoss() and "only_loss" in names(labels=False)
