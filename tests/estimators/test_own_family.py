@@ -56,7 +56,7 @@ def fitted(counts):
 def registered():
     families.register(Poisson())
     yield
-    del families._KNOWN["own_poisson"]
+    del families.family._KNOWN["own_poisson"]
 
 
 def test_predictions_are_means_and_the_score_is_explained_deviance(fitted, counts):
@@ -129,7 +129,7 @@ def test_a_registered_family_is_saved_by_name(fitted, counts, tmp_path, register
     loaded = bm.load(tmp_path / "model")
     assert loaded.loss == "own_poisson"
     np.testing.assert_array_equal(loaded.predict(X, tasks=tasks), fitted.predict(X, tasks=tasks))
-    del families._KNOWN["own_poisson"]
+    del families.family._KNOWN["own_poisson"]
     with pytest.raises(ValueError, match="loss='own_poisson', which is not known here; call bm.families.register"):
         bm.load(tmp_path / "model")
     families.register(Poisson())
