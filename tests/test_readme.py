@@ -4,6 +4,8 @@ import doctest
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -20,3 +22,12 @@ def test_named_files_and_names_exist():
         assert (ROOT / path).exists(), path
     for name in set(re.findall(r"\bbm\.(\w+)", text)):
         assert hasattr(bayesmtfs, name), name
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_the_pages_for_developers_name_files_that_exist(page):
+    text = (ROOT / page).read_text()
+    named = re.findall(r"`((?:[\w.]+/)*[\w.]+\.(?:py|md|toml)|(?:[\w.]+/)+)`", text)
+    assert named
+    for path in named:
+        assert any((folder / path).exists() for folder in (ROOT, ROOT / "bayesmtfs", ROOT / "tests")), path
