@@ -58,7 +58,7 @@ class Penalty(ABC):
     ...         self.strength = strength
     ...
     ...     def value(self, rows):
-    ...         return self.strength * np.abs(rows).sum()
+    ...         return self.strength * float(np.abs(rows).sum())
     ...
     ...     def dual_norm(self, rows):
     ...         return np.abs(rows).max(axis=1)

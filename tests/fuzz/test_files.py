@@ -12,6 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 import bayesmtfs as bm
+from bayesmtfs.results import persistence
 
 BENCHMARKS = Path(fuzz.__file__).parent
 
@@ -87,7 +88,7 @@ def test_bombs_are_refused_before_memory_is_taken(model_file, tmp_path, little_m
         more = {"chunks": (1, 2**20), "compression": compression} if compression else {}
         arrays.create_dataset("coef", (3, 2**34), "f8", **more)  # 412 GB of zeros in a few bytes
     bomb.write_bytes(fuzz.sign(bomb.read_bytes()[fuzz.HEADER_SIZE :]))
-    with pytest.raises(bm.persistence.CorruptFileError, match="more than the file holds"):
+    with pytest.raises(persistence.CorruptFileError, match="more than the file holds"):
         bm.load(bomb)
 
 
@@ -108,13 +109,13 @@ def test_other_names_inside_are_refused(model_file, tmp_path, old, new):
     payload = model_file.read_bytes()[fuzz.HEADER_SIZE :]
     assert old in payload and len(old) == len(new)
     (tmp_path / "forged").write_bytes(fuzz.sign(payload.replace(old, new)))
-    with pytest.raises(bm.persistence.CorruptFileError):
+    with pytest.raises(persistence.CorruptFileError):
         bm.load(tmp_path / "forged")
 
 
 def test_a_file_cannot_replace_methods(model_file, tmp_path):
-    stored = bm.persistence.read(model_file)
+    stored = persistence.read(model_file)
     stored.header["estimator"]["fitted"]["predict"] = np.zeros(3)
-    bm.persistence.write(tmp_path / "forged", stored.kind, stored.header, stored.arrays, stored.tree)
-    with pytest.raises(bm.persistence.CorruptFileError, match="predict"):
+    persistence.write(tmp_path / "forged", stored.kind, stored.header, stored.arrays, stored.tree)
+    with pytest.raises(persistence.CorruptFileError, match="predict"):
         bm.load(tmp_path / "forged")
