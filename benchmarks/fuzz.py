@@ -290,7 +290,7 @@ def try_command(arguments: list[str]) -> str:
     """Run a command in this process; it must end with an exit code and a message of its own."""
     from typer.testing import CliRunner
 
-    from bayesmtfs.cli import app
+    from bayesmtfs.cli.main import app
 
     with limited(CPU_SECONDS):
         result = CliRunner().invoke(app, arguments)

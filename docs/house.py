@@ -162,9 +162,8 @@ def unused_protocols(tree: Tree) -> str:
 def walk(tree: Tree, call: str) -> str:
     """Files that a call goes through, compilation switched off."""
     environment = os.environ | {"PYTHONPATH": str(tree.root), "NUMBA_DISABLE_JIT": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", WALK.format(call=call)], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", WALK.format(call=call)]
+    done = subprocess.run(command, env=environment, cwd=tree.root, capture_output=True, text=True, check=False)
     return done.stdout.strip() or (done.stderr.strip().splitlines() or ["no answer"])[-1]
 
 

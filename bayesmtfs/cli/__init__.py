@@ -1,5 +1,1 @@
-"""The command line, ``bayesmtfs``: commands, what they share, and the demonstration."""
-
-from bayesmtfs.cli.main import app, main
-
-__all__ = ["app", "main"]
+"""The command line, ``bayesmtfs``: `main` has the small commands, the larger ones have files of their own."""

@@ -77,7 +77,7 @@ def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------------- designs
 
 
-class Table(NamedTuple):
+class DesignTable(NamedTuple):
     """A design as the solvers want it."""
 
     X: Design
@@ -86,7 +86,7 @@ class Table(NamedTuple):
     missing: BoolArray | None  # (n, columns), where a frame had nulls; None: nowhere
 
 
-def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> Table:
+def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> DesignTable:
     """Read a design from an array, a sparse matrix or a data frame.
 
     Parameters
@@ -100,10 +100,10 @@ def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = 
     matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
     _check_shape(matrix.shape)
     _check_finite(matrix)
-    return Table(matrix, None, None, None)
+    return DesignTable(matrix, None, None, None)
 
 
-def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> Table:
+def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> DesignTable:
     _check_shape(as_narwhals(frame).shape)
     encoding = learn_encoding(frame) if encoding is None else encoding
     matrix, missing = encode(frame, encoding)
@@ -116,7 +116,7 @@ def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> T
     if np.isinf(matrix).any():
         _raise_not_finite(matrix, "inf")
     names = tuple(encoding.feature_names) if encoding.has_names else None
-    return Table(matrix, names, encoding, missing if missing.any() else None)
+    return DesignTable(matrix, names, encoding, missing if missing.any() else None)
 
 
 def _read_sparse(X: Any) -> Any:

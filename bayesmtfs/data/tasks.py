@@ -20,7 +20,7 @@ from bayesmtfs.data.inputs import (
     NO_TARGET,
     NO_WEIGHT,
     Design,
-    Table,
+    DesignTable,
     check_names,
     check_no_empty_task,
     check_target_finite,
@@ -105,7 +105,9 @@ class TaskData:
         return cls.from_table(table, y, tasks, sample_weight, groups)
 
     @classmethod
-    def from_table(cls, table: Table, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
+    def from_table(
+        cls, table: DesignTable, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None
+    ) -> Self:
         """Long form of a design that is already read."""
         n = table.X.shape[0]
         target = _read_1d_target(y, n)
@@ -160,7 +162,7 @@ class TaskData:
     @classmethod
     def from_wide_table(
         cls,
-        table: Table,
+        table: DesignTable,
         Y: Any,
         sample_weight: Any = None,
         groups: Any = None,
@@ -377,11 +379,11 @@ def _offsets(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _n_columns(table: Table) -> int:
+def _n_columns(table: DesignTable) -> int:
     return int(table.X.shape[1]) if table.encoding is None else len(table.encoding.columns)
 
 
-def _named(table: Table, feature_names: Sequence[str] | None) -> Table:
+def _named(table: DesignTable, feature_names: Sequence[str] | None) -> DesignTable:
     if feature_names is None:
         return table
     p = table.X.shape[1]
@@ -409,7 +411,7 @@ def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
 # ---------------------------------------------------------------------- tasks with different features
 
 
-def align(tables: list[Table]) -> Table:
+def align(tables: list[DesignTable]) -> DesignTable:
     """Stack designs over the union of their columns; ``missing`` marks the features a design does not have."""
     if all(table.feature_names is None for table in tables):
         widths = {table.X.shape[1] for table in tables}
@@ -436,10 +438,10 @@ def align(tables: list[Table]) -> Table:
         X[start:stop, own] = table.X
         absent[start:stop, own] = False
         start = stop
-    return Table(X, tuple(names), encoding, absent if absent.any() else None)
+    return DesignTable(X, tuple(names), encoding, absent if absent.any() else None)
 
 
-def absent_features(table: Table, labels: Any) -> BoolArray | None:
+def absent_features(table: DesignTable, labels: Any) -> BoolArray | None:
     """(p, m) False where a column is null throughout a task; a column null in some rows only is an error."""
     if table.missing is None:
         return None
@@ -458,7 +460,7 @@ def absent_features(table: Table, labels: Any) -> BoolArray | None:
     return (share == 0)[table.encoding.column_index]
 
 
-def _merged(name: str, tables: list[Table]) -> Column:
+def _merged(name: str, tables: list[DesignTable]) -> Column:
     """The column of this name with the levels of all tables."""
     found = [c for table in tables if table.encoding for c in table.encoding.columns if c.name == name]
     if any((c.levels is None) != (found[0].levels is None) for c in found):

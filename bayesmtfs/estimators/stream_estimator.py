@@ -22,7 +22,7 @@ from sklearn.utils.validation import validate_data
 from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, read_classes
 from bayesmtfs.data.frames import column_names, is_frame
 from bayesmtfs.data.inputs import (
-    Table,
+    DesignTable,
     as_labels,
     match_labels,
     missing_entries,
@@ -435,7 +435,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
             validate_data(self, X, skip_check_array=True)
         else:
             self._check_columns(X)
-            table = Table(self._read_features(features), None, self._encoding, None)
+            table = DesignTable(self._read_features(features), None, self._encoding, None)
         target = self._batch_target(y, table.X.shape[0], classes, first)
         wide = target.ndim == 2 and tasks is None
         if first:
@@ -625,7 +625,7 @@ def check_not_swapped(y: Any, classes: NDArray[Any], tasks: NDArray[Any]) -> Non
 
 
 def wide_batch(
-    table: Table, target: NDArray[Any], sample_weight: Any, names: list[str] | None
+    table: DesignTable, target: NDArray[Any], sample_weight: Any, names: list[str] | None
 ) -> tuple[TaskData, NDArray[Any]]:
     """A batch of the wide form, in which whole columns may be unobserved, and the names of all its columns."""
     labels = as_labels(list(range(target.shape[1])) if names is None else names)

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.cli import app
+from bayesmtfs.cli.main import app
 
 
 @pytest.fixture(scope="session")
