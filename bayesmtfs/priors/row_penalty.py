@@ -142,8 +142,8 @@ class RowPenalty(Penalty):
     @cached_property
     def entrywise(self) -> bool:
         """Whether single entries are penalised, too: some task sparsity is above 0."""
-        if np.ndim(self.task_sparsity) == 0:  # by far the commonest, and made often
-            return bool(self.task_sparsity > 0.0)
+        if isinstance(self.task_sparsity, float | int):  # by far the commonest, and asked often
+            return self.task_sparsity > 0.0
         return bool(np.any(np.asarray(self.task_sparsity) > 0.0))
 
     @property
@@ -192,10 +192,11 @@ class RowPenalty(Penalty):
 
     def take(self, rows: IntArray) -> Self:
         """Return the penalty of some of the rows."""
-        if self.weights is None and np.ndim(self.task_sparsity) == 0:
+        one_for_all = isinstance(self.task_sparsity, float | int) or np.ndim(self.task_sparsity) == 0
+        if self.weights is None and one_for_all:
             return self
         weights = None if self.weights is None else self.weights[rows]
-        sparsity = self.task_sparsity if np.ndim(self.task_sparsity) == 0 else np.asarray(self.task_sparsity)[rows]
+        sparsity = self.task_sparsity if one_for_all else np.asarray(self.task_sparsity)[rows]
         return replace(self, weights=weights, task_sparsity=sparsity)
 
     def is_like(self, other: Self) -> bool:
@@ -453,8 +454,8 @@ def _nearest_in_face(rows: FloatArray, target: FloatArray, strengths: FloatArray
 
 def check_task_sparsity(task_sparsity: float | FloatArray) -> None:
     """Refuse a task sparsity that is negative, infinite or not a number."""
-    if np.ndim(task_sparsity) == 0:
-        allowed = bool(0.0 <= task_sparsity < math.inf)
+    if isinstance(task_sparsity, float | int):
+        allowed = 0.0 <= task_sparsity < math.inf
     else:
         allowed = bool(np.all(np.isfinite(task_sparsity)) and np.all(np.asarray(task_sparsity) >= 0.0))
     if not allowed:
