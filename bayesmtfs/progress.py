@@ -9,8 +9,8 @@ Every long loop of the package is written in one way::
     interrupted = work.interrupted
 
 Ctrl-C ends the block and not the program: what the last whole step left is the result, marked as interrupted. Work that is
-made of pieces which are fits themselves (folds, splits) asks with `check` whether Ctrl-C was pressed inside a piece; and
-sums that must not be cut in two are added with ``hold=True``, where Ctrl-C waits for the next `check`.
+made of pieces which are fits themselves (folds, splits) goes through `gather`, or asks with `check` whether Ctrl-C was
+pressed inside a piece; sums that must not be cut in two are added with ``hold=True``, where Ctrl-C waits for a `check`.
 """
 
 import math
@@ -18,8 +18,11 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+from bayesmtfs.types import SelectionWarning, warn
 
 PATIENCE = 2.0  # seconds without a bar
 
@@ -64,20 +67,23 @@ class Progress:
         self._started = time.monotonic()
         self._display: Any = None
         self._job: Any = None
-        self._before: Any = None
+        self._watches = False
 
     def __enter__(self) -> Self:
-        handler = signal.getsignal(signal.SIGINT)
-        known = handler is signal.default_int_handler or isinstance(getattr(handler, "__self__", None), Progress)
-        if known and threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGINT, self._notice)
+        if threading.current_thread() is threading.main_thread():
+            # Asking for a handler and setting one takes microseconds: the outermost block does it for all
+            self._watches = bool(_watching) or signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            if self._watches and not _watching:
+                signal.signal(signal.SIGINT, _notice)
+            if self._watches:
+                _watching.append(self)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> bool:
+        if self._watches:
+            _watching.remove(self)
+            if not _watching:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._display is not None:
             self._display.stop()
         self.interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
@@ -92,14 +98,9 @@ class Progress:
         self._display.update(self._job, completed=min(max(fraction, 0.0), 1.0), note=note)
 
     def check(self) -> None:
-        """End the block if Ctrl-C was pressed since it began, also if something inside caught it."""
-        if self.pressed:
+        """Raise Ctrl-C if it was pressed since the block began, also if something inside caught it."""
+        if self.pressed or self.interrupted:
             raise KeyboardInterrupt
-
-    def _notice(self, number: int, frame: FrameType | None) -> None:
-        self.pressed = True
-        if not self.hold:
-            self._before(number, frame)
 
     def _open(self) -> None:
         # rich is loaded only when there is something to show: a quick fit should not pay for it
@@ -107,17 +108,44 @@ class Progress:
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as Display
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._display = Display(*columns, console=Console(stderr=True), transient=True)
+        note = TextColumn("{task.fields[note]}")
+        columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), note)
+        title = TextColumn("{task.description}")
+        self._display = Display(title, *columns, console=Console(stderr=True), transient=True)
         self._job = self._display.add_task(self.description, total=1.0, note="")
         self._display.start()
+
+
+_watching: list[Progress] = []  # blocks that notice Ctrl-C, the innermost last
+
+
+def _notice(number: int, frame: FrameType | None) -> None:
+    """Tell the blocks of Ctrl-C, from the innermost to one that holds it; with none that does, end the innermost."""
+    for block in reversed(_watching):
+        block.pressed = True
+        if block.hold:
+            return
+    signal.default_int_handler(number, frame)
+
+
+def gather[Piece](pieces: Iterable[Piece], total: int, work: Progress, what: str, batch: int = 1) -> list[Piece]:
+    """All pieces of a work; after Ctrl-C those of the whole batches, with a warning that counts ``what`` these are.
+
+    Ctrl-C before the first batch is whole is raised.
+    """
+    found: list[Piece] = []
+    with work:
+        for piece in pieces:
+            work.check()  # a fit that caught Ctrl-C was not finished
+            found.append(piece)
+            work.update(len(found) / total, f"{len(found)} of {total}")
+    if work.interrupted:
+        n_whole = len(found) // batch
+        if n_whole == 0:
+            raise KeyboardInterrupt
+        warn(f"interrupted after {n_whole} of {total // batch} {what}; the result is that of these", SelectionWarning)
+        return found[: n_whole * batch]
+    return found
 
 
 def share_of_way(gap: float, scale: float, tol: float) -> float:

@@ -26,23 +26,23 @@ ESTIMATORS = {
 
 BASELINES = {
     "FisherScoreSelector": "bayesmtfs.papers.baselines.rankings",
-    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.relations",
+    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.streams",
     "HingeSelector": "bayesmtfs.papers.baselines.rankings",
     "IndependentClassifier": "bayesmtfs.papers.baselines.ridge",
     "IndependentRegressor": "bayesmtfs.papers.baselines.ridge",
-    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.relations",
-    "PassiveAggressiveClassifier": "bayesmtfs.papers.baselines.passive_aggressive",
-    "PassiveAggressiveRegressor": "bayesmtfs.papers.baselines.passive_aggressive",
+    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.streams",
+    "PassiveAggressiveClassifier": "bayesmtfs.papers.baselines.streams",
+    "PassiveAggressiveRegressor": "bayesmtfs.papers.baselines.streams",
     "PooledClassifier": "bayesmtfs.papers.baselines.ridge",
     "PooledRegressor": "bayesmtfs.papers.baselines.ridge",
     "RandomSelector": "bayesmtfs.papers.baselines.rankings",
-    "RobustRegressionSelector": "bayesmtfs.papers.baselines.sparse_rankings",
-    "SharedHypothesesClassifier": "bayesmtfs.papers.baselines.shamo",
-    "SharedLossClassifier": "bayesmtfs.papers.baselines.shared_loss",
+    "RobustRegressionSelector": "bayesmtfs.papers.baselines.rankings",
+    "SharedHypothesesClassifier": "bayesmtfs.papers.baselines.ridge",
+    "SharedLossClassifier": "bayesmtfs.papers.baselines.streams",
     "SharedMeanClassifier": "bayesmtfs.papers.baselines.ridge",
     "SharedMeanRegressor": "bayesmtfs.papers.baselines.ridge",
-    "SharedStructureSelector": "bayesmtfs.papers.baselines.sparse_rankings",
-    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.sparse_rankings",
+    "SharedStructureSelector": "bayesmtfs.papers.baselines.rankings",
+    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.rankings",
 }
 
 HOMES = ESTIMATORS | {

@@ -21,12 +21,12 @@ from scipy.sparse.linalg import LinearOperator, cg
 from sklearn.linear_model import ARDRegression
 
 from bayesmtfs import simulate_tasks
-from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys
-from bayesmtfs.em.active_tasks import ActiveTasks, activate
+from bayesmtfs.em.active_tasks import ActiveTasks, activate, em_problem
 from bayesmtfs.estimators.em import JeffreysRegressor
 from bayesmtfs.families import Gaussian
 from bayesmtfs.papers.datasets import load_school
+from bayesmtfs.types import Solution
 
 FLOOR = 0.3  # of the noise, in units of sd(y)
 MOST = 300
@@ -80,16 +80,16 @@ def seconds(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
 def against_transcription(name: str, m: int, p: int, n: int, repeats: int) -> None:
     """Time EM, the whole fit and the transcription."""
     sim = simulate_tasks(n_tasks=m, n_features=p, n_samples=n, n_relevant=15, snr=8.0, random_state=0)
-    units = within_task_units(sim.data, True, Gaussian().quadratic)
-    start = jeffreys.mixed_norm_start(sim.data, Gaussian(), True, units, 0.1)
-    tasks = activate(sim.data, Gaussian(), True, units, np.ones(p, dtype=bool))
+    problem = em_problem(sim.data, Gaussian())
+    units, start = problem.units, jeffreys.mixed_norm_start(problem, 0.1)
+    tasks = activate(*problem, np.ones(p, dtype=bool))
     W, b = units.from_user(start.W), start.intercept / units.target
     settings = jeffreys.EMSettings(noise_floor=FLOOR)
 
-    def ours(max_iter: int = settings.max_iter) -> jeffreys.EMOutcome:
+    def ours(max_iter: int = settings.max_iter) -> Solution:
         active = W.any(axis=1)
-        own = activate(sim.data, Gaussian(), True, units, active)
-        return jeffreys.solve(own, W[active], b, replace(settings, max_iter=max_iter))
+        own = activate(*problem, active)
+        return jeffreys.solve(jeffreys.begin(own, W[active], b, settings), replace(settings, max_iter=max_iter))[0]
 
     found = ours()
     close = found.objective_trace <= found.objective_trace[-1] + 1e-4 * len(tasks.y)

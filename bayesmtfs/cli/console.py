@@ -3,12 +3,11 @@
 Exit codes: 0 done, 1 the work failed (the message says why), 2 the command was written wrongly, 130 interrupted.
 """
 
-import functools
+import inspect
 import json
 import math
 import os
 import re
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,10 +19,12 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from bayesmtfs.progress import Progress
+
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is already there.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
 INTERRUPTED = 130
@@ -32,21 +33,24 @@ EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, Arithmetic
 
 
 def run(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn errors of a command into one sentence on the error stream, unless ``debug`` is on."""
+    """Make a command of a function that takes a `Speaker`: with the options of all commands, and errors in a sentence."""
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, **options: Any) -> None:
+    def wrapped(quiet: Quiet = False, as_json: Json = False, debug: Debug = False, **options: Any) -> None:
         try:
-            command(*args, **options)
-        except KeyboardInterrupt:
-            _say_error("interrupted; what was finished before is kept")
-            raise typer.Exit(INTERRUPTED) from None
+            with Progress(command.__name__, enabled=False) as work:
+                command(Speaker(quiet, as_json), **options)
         except EXPECTED as error:
-            if options.get("debug"):
+            if debug:
                 raise
             _say_error(f"{error}" if not isinstance(error, KeyError) else f"missing {error}")
             raise typer.Exit(1) from None
+        if work.interrupted:
+            _say_error("interrupted; what was finished before is kept")
+            raise typer.Exit(INTERRUPTED)
 
+    own, common = (list(inspect.signature(each).parameters.values()) for each in (command, wrapped))
+    wrapped.__dict__["__signature__"] = inspect.Signature([*own[1:], *common[:-1]])
+    wrapped.__doc__ = command.__doc__
     return wrapped
 
 
@@ -57,16 +61,16 @@ def _say_error(message: str) -> None:
 class Speaker:
     """Where a command says things: tables for people, or one JSON object for programs."""
 
-    def __init__(self, quiet: bool = False, as_json: bool = False) -> None:
-        self.console = Console(quiet=quiet or as_json)
+    def __init__(self, quiet: bool, as_json: bool) -> None:
+        self.silent = quiet or as_json
+        self.console = Console(quiet=self.silent)
         self.as_json = as_json
-        self.quiet = quiet
         self.warnings: list[str] = []
 
     @property
     def progress(self) -> bool | None:
-        """Progress bars: never when quiet, else on a terminal."""
-        return False if self.quiet or self.as_json else None
+        """Progress bars: never when silent, else on a terminal."""
+        return False if self.silent else None
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
@@ -78,7 +82,7 @@ class Speaker:
             yield
         for text in dict.fromkeys(_plain_words(f"{item.message}") for item in caught):
             self.warnings.append(text)
-            if not self.quiet and not self.as_json:
+            if not self.silent:
                 Console(stderr=True).print(f"Warning: {text}", style="yellow", markup=False, highlight=False)
 
     def say(self, *things: Any) -> None:
@@ -89,8 +93,7 @@ class Speaker:
     def answer(self, found: dict[str, Any]) -> None:
         """Print for programs, where that was asked for."""
         if self.as_json:
-            text = json.dumps(plain({**found, "warnings": self.warnings}), indent=1, ensure_ascii=False)
-            typer.echo(text)
+            typer.echo(as_text({**found, "warnings": self.warnings}))
 
 
 def _plain_words(message: str) -> str:
@@ -118,6 +121,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
+def as_text(found: Any) -> str:
+    """JSON for a file or a program."""
+    return json.dumps(plain(found), indent=1, ensure_ascii=False)
+
+
 def check_free(path: Path, force: bool) -> None:
     """Refuse to write over something unless that is wanted."""
     if path.exists() and not force and not (path.is_dir() and not any(path.iterdir())):
@@ -129,22 +137,15 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
     """A folder that takes its place when the block ends well, and is not there otherwise."""
     check_free(path, force)
     path.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=".bayesmtfs-", dir=path.parent))
-    try:
+    with tempfile.TemporaryDirectory(prefix=".bayesmtfs-", dir=path.parent, ignore_cleanup_errors=True) as place:
+        work, old = Path(place, "new"), Path(place, "old")
+        work.mkdir()
         yield work
-        work.chmod(0o755)
         if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=".bayesmtfs-", dir=path.parent))
-            os.replace(path, old / "old")
-            try:
-                os.replace(work, path)
-            except BaseException:
-                os.replace(old / "old", path)
-                raise
-            finally:
-                shutil.rmtree(old, ignore_errors=True)
-        else:
+            os.replace(path, old)
+        try:
             os.replace(work, path)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+        except BaseException:
+            if old.exists():
+                os.replace(old, path)
+            raise

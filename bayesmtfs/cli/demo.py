@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from sklearn.base import clone
 from sklearn.linear_model import LassoCV
 
 from bayesmtfs import plots
@@ -16,7 +15,7 @@ from bayesmtfs.estimators.bayesian import BayesianRegressor
 from bayesmtfs.estimators.em import JeffreysRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
 from bayesmtfs.reporting import report
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 N_TRAIN = 80  # rows per task
 N_TEST = 400
@@ -34,14 +33,6 @@ class DemoScore(NamedTuple):
     seconds: float
 
 
-class DemoRows(NamedTuple):
-    """Observations in the long form."""
-
-    X: FloatArray
-    y: FloatArray
-    tasks: IntArray
-
-
 class Demo(NamedTuple):
     """All that the demonstration shows."""
 
@@ -57,25 +48,34 @@ def run(seed: int = 0, say: Callable[[str], None] = lambda text: None) -> Demo:
     )
     tasks = truth.data.task  # the simulated rows are sorted by task
     is_train = np.arange(len(tasks)) - truth.data.offsets[tasks] < N_TRAIN
-    train = DemoRows(truth.X[is_train], truth.y[is_train], tasks[is_train])
-    test = DemoRows(truth.X[~is_train], truth.y[~is_train], tasks[~is_train])
+    train, test = ((truth.X[chosen], truth.y[chosen], tasks[chosen]) for chosen in (is_train, ~is_train))
     rows, fits = [], {}
     for name, text, model in _walk(seed):
         say(text)
         started = time.perf_counter()
-        fits[name] = model.fit(train.X, train.y, tasks=train.tasks)
-        taken = time.perf_counter() - started
-        rows.append(_score(name, truth, test, model.coef_, model.intercept_, model.get_support(), taken))
-    say("Each task alone, for comparison: the lasso of scikit-learn, cross-validated")
-    started = time.perf_counter()
-    coef, intercept = _apart(LassoCV(max_iter=20_000), train)
-    taken = time.perf_counter() - started
-    rows.append(_score("lasso per task", truth, test, coef, intercept, (coef != 0).any(axis=0), taken))
+        model.fit(*train)
+        rows.append(_score(name, truth, test, model, time.perf_counter() - started))
+        if hasattr(model, "result_"):
+            fits[name] = model
     return Demo(truth, rows, fits)
 
 
+class LassoPerTask:
+    """The lasso of scikit-learn, cross-validated in each task alone."""
+
+    def fit(self, X: FloatArray, y: FloatArray, tasks: IntArray) -> None:
+        """Fit one model per task, of tasks 0, 1, and so on."""
+        models = [LassoCV(max_iter=20_000).fit(X[tasks == t], y[tasks == t]) for t in np.unique(tasks)]
+        self.coef_ = np.array([model.coef_ for model in models])
+        self.intercept_ = np.array([model.intercept_ for model in models])
+
+    def get_support(self) -> BoolArray:
+        """(p,) Features with a coefficient in any task."""
+        return np.asarray((self.coef_ != 0).any(axis=0))
+
+
 def _walk(seed: int) -> list[tuple[str, str, Any]]:
-    """The three uses: name, what it does, estimator."""
+    """The three uses, and what they are compared with: name, what it does, estimator."""
     return [
         (
             "penalised, l1,2",
@@ -91,6 +91,11 @@ def _walk(seed: int) -> list[tuple[str, str, Any]]:
             "posterior",
             "3. Posterior: draws that say how sure all of this is (the first run compiles for half a minute)",
             BayesianRegressor(norm_q="learn", draws=DRAWS, tune=TUNE, chains=4, random_state=seed),
+        ),
+        (
+            "lasso per task",
+            "Each task alone, for comparison: the lasso of scikit-learn, cross-validated",
+            LassoPerTask(),
         ),
     ]
 
@@ -113,27 +118,17 @@ def write(demo: Demo, folder: Path) -> list[Path]:
     return [folder / name for name in (*drawings, "report.html")]
 
 
-def _apart(method: Any, train: DemoRows) -> tuple[FloatArray, FloatArray]:
-    """Coefficients and intercepts of one scikit-learn model per task."""
-    models = [clone(method).fit(train.X[train.tasks == t], train.y[train.tasks == t]) for t in np.unique(train.tasks)]
-    return np.array([model.coef_ for model in models]), np.array([model.intercept_ for model in models])
-
-
 def _score(
-    method: str,
-    truth: SimulatedTasks,
-    test: DemoRows,
-    coef: FloatArray,
-    intercept: FloatArray,
-    kept: Any,
-    seconds: float,
+    method: str, truth: SimulatedTasks, test: tuple[FloatArray, FloatArray, IntArray], model: Any, seconds: float
 ) -> DemoScore:
-    predicted = (test.X * coef[test.tasks]).sum(axis=1) + intercept[test.tasks]
+    X, y, tasks = test
+    kept = model.get_support()
+    predicted = (X * model.coef_[tasks]).sum(axis=1) + model.intercept_[tasks]
     return DemoScore(
         method=method,
         found=int((kept & truth.support).sum()),
         wrongly_kept=int((kept & ~truth.support).sum()),
-        coefficient_error=float(np.sum((coef - truth.coef) ** 2) / np.sum(truth.coef**2)),
-        test_error=float(np.mean((test.y - predicted) ** 2 / truth.noise[test.tasks] ** 2)),
+        coefficient_error=float(np.sum((model.coef_ - truth.coef) ** 2) / np.sum(truth.coef**2)),
+        test_error=float(np.mean((y - predicted) ** 2 / truth.noise[tasks] ** 2)),
         seconds=seconds,
     )

@@ -1,14 +1,18 @@
-"""``bayesmtfs fit``: a table in, a folder with the fitted model, its coefficients and a report out."""
+"""``bayesmtfs fit`` and ``bayesmtfs compare``: a table in; out a folder with the fitted model, or a table of methods."""
 
-import json
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free, new_folder, plain
+from bayesmtfs.cli.console import Force, Seed, Speaker, as_text, check_free, new_folder
+
+if TYPE_CHECKING:
+    from bayesmtfs.selection.comparison import Comparison
 
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
@@ -20,9 +24,14 @@ Drop = Annotated[str | None, typer.Option(help="Columns to leave out, a,b,c, suc
 Categories = Annotated[
     str | None, typer.Option(help="Columns whose numbers are categories, a,b,c; texts are categories anyway.")
 ]
+Classify = Annotated[
+    bool | None, typer.Option("--classify/--regress", help="Kind of target; found out where not said.")
+]
+Standardize = Annotated[bool, typer.Option(help="Scale features within tasks before the fit.")]
 
 
 def fit(
+    speaker: Speaker,
     data: Data,
     target: Target = None,
     targets: Targets = None,
@@ -36,23 +45,17 @@ def fit(
     ] = None,
     norm_q: Annotated[str, typer.Option(help="How tasks share a feature: a number of at least 1, inf or learn.")] = "2",
     penalty: Annotated[str, typer.Option(help="Penalty of the map route: a number, cv, or auto.")] = "cv",
-    classify: Annotated[
-        bool | None, typer.Option("--classify/--regress", help="Kind of target; found out where not said.")
-    ] = None,
-    standardize: Annotated[bool, typer.Option(help="Scale features within tasks before the fit.")] = True,
+    classify: Classify = None,
+    standardize: Standardize = True,
     draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("bayesmtfs-fit"),
     seed: Seed = 0,
     force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Fit a table with a task column and write model, coefficients, plots and report."""
     # Loaded here, so that --help answers at once
     from bayesmtfs.cli.tables import looks_like_labels, observations
 
-    speaker = Speaker(quiet, as_json)
     check_free(out, force)
     rows = observations(data, target, targets, task, drop, categories)
     speaker.say(*rows.notes())
@@ -97,8 +100,8 @@ def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
     figure = Figure(figsize=(7, 6), layout="constrained")
     plots.coefficient_heatmap(model, ax=figure.add_subplot())
     figure.savefig(folder / "coefficients.png", dpi=150)
-    facts = plain({**source, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions})
-    (folder / "summary.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+    facts = {**source, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions}
+    (folder / "summary.json").write_text(as_text(facts), encoding="utf-8")
 
 
 def _facts(model: Any) -> dict[str, Any]:
@@ -115,6 +118,80 @@ def _facts(model: Any) -> dict[str, Any]:
         "verdict": result.convergence.verdict(),
         **learned,
     }
+
+
+def compare(
+    speaker: Speaker,
+    data: Data,
+    target: Target = None,
+    targets: Targets = None,
+    task: Task = None,
+    drop: Drop = None,
+    categories: Categories = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Methods, a,b,c: l11, l12, l1inf, shared_mean, generalized_normal, jeffreys, matrix_variate, "
+            "posterior, horseshoe."
+        ),
+    ] = "l12,l1inf,jeffreys,matrix_variate",
+    folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 5,
+    classify: Classify = None,
+    standardize: Standardize = True,
+    out: Annotated[Path | None, typer.Option(help="CSV file for the table.")] = None,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Fit several methods, measure them on rows they have not seen, and print one table."""
+    from bayesmtfs.cli.tables import looks_like_labels, observations, write_csv
+
+    if out is not None:
+        check_free(out, force)
+    rows = observations(data, target, targets, task, drop, categories)
+    speaker.say(*rows.notes())
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    for name in names:
+        if name not in SHORT:
+            raise ValueError(f"--methods has {name!r}; known are {', '.join(SHORT)}")
+    labels = looks_like_labels(rows.y) if classify is None else classify
+    more: dict[str, Any] = {"task_column": rows.task_column, "standardize": standardize}
+    models = {name: make_estimator(labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
+    with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
+        table = bayesmtfs.compare(models, rows.X, rows.y, cv=folds, random_state=seed, progress=speaker.progress)
+    if out is not None:
+        write_csv(table.to_frame(), out)
+    speaker.say(comparison_table(table, folds))
+    speaker.answer({"methods": table.to_frame().to_dict(orient="records"), "notes": rows.notes()})
+
+
+def comparison_table(comparison: "Comparison", folds: int) -> Table:
+    """The methods for a terminal, best first; the numbers with their standard errors."""
+    table = Table(
+        caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
+        "those of a fit to all rows."
+    )
+    table.add_column("method")
+    has_elpd = any(not math.isnan(fit.elpd) for fit in comparison.fits)
+    headings = [comparison.error_name, "above the best", "log score", "features", "seconds"]
+    for heading in [*headings, "elpd"] if has_elpd else headings:
+        table.add_column(heading, justify="right")
+    for fit in comparison.fits:
+        table.add_row(
+            fit.name,
+            _with_error(fit.error, fit.error_se),
+            _with_error(fit.difference, fit.difference_se) if fit.difference else "",
+            _with_error(fit.log_score, fit.log_score_se),
+            str(fit.n_selected),
+            f"{fit.seconds:.1f}",
+            *([_with_error(fit.elpd, fit.elpd_se)] if has_elpd else []),
+        )
+    return table
+
+
+def _with_error(value: float, error: float) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} +- {error:.2g}"
 
 
 # ---------------------------------------------------------------------- from the words of the command line to an estimator

@@ -12,27 +12,23 @@ import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.compare import compare
-from bayesmtfs.cli.console import Debug, Force, Json, Quiet, Seed, Speaker, check_free, run
-from bayesmtfs.cli.fit import fit, saved_fit
+from bayesmtfs.cli.console import Force, Seed, Speaker, check_free, run
+from bayesmtfs.cli.fit import compare, fit, saved_fit
 
 if TYPE_CHECKING:
     from bayesmtfs.cli.demo import DemoScore
 
 
 def report(
+    speaker: Speaker,
     results: Annotated[list[Path], typer.Argument(help="Folders that `fit` wrote, or saved models or results.")],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Multi-task feature selection",
     force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Write one self-contained page about one or several fits."""
     from bayesmtfs import reporting
 
-    speaker = Speaker(quiet, as_json)
     check_free(out, force)
     fits = [bayesmtfs.load(saved_fit(path)) for path in results]
     with speaker.working("Drawing ..."):
@@ -42,6 +38,7 @@ def report(
 
 
 def predict(
+    speaker: Speaker,
     result: Annotated[Path, typer.Argument(help="Folder that `fit` wrote, or a saved model.")],
     data: Annotated[Path, typer.Argument(help="Table with the columns of the fit; a target may be there or not.")],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
@@ -49,17 +46,12 @@ def predict(
         str | None, typer.Option(help="Tasks that were not in the fit: error, or mean for the average task.")
     ] = None,
     force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Predict new rows with a fitted model and write them as CSV, in the order of the table."""
     import pandas as pd
 
-    from bayesmtfs.cli.tables import read_table
-    from bayesmtfs.results import persistence
+    from bayesmtfs.cli.tables import read_table, write_csv
 
-    speaker = Speaker(quiet, as_json)
     check_free(out, force)
     model = bayesmtfs.load(saved_fit(result))
     if not hasattr(model, "predict"):
@@ -78,26 +70,22 @@ def predict(
     }  # fmt: skip
     task_column = getattr(model, "task_column", None)
     table = pd.DataFrame(columns if task_column is None else {str(task_column): frame[task_column], **columns})
-    with persistence.replacing(out) as stream:
-        stream.write(table.to_csv(index=False).encode("utf-8"))
+    write_csv(table, out)
     speaker.say(f"{len(table)} predictions are in {out}")
     speaker.answer({"out": str(out), "n_rows": len(table)})
 
 
 def reproduce(
+    speaker: Speaker,
     paper: Annotated[str, typer.Argument(help="zhang2010, obozinski2006, yang2010, han2013, murugesan2016, or all.")],
     quick: Annotated[bool, typer.Option("--quick", help="Few repeats: about a minute for a paper.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for tables and plots.")] = Path("bayesmtfs-reproduction"),
     seed: Seed = 0,
     force: Force = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    debug: Debug = False,
 ) -> None:
     """Run the experiments of a paper, and show our figures beside the printed ones."""
     from bayesmtfs.papers import reproduction
 
-    speaker = Speaker(quiet, as_json)
     papers = list(reproduction.PAPERS) if paper == "all" else [paper]
     for name in papers:
         check_free(out / f"{name}.json", force)
@@ -115,11 +103,10 @@ def reproduce(
     speaker.answer(answers)
 
 
-def datasets(quiet: Quiet = False, as_json: Json = False, debug: Debug = False) -> None:
+def datasets(speaker: Speaker) -> None:
     """List the data sets of the papers, and whether their files are found."""
     from bayesmtfs.papers.dataset_files import available
 
-    speaker = Speaker(quiet, as_json)
     found = available()
     table = Table("data set", "file", "bytes", "status", "where")
     for item in found:
@@ -133,13 +120,11 @@ def datasets(quiet: Quiet = False, as_json: Json = False, debug: Debug = False) 
 
 
 def demo(
+    speaker: Speaker,
     seed: Seed = 0,
     out: Annotated[Path, typer.Option(help="Folder for plots and report.")] = Path("bayesmtfs-demo"),
-    quiet: Quiet = False,
-    debug: Debug = False,
 ) -> None:
     """Simulate ten related tasks, fit them by three routes and apart, and compare with the truth."""
-    speaker = Speaker(quiet)
     with speaker.working("Loading ..."):
         # Loaded here, so that --help answers at once
         from bayesmtfs.cli import demo as demonstration
@@ -151,6 +136,7 @@ def demo(
     n_relevant = int(found.truth.support.sum())
     speaker.say("", demo_table(found.rows, n_relevant), found.fits["posterior"].result_.summary(n_relevant))
     speaker.say("\nWritten:", *(f"  {path}" for path in written))
+    speaker.answer({"methods": [row._asdict() for row in found.rows], "written": [str(path) for path in written]})
 
 
 def demo_table(rows: "list[DemoScore]", n_relevant: int) -> Table:

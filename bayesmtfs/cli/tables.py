@@ -1,9 +1,11 @@
-"""Read the user's table: CSV, Parquet, Arrow or NPZ."""
+"""Read the user's table: CSV, Parquet, Arrow or NPZ; and write one."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from bayesmtfs.results import persistence
 
 MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
 
@@ -78,6 +80,12 @@ def _from_archive(path: Path) -> Any:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"its arrays have different lengths ({lengths}); pass arrays with one entry per row")
     return pd.DataFrame(columns)
+
+
+def write_csv(table: Any, path: Path) -> None:
+    """Write a frame, whole or not at all."""
+    with persistence.replacing(path) as stream:
+        stream.write(table.to_csv(index=False).encode("utf-8"))
 
 
 def observations(

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from bayesmtfs.convex import extragradient, nonsmooth, proximal_gradient, shared_design, working_set
-from bayesmtfs.convex.columns import by_columns
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.types import Solution
 
@@ -28,6 +27,10 @@ SOLVERS: dict[str, Callable[..., Solution]] = {
     "proximal_gradient": proximal_gradient.solve,
     "shared_design": shared_design.solve,
     "working_set": working_set.solve,
+}
+STATES: dict[str, Callable[[Problem], Any]] = {
+    "shared_design": shared_design.SharedDesignState,
+    "working_set": working_set.WorkingSetState,
 }
 
 
@@ -47,10 +50,9 @@ def largest_penalty(problem: Problem) -> float:
 
 def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:
     """What several solves on the same data can share, such as the solves of a path; an option of `solve`."""
-    name = choose(problem) if solver == "auto" else solver
-    if name == "shared_design":
-        return {"state": shared_design.SharedDesignState(problem)}
-    return {"design": by_columns(problem.data)} if name == "working_set" else {}
+    problem = problem.with_strength(1.0)
+    make_state = STATES.get(choose(problem) if solver == "auto" else solver)
+    return {} if make_state is None else {"state": make_state(problem)}
 
 
 def solve(
@@ -63,17 +65,10 @@ def solve(
     progress: bool | None = None,
     prepared: dict[str, Any] | None = None,
 ) -> Solution:
-    """Minimise a problem with the named solver, or the one that fits it best.
+    """Minimise a problem from an earlier solution, with the named solver or the one that fits it best.
 
-    Parameters
-    ----------
-    problem : what to minimise
-    start : an earlier solution to begin from
-    solver : "auto" or a name of the table above
-    tol : gap to reach, relative to the objective at W = 0
-    max_iter : most iterations, as the solver counts them
-    progress : see `progress.Progress`
-    prepared : what `prepare` gave for the same data and solver
+    ``tol`` is the gap to reach, relative to the objective at W = 0; ``max_iter`` the most iterations, as the solver counts
+    them; ``prepared`` what `prepare` gave for the same data and solver.
     """
     if problem.penalty.strength == 0:
         return _without_penalty(problem, start, solver=solver, tol=tol, max_iter=max_iter, progress=progress)

@@ -23,7 +23,8 @@ FEW_TIMES = 8  # reading numbers in order is so much faster than looking them up
 LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
 
 Int32Array = NDArray[np.int32]
-IndexArray = NDArray[np.int32] | NDArray[np.int64]
+Entries = tuple[IntArray, Int32Array, FloatArray]  # segments, observation, values
+RowEntries = tuple[NDArray[np.int32] | NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64], FloatArray]  # CSR
 
 
 class DenseColumns(NamedTuple):
@@ -62,20 +63,20 @@ class SparseColumns(NamedTuple):
     offsets: IntArray  # (m + 1,)
 
     @property
-    def entries(self) -> tuple[IntArray, Int32Array, FloatArray]:
+    def entries(self) -> Entries:
         """Segments and the entries they point to."""
         return self.segments, self.observation, self.values
 
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value."""
         result = np.empty((self.segments.shape[1] - 1, len(self.segments)))
-        sparse_adjoint(*self.entries, values, result)
+        sparse_adjoint(self.entries, values, result)
         return result
 
     def linear_predictor(self, W: FloatArray) -> FloatArray:
         """(N,) x' w_t for every observation."""
         result = np.empty(self.offsets[-1])
-        sparse_predictor(*self.entries, W, result)
+        sparse_predictor(self.entries, W, result)
         return result
 
     def as_dense(self) -> DenseColumns:
@@ -88,7 +89,7 @@ class SparseColumns(NamedTuple):
     def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(k, m) Weighted sums of the columns, and their weighted squares about the means ``sums / totals``."""
         sums, squares = np.empty((2, len(self.segments), len(totals)))
-        column_moments(*self.entries, self.offsets, weight, totals, sums, squares)
+        column_moments(self.entries, self.offsets, weight, totals, sums, squares)
         return sums, squares
 
 
@@ -126,9 +127,10 @@ class SparseDesign:
 
     def __init__(self, data: TaskData) -> None:
         self.data = data
-        X = data.design
-        columns = columns_of(X.indptr, X.indices, X.data, data.rows, data.n_features)
-        self.pointer, self.observation, self.values = columns
+        X = data.design[data.rows] if data.shared_design and data.n_tasks > 1 else data.design
+        columns = X.tocsc()
+        self.pointer = columns.indptr.astype(np.int64)
+        self.observation, self.values = columns.indices.astype(np.int32), columns.data.astype(np.float64)
 
     def scores(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
         """(R,) Dual norm of every row of ``X' theta``; where it is clearly below the strength, a bound on it.
@@ -136,15 +138,14 @@ class SparseDesign:
         The 2-norm for q <= 2 and the 1-norm for q > 2 bound the dual norm; at q = 2 and q = inf they are the dual norm.
         """
         data, X = self.data, self.data.design
-        squared = rows.norm_q <= 2.0
-        entries = (X.indptr, X.indices, X.data, data.rows, data.offsets)
-        sums = sums_over_tasks(*entries, theta, data.n_features, squared)
+        squared = rows.penalty.norm_q <= 2.0
+        sums = sums_over_tasks((X.indptr, X.indices, X.data), data.rows, data.offsets, theta, data.n_features, squared)
         if rows.grouped:
             sums = np.add.reduceat(sums[rows.features], rows.starts[:-1])
         scores = np.sqrt(sums) if squared else sums
         if rows.penalty.weights is not None:
             scores = divided_by_weights(scores, rows.penalty.weights)
-        if rows.norm_q in (2.0, np.inf) and not rows.penalty.entrywise:
+        if rows.penalty.norm_q in (2.0, np.inf) and not rows.penalty.entrywise:
             return scores
         unclear = np.flatnonzero(scores > CLEARLY_ZERO * rows.penalty.strength)
         some = rows.take(unclear)
@@ -202,39 +203,6 @@ def dense_predictor(A: FloatArray, W: FloatArray, offsets: IntArray, result: Flo
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def columns_of(
-    indptr: IndexArray,
-    indices: IndexArray,
-    data: FloatArray,
-    rows: IntArray,
-    n_features: int,
-) -> tuple[IntArray, Int32Array, FloatArray]:
-    """Entries of a CSR matrix, one of whose rows each observation uses, sorted by feature and then by observation.
-
-    Returns
-    -------
-    pointer : (p + 1,) where each feature begins
-    observation, values : entries
-    """
-    pointer = np.zeros(n_features + 1, dtype=np.int64)
-    for i in range(rows.size):
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            pointer[indices[e] + 1] += 1
-    for j in range(n_features):
-        pointer[j + 1] += pointer[j]
-    observation = np.empty(pointer[n_features], dtype=np.int32)
-    values = np.empty(pointer[n_features])
-    place = pointer.copy()
-    for i in range(rows.size):
-        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            j = indices[e]
-            observation[place[j]] = i
-            values[place[j]] = data[e]
-            place[j] += 1
-    return pointer, observation, values
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
 def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, offsets: IntArray) -> IntArray:
     """(k, m + 1) Where the entries of each task begin, for some of the features."""
     m = offsets.size - 1
@@ -261,20 +229,14 @@ def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArr
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def sums_over_tasks(
-    indptr: IndexArray,
-    indices: IndexArray,
-    data: FloatArray,
-    rows: IntArray,
-    offsets: IntArray,
-    vector: FloatArray,
-    n_features: int,
-    squared: bool,
+    entries: RowEntries, rows: IntArray, offsets: IntArray, vector: FloatArray, n_features: int, squared: bool
 ) -> FloatArray:
     """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
 
     A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written:
     from all features, or only from those the task has entries of where these are few.
     """
+    indptr, indices, data = entries
     sums = np.zeros(n_features)
     product = np.zeros(n_features)
     for t in range(offsets.size - 1):
@@ -299,20 +261,18 @@ def sums_over_tasks(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def sparse_adjoint(
-    segments: IntArray, observation: Int32Array, values: FloatArray, vector: FloatArray, result: FloatArray
-) -> None:
+def sparse_adjoint(entries: Entries, vector: FloatArray, result: FloatArray) -> None:
     """Write ``X_t' vector_t`` of every task to ``result`` (m, k)."""
+    segments, observation, values = entries
     for j in range(segments.shape[0]):
         for t in range(segments.shape[1] - 1):
             result[t, j] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, vector)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def sparse_predictor(
-    segments: IntArray, observation: Int32Array, values: FloatArray, W: FloatArray, result: FloatArray
-) -> None:
+def sparse_predictor(entries: Entries, W: FloatArray, result: FloatArray) -> None:
     """Write ``X_t w_t`` of every task to ``result`` (N,)."""
+    segments, observation, values = entries
     for i in range(result.size):
         result[i] = 0.0
     for j in range(W.shape[0]):
@@ -324,19 +284,13 @@ def sparse_predictor(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def column_moments(
-    segments: IntArray,
-    observation: Int32Array,
-    values: FloatArray,
-    offsets: IntArray,
-    weight: FloatArray,
-    totals: FloatArray,
-    sums: FloatArray,
-    squares: FloatArray,
+    entries: Entries, offsets: IntArray, weight: FloatArray, totals: FloatArray, sums: FloatArray, squares: FloatArray
 ) -> None:
     """Write the weighted sum of every column in every task, and the weighted squares about its mean, to (k, m) arrays.
 
     ``totals`` (m,) are the sums of the weights; inf for a task whose columns are not to be centred.
     """
+    segments, observation, values = entries
     for j in range(sums.shape[0]):
         for t in range(sums.shape[1]):
             sums[j, t] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, weight)

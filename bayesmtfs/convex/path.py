@@ -16,7 +16,6 @@ import numpy as np
 
 from bayesmtfs.convex import automatic, shared_mean
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.families import total
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
@@ -42,13 +41,6 @@ class Path(NamedTuple):
     stop_reason: str  # why an automatic grid was not solved to its end; empty where it was
 
 
-class _Point(NamedTuple):
-    """A solution, and with a shared mean also its parts."""
-
-    solution: Solution
-    shared: shared_mean.SharedMean | None
-
-
 def penalty_grid(largest: float, n_penalties: int, ratio: float) -> FloatArray:
     """Geometric grid from the largest penalty, which it holds exactly, down to ``ratio`` times it.
 
@@ -68,8 +60,8 @@ def largest_penalty(problem: Problem, settings: SolveSettings) -> float:
         return automatic.largest_penalty(problem)
     strength = 10.0 * (problem.largest_penalty or 1.0)
     while True:
-        pooled = _solved(problem.with_strength(strength), None, settings)
-        largest = _deviation_penalty(problem, pooled.solution)
+        pooled, _ = _solved(problem.with_strength(strength), None, None, settings)
+        largest = _deviation_penalty(problem, pooled)
         if largest <= strength:
             return largest
         strength = 10.0 * largest
@@ -93,41 +85,33 @@ def solve_path(
     may_stop: bool = False,
     progress: bool | None = None,
 ) -> Path:
-    """Solve a problem at every penalty, from the largest down.
+    """Solve a problem at every penalty (k,) in any order, from the largest down; its own strength does not matter.
 
-    Parameters
-    ----------
-    problem : the problem; its own penalty strength does not matter
-    penalties : (k,) strengths in any order
-    settings : how to solve
-    may_stop : stop on saturation; for a falling automatic grid
-    progress : see `progress.Progress`
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When a solver was interrupted: a path is whole or not there.
+    ``may_stop`` is for a falling automatic grid, which ends where it is saturated. A path is whole or not there: Ctrl-C
+    raises KeyboardInterrupt.
     """
     solutions: dict[int, Solution] = {}
     explained: list[float] = []
     stop_reason = ""
-    last: _Point | None = None
+    last: Solution | None = None
+    shared: shared_mean.SharedMean | None = None
     # Known once for all penalties; a loss that is not smooth, or a shared mean, has no such shortcut
     known_zero = settings.mean_strength is None and problem.family.smooth
     largest = problem.largest_penalty if known_zero else np.inf
-    shared = (
-        None if settings.mean_strength is not None else automatic.prepare(problem.with_strength(1.0), settings.solver)
-    )
+    prepared = None if settings.mean_strength is not None else automatic.prepare(problem, settings.solver)
     with Progress("path", progress) as bar:
         for place in np.argsort(-penalties, kind="stable").tolist():
-            at = problem.with_strength(float(penalties[place]))
-            last = _Point(_zero(at), None) if penalties[place] >= largest else _solved(at, last, settings, shared)
-            if last.solution.interrupted:
+            problem = problem.with_strength(float(penalties[place]))
+            if penalties[place] >= largest:
+                last = _zero(problem)
+            else:
+                last, shared = _solved(problem, last, shared, settings, prepared)
+            if last.interrupted:
                 raise KeyboardInterrupt
-            solutions[place] = last.solution
+            solutions[place] = last
             bar.update(len(solutions) / len(penalties), f"penalty {penalties[place]:.3g}")
             if may_stop:
-                explained.append(_explained(at, last))
+                explained.append(_explained(problem, last, shared is not None))
                 stop_reason = _saturation(explained, penalties, problem.family.smooth)
                 if stop_reason:
                     break
@@ -137,15 +121,18 @@ def solve_path(
 
 
 def _solved(
-    problem: Problem, last: _Point | None, settings: SolveSettings, prepared: dict[str, Any] | None = None
-) -> _Point:
+    problem: Problem,
+    last: Solution | None,
+    shared: shared_mean.SharedMean | None,
+    settings: SolveSettings,
+    prepared: dict[str, Any] | None = None,
+) -> tuple[Solution, shared_mean.SharedMean | None]:
+    """Solution from the last one, and with a shared mean also its parts."""
     stop: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "progress": False}
     if settings.mean_strength is not None:
-        start = None if last is None else last.shared
-        found = shared_mean.solve(problem, settings.mean_strength, start, **stop)
-        return _Point(found.solution, found)
-    start_from = None if last is None else last.solution
-    return _Point(automatic.solve(problem, start_from, solver=settings.solver, prepared=prepared, **stop), None)
+        found = shared_mean.solve(problem, settings.mean_strength, shared, **stop)
+        return found.solution, found
+    return automatic.solve(problem, last, solver=settings.solver, prepared=prepared, **stop), None
 
 
 def _zero(problem: Problem) -> Solution:
@@ -156,17 +143,15 @@ def _zero(problem: Problem) -> Solution:
     return Solution(W, problem.null_intercept, value, gap, problem.gap_scale, True, 0, np.array([value]))
 
 
-def _explained(problem: Problem, point: _Point) -> float:
+def _explained(problem: Problem, solution: Solution, shared: bool) -> float:
     """Share of the deviance that a solution explains: 1 - loss / loss at W = 0."""
     most = problem.null_objective - problem.least_loss
     if most <= 0:
         return 1.0
-    solution = point.solution
-    if point.shared is None:
-        loss = solution.objective - problem.penalty.value(problem.blocks.gather(solution.W))
+    if shared:  # the objective has a penalty on the mean, too
+        loss = problem.loss(problem.data.linear_predictor(solution.W, solution.intercept))
     else:
-        eta = problem.data.linear_predictor(solution.W, solution.intercept)
-        loss = total(problem.family, problem.data.y, eta, problem.weight)
+        loss = solution.objective - problem.penalty.value(problem.blocks.gather(solution.W))
     return 1.0 - (loss - problem.least_loss) / most
 
 

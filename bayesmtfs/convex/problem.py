@@ -12,6 +12,7 @@ row of W. Its dual has one variable per observation (Boyd and Vandenberghe 2004,
 Any feasible theta bounds the minimum from below, so that ``primal - dual`` is a true bound on the suboptimality.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -21,7 +22,7 @@ import numpy as np
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Kinks, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, scratch
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -31,22 +32,13 @@ ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of t
 
 @dataclass(frozen=True)
 class Problem:
-    """A likelihood and a row penalty on one data set.
-
-    Attributes
-    ----------
-    data : the observations
-    family : the loss
-    penalty : the penalty on the rows, strength included
-    weight : (N,) factor c of each observation's loss
-    fit_intercept : whether every task has an unpenalised intercept
-    """
+    """A likelihood and a row penalty on one data set."""
 
     data: TaskData
     family: Family
     penalty: RowPenalty | Any  # a user's own penalty has less to offer, see `priors.Penalty`
-    weight: FloatArray
-    fit_intercept: bool = True
+    weight: FloatArray  # (N,) factor c of each observation's loss
+    fit_intercept: bool = True  # whether every task has an unpenalised intercept
 
     def __post_init__(self) -> None:
         if not (self.family.smooth or self.penalty.has_row_steps):
@@ -71,23 +63,27 @@ class Problem:
         if not self.fit_intercept:
             return np.zeros(self.data.n_tasks)
         y = self.data.y
+        if self.family.quadratic:
+            return self.task_sums(self.weight * y) / self.task_weight
         return np.array([self.family.best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
 
     @cached_property
     def null_objective(self) -> float:
         """Objective at W = 0, with its best intercept."""
-        return total(self.family, self.data.y, self.null_intercept[self.data.task], self.weight)
+        return self.loss(self.null_intercept[self.data.task])
 
     @cached_property
     def least_loss(self) -> float:
         """Loss if every target could have its best linear predictor; 0 for most losses."""
+        if self.family.quadratic:
+            return 0.0
         return -total_conjugate(self.family, self.data.y, np.zeros_like(self.weight), self.weight)
 
     @cached_property
     def gap_scale(self) -> float:
         """The scale on which a gap is small: the objective at W = 0 above the least loss, or rounding error at least."""
-        at_zero = total(self.family, self.data.y, np.zeros(self.data.n_observations), self.weight)
-        return max(self.null_objective - self.least_loss, ROUNDING * abs(at_zero))
+        at_zero = abs(self.loss(np.zeros(self.data.n_observations)))
+        return max(self.null_objective - self.least_loss, ROUNDING * at_zero)
 
     @cached_property
     def kinks(self) -> Kinks:
@@ -146,25 +142,21 @@ class Problem:
     @property
     def has_one_gram(self) -> bool:
         """Whether one Gram matrix serves all tasks: squared loss, one complete design, the same weights, single rows."""
-        data, penalty = self.data, self.penalty
-        if not self.family.quadratic or not data.is_complete:
-            return False
-        if data.groups is not None or data.present is not None or penalty.strength == 0.0:
-            return False
-        if penalty.weights is not None and not np.all(penalty.weights > 0.0):
+        return self.penalty.strength > 0.0 and self._one_gram
+
+    @cached_property
+    def _one_gram(self) -> bool:
+        data, weights = self.data, self.penalty.weights
+        single_rows = data.is_complete and data.groups is None and data.present is None
+        if not (self.family.quadratic and single_rows) or (weights is not None and not np.all(weights > 0.0)):
             return False
         factors = self.weight.reshape(data.n_tasks, -1)
         return bool(np.all(factors == factors[0]))
 
     def with_strength(self, strength: float) -> Self:
         """Return the same problem at another penalty strength, with all that is known of it."""
-        other = replace(self, penalty=self.penalty.with_strength(strength))
-        known = {
-            name: value
-            for name, value in vars(self).items()
-            if isinstance(getattr(Problem, name, None), cached_property)
-        }
-        vars(other).update(known)  # none of the cached properties depends on the strength
+        other = copy(self)  # none of the cached properties depends on the strength
+        object.__setattr__(other, "penalty", self.penalty.with_strength(strength))
         return other
 
     def task_sums(self, values: FloatArray) -> FloatArray:
@@ -172,9 +164,13 @@ class Problem:
         sums: FloatArray = np.add.reduceat(values, self.data.offsets[:-1])
         return sums
 
+    def loss(self, eta: FloatArray) -> float:
+        """Sum of the losses at a linear predictor (N,)."""
+        return total(self.family, self.data.y, eta, self.weight)
+
     def objective(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W, whose linear predictor is eta."""
-        return total(self.family, self.data.y, eta, self.weight) + self.penalty.value(self.blocks.gather(W))
+        return self.loss(eta) + self.penalty.value(self.blocks.gather(W))
 
     def dual_candidate(self, eta: FloatArray) -> FloatArray:
         """(N,) Gradient of the loss in eta, with task sums of 0 where there is an intercept.
@@ -203,7 +199,7 @@ class Problem:
             scale = min(1.0, end)
             return -total_conjugate(self.family, self.data.y, scale * theta, self.weight) - 0.5 * scale**2 * square
         # The dual is a parabola along the ray: take its top, or the end of the feasible part
-        curvature, inner = float(theta @ (theta / self.weight)) + square, float(theta @ self.data.y)
+        curvature, inner = float(np.sum(theta**2 / self.weight)) + square, float(np.sum(theta * self.data.y))
         scale = min(max(-inner / curvature, 0.0), end) if curvature > 0 else 0.0
         return -scale * (inner + 0.5 * scale * curvature)
 
@@ -256,14 +252,20 @@ class PenaltyRows:
         """(R,) Strength of the penalty on each row."""
         return self.penalty.strengths(self.n_rows)
 
-    def take(self, chosen: IntArray) -> Self:
-        """Return some of the rows."""
-        penalty = self.penalty.take(chosen)
+    def features_of(self, chosen: IntArray) -> IntArray:
+        """Features of some rows."""
         if not self.grouped:
-            return type(self)(self.features[chosen], np.arange(len(chosen) + 1), penalty)
-        starts = _starts(self.sizes[chosen])
-        places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], self.sizes[chosen])
-        return type(self)(self.features[places], starts, penalty)
+            return self.features[chosen]
+        sizes = self.sizes[chosen]
+        first = np.cumsum(sizes) - sizes
+        return self.features[np.arange(sizes.sum()) + np.repeat(self.starts[chosen] - first, sizes)]
+
+    def take(self, chosen: IntArray) -> Self:
+        """Return some of the rows, in ascending order."""
+        if len(chosen) == self.n_rows:
+            return self
+        starts = _starts(self.sizes[chosen]) if self.grouped else np.arange(len(chosen) + 1)
+        return type(self)(self.features_of(chosen), starts, self.penalty.take(chosen))
 
     def blocks(self, n_tasks: int) -> Blocks:
         """How a matrix (k, m) is cut into these rows."""
@@ -277,10 +279,9 @@ class PenaltyRows:
     def value(self, W: FloatArray, norms: FloatArray) -> float:
         """Penalty of W (k, m), whose rows have the given q-norms."""
         value = float(self.strengths @ norms)
-        if self.penalty.entrywise:
-            entries = np.abs(W).sum(axis=1) * np.repeat(self.strengths * self.sparsity, self.sizes)
-            value += float(entries.sum())
-        return value
+        if not self.penalty.entrywise:
+            return value
+        return value + float(np.abs(W).sum(axis=1) @ np.repeat(self.strengths * self.sparsity, self.sizes))
 
     def dual_norms(self, gradient: FloatArray) -> FloatArray:
         """(R,) Smallest penalty strength that holds each row at zero against a gradient (k, m)."""
@@ -288,12 +289,7 @@ class PenaltyRows:
 
     def norms(self, W: FloatArray) -> FloatArray:
         """(R,) q-norm of each row of W (k, m)."""
-        return RowPenalty(1.0, self.norm_q).norms(self.gather(W))
-
-    @property
-    def norm_q(self) -> float:
-        """Norm within a row."""
-        return float(self.penalty.norm_q)
+        return row_norms(self.gather(W), self.penalty.norm_q)
 
     @cached_property
     def sparsity(self) -> FloatArray:
@@ -302,8 +298,8 @@ class PenaltyRows:
 
     def step_arguments(self, n_tasks: int) -> StepArguments:
         """Rows and penalty as the compiled sweeps take them."""
-        entries = int(self.sizes.max(initial=1)) * n_tasks
-        return self.starts, self.strengths, self.norm_q, self.sparsity, scratch(self.norm_q, entries)
+        norm_q, entries = float(self.penalty.norm_q), int(self.sizes.max(initial=1)) * n_tasks
+        return self.starts, self.strengths, norm_q, self.sparsity, scratch(norm_q, entries)
 
 
 def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatArray:
@@ -314,10 +310,15 @@ def with_zero_sum(theta: FloatArray, part: IntArray, starts: IntArray) -> FloatA
     """
     positive = np.add.reduceat(np.maximum(theta, 0.0), starts)
     negative = np.add.reduceat(np.maximum(-theta, 0.0), starts)
-    smaller = np.minimum(positive, negative)
-    shrink_positive = np.divide(smaller, positive, out=np.zeros_like(smaller), where=positive > 0)
-    shrink_negative = np.divide(smaller, negative, out=np.zeros_like(smaller), where=negative > 0)
-    return theta * np.where(theta > 0, shrink_positive[part], shrink_negative[part])
+    above, below = balancing_factors(positive, negative)
+    return theta * np.where(theta > 0, above[part], below[part])
+
+
+def balancing_factors(positive: FloatArray, negative: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Factors of the positive and of the negative entries of each part, from their sums of sizes, that make them cancel."""
+    smaller, zero = np.minimum(positive, negative), np.zeros_like(positive)
+    above = np.divide(smaller, positive, out=zero.copy(), where=positive > 0)
+    return above, np.divide(smaller, negative, out=zero, where=negative > 0)
 
 
 def _starts(sizes: IntArray) -> IntArray:

@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.problem import Problem, balancing_factors
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, total, total_conjugate
 from bayesmtfs.priors.blocks import Blocks
@@ -162,17 +162,9 @@ class Spectral:
                     reached = self.gap(point)
                     best, gap = (point, reached) if reached <= gap else (best, gap)
                     work.update(share_of_way(gap, scale, tol), f"gap {gap:.1e}")
-        return Solution(
-            W=best.W,
-            intercept=self.intercept(best.W, best.b),
-            objective=best.objective,
-            gap=gap,
-            scale=scale,
-            converged=gap <= tol * scale,
-            n_iter=n_iter,
-            objective_trace=np.array(trace),
-            interrupted=work.interrupted,
-        )
+        intercept, converged = self.intercept(best.W, best.b), gap <= tol * scale
+        found = best.W, intercept, best.objective, gap, scale, converged, n_iter, np.array(trace)
+        return Solution(*found, interrupted=work.interrupted)
 
     def intercept(self, W: FloatArray, b: FloatArray) -> FloatArray:
         """(m,) Intercept on the features as they are."""
@@ -234,10 +226,7 @@ class Spectral:
         sums = point.sums
         above = below = np.ones_like(sums.positive_total)
         if self.fit_intercept:
-            up, down = sums.positive_total, -sums.negative_total
-            smaller = np.minimum(up, down)
-            above = np.divide(smaller, up, out=np.zeros_like(up), where=up > 0)
-            below = np.divide(smaller, down, out=np.zeros_like(up), where=down > 0)
+            above, below = balancing_factors(sums.positive_total, -sums.negative_total)
         rows = self.blocks.gather(sums.positive * above + sums.negative * below)
         return above, below, float(self.penalty.dual_norm(rows).max())
 

@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
 from bayesmtfs.convex.problem import PenaltyRows
@@ -38,8 +39,7 @@ CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their pr
 SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
 CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
-GOLDEN = (5.0**0.5 - 1.0) / 2.0
-GOLDEN_STEPS = 20
+STEP_TOLERANCE = 1e-4  # of the length of a Newton step
 ROUNDING = 1e-26  # of the squares of a centred column, relative to those it had before
 RIDGE = 1e-11  # on the Gram matrices, relative to their mean diagonal: columns may be collinear
 STIFF = 1e7  # curvature of what must not move, relative to the largest of the loss
@@ -48,47 +48,34 @@ SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative
 
 
 class QuadraticRowModel(ABC):
-    """A quadratic model with the curvatures of one point; `start` sets the slopes and where to begin.
+    """A quadratic model with the curvatures (N,) of one point; `start` sets the slopes and where to begin.
 
-    Parameters
-    ----------
-    rows : the rows of the penalty
-    curvature : (N,) h
-    means : (k, m) weighted means of the columns, zeros without an intercept
-    sums : (k, m) weighted sums of the columns
-    squares : (k, m) weighted squares of the columns about the means
-    bounds : (k, m) curvature used for every entry
+    All (k, m): weighted means of the columns, zeros without an intercept; weighted sums; weighted squares about the
+    means; bounds, the curvature used for every entry.
     """
 
     state: tuple[FloatArray, ...]  # W (k, m) and arrays affine in it, which sweeps update
     iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
 
     def __init__(
-        self,
-        rows: PenaltyRows,
-        curvature: FloatArray,
-        means: FloatArray,
-        sums: FloatArray,
-        squares: FloatArray,
-        bounds: FloatArray,
+        self, curvature: FloatArray, means: FloatArray, sums: FloatArray, squares: FloatArray, bounds: FloatArray
     ) -> None:
-        self.rows = rows
         self.curvature = curvature
         self.means = means
         # An empty column, or one that is constant where there is an intercept, has the coefficient 0
         self.free = squares > np.maximum(ROUNDING * means * sums, NO_CURVATURE)
         self.bounds = np.where(self.free, bounds, NO_CURVATURE)
-        self.arguments = rows.step_arguments(means.shape[1])
 
     @property
     def coefficients(self) -> FloatArray:
         """(k, m) Coefficients."""
         return self.state[0]
 
-    def start(self, W: FloatArray, slope: FloatArray) -> None:
-        """Begin from W (k, m), where the loss has slopes (N,)."""
+    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray) -> None:
+        """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength."""
+        self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
-        self.first_square = float(slope @ ratio)
+        self.first_square = float(np.sum(slope * ratio))
         self.first_W = W
         self.state = (np.where(self.free, W, 0.0), *self.first_state(slope))
         self.norms = self.rows.norms(self.coefficients)
@@ -184,7 +171,7 @@ class GramModel(QuadraticRowModel):
         self.Q = np.empty((k, len(sums), sums.shape[1]))
         gram(columns.A, curvature, means, columns.offsets, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
-        super().__init__(rows, curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares))
+        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares))
 
     def _bounds(self, rows: PenaltyRows, squares: FloatArray) -> FloatArray:
         """Curvatures; within a group, their sums of absolute values over the group, which bound its Gram matrix."""
@@ -204,7 +191,7 @@ class GramModel(QuadraticRowModel):
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         W, gradient = self.state
-        sweep_gram(self.Q, self.bounds, gradient, W, self.norms, *self.arguments, *self.iterates)
+        sweep_gram(self.Q, self.bounds, gradient, W, self.norms, self.arguments, self.iterates)
 
     def newton_price(self) -> int:
         """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
@@ -251,7 +238,7 @@ class ColumnModel(QuadraticRowModel):
         self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
         # The Gram matrix of a group is at most its diagonal times the size of the group
         bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
-        super().__init__(rows, curvature, self.sums / curvature_sums, self.sums, squares, bounds)
+        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds)
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Slopes, and no move of the intercepts."""
@@ -264,9 +251,10 @@ class ColumnModel(QuadraticRowModel):
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
-        W, slope, shift = self.state
-        design = (*self.columns.entries, self.curvature, self.sums, self.means, self.bounds)
-        sweep_columns(*design, slope, shift, W, self.norms, *self.arguments, *self.iterates)
+        columns = (self.sums, self.means, self.bounds)
+        sweep_columns(
+            self.columns.entries, self.curvature, columns, self.state, self.norms, self.arguments, self.iterates
+        )
 
 
 def quadratic_model(
@@ -340,19 +328,8 @@ def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:
 
 
 def shortest_to_minimum(function: Callable[[float], float]) -> float:
-    """Return the minimum over [0, 1] of a convex function, by golden sections; exactly 1 where it falls up to there."""
-    low, high = 0.0, 1.0
+    """Return the minimum over [0, 1] of a convex function; exactly 1 where it falls up to there."""
     if function(1.0) <= function(1.0 - 1e-3):
         return 1.0
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
-    for _ in range(GOLDEN_STEPS):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
-            at_right = function(right)
-    return left if at_left <= at_right else right
+    found = minimize_scalar(function, bounds=(0.0, 1.0), method="bounded", options={"xatol": STEP_TOLERANCE})
+    return float(found.x)

@@ -26,8 +26,9 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesmtfs.convex.columns import LANES, Int32Array, segment_sum
-from bayesmtfs.priors.row_prox import ZERO_SLACK, Scratch
+from bayesmtfs.convex.columns import LANES, Entries, segment_sum
+from bayesmtfs.convex.problem import StepArguments
+from bayesmtfs.priors.row_prox import EUCLIDEAN, LARGEST, ZERO_SLACK, Scratch
 from bayesmtfs.types import FloatArray, IntArray
 
 NO_CURVATURE = 1e-300  # of an entry that nothing depends on, which is held at zero
@@ -39,6 +40,8 @@ ROOT_TOLERANCE = 1e-3  # of a Newton step on a root before s moves again
 ROUNDING = 1e-15
 LARGEST_FACTOR = 8.0  # by which s may grow or shrink in one step
 SMALLEST_UNIT = 1e-100  # below it, the row before says nothing about its root
+
+RowTerms = tuple[FloatArray, FloatArray, float, float]  # b, h, lam and q of a row problem
 
 
 @njit(cache=True, error_model="numpy")
@@ -54,20 +57,8 @@ def row_step(
 ) -> float:
     """Overwrite ``row`` by the minimiser of the row problem and return its q-norm.
 
-    Parameters
-    ----------
-    linear : (m,) array
-        b; shrunk in place where there is a task sparsity.
-    curvature : (m,) array
-        h, positive.
-    strength, norm_q, sparsity : float
-        lam, q and r.
-    start : float
-        q-norm of the row before the step; 0 where it was zero.
-    row : (m,) array
-        The row before the step; receives the minimiser.
-    work : tuple of (m,) arrays
-        What `bayesmtfs.priors.row_prox.scratch` gives for q; the steps for another q are not even compiled.
+    ``linear`` is b, shrunk in place where there is a task sparsity, ``start`` the q-norm of the row before the step, and
+    ``work`` what `row_prox.scratch` gives for q: by its length the compiler knows the one kind of step to compile.
     """
     if sparsity > 0.0:
         for j in range(linear.size):
@@ -75,12 +66,12 @@ def row_step(
             linear[j] = math.copysign(size, linear[j]) if size > 0.0 else 0.0
     if norm_q == 1.0 or linear.size == 1:
         return _soft_step(linear, curvature, strength, row)
-    if len(work) == 0:
+    if len(work) == EUCLIDEAN:
         return _secular_step(linear, curvature, strength, start, row)
-    elif len(work) == 1:
+    elif len(work) == LARGEST:
         return _clipped_step(linear, curvature, strength, start, row)
     else:
-        return _general_step(linear, curvature, strength, norm_q, start, row, work[0], work[1])
+        return _general_step((linear, curvature, strength, norm_q), start, row, work)
 
 
 @njit(cache=True, error_model="numpy")
@@ -177,32 +168,25 @@ def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, st
 
 
 @njit(cache=True, error_model="numpy")
-def _general_step(
-    linear: FloatArray,
-    curvature: FloatArray,
-    strength: float,
-    norm_q: float,
-    start: float,
-    row: FloatArray,
-    roots: FloatArray,
-    slopes: FloatArray,
-) -> float:
+def _general_step(terms: RowTerms, start: float, row: FloatArray, work: Scratch) -> float:
     """Row for 1 < q < inf other than 2: guarded Newton on s."""
+    linear, curvature, strength, norm_q = terms
     norm = _dual_norm(linear, norm_q)
     if norm <= strength * (1.0 + ZERO_SLACK):
         return _zero(row)
+    roots, slopes = work[0], work[1]
     closed = norm_q == 3.0 or norm_q == 1.5
     s = start if start > 0.0 else _first_guess(linear, curvature, norm, strength)
     if not closed:
-        _first_roots(linear, curvature, strength, norm_q, s, row, roots)
+        _first_roots(terms, s, row, roots)
     error = 0.0
     lower = 0.0
     upper = np.inf
     for _ in range(MAX_STEPS):
         if closed:
-            log_norm, decay = _quadratic_roots(linear, curvature, strength, norm_q, s, roots)
+            log_norm, decay = _quadratic_roots(terms, s, roots)
         else:
-            log_norm, decay, error = _newton_roots(linear, curvature, strength, norm_q, s, roots, slopes)
+            log_norm, decay, error = _newton_roots(terms, s, roots, slopes)
         if max(abs(log_norm), error) <= max(NORM_TOLERANCE * decay, ROUNDING):
             break
         if decay <= ROUNDING and log_norm <= 0.0:  # the dual norm exceeded the strength by rounding error only
@@ -220,7 +204,7 @@ def _general_step(
         if closed:
             continue
         if abs(log_move) > 0.1:
-            _first_roots(linear, curvature, strength, norm_q, s, row, roots)
+            _first_roots(terms, s, row, roots)
         else:
             for j in range(linear.size):
                 shift = slopes[j] * log_move
@@ -247,10 +231,9 @@ def _dual_norm(linear: FloatArray, norm_q: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _quadratic_roots(
-    linear: FloatArray, curvature: FloatArray, strength: float, norm_q: float, s: float, roots: FloatArray
-) -> tuple[float, float]:
+def _quadratic_roots(terms: RowTerms, s: float, roots: FloatArray) -> tuple[float, float]:
     """``log ||u||_q`` and minus its derivative in ``log s``, for q = 3 and q = 1.5; ``roots`` receives u."""
+    linear, curvature, strength, norm_q = terms
     total = 0.0
     weighted = 0.0
     for j in range(linear.size):
@@ -272,21 +255,14 @@ def _quadratic_roots(
 
 
 @njit(cache=True, error_model="numpy")
-def _newton_roots(
-    linear: FloatArray,
-    curvature: FloatArray,
-    strength: float,
-    norm_q: float,
-    s: float,
-    roots: FloatArray,
-    slopes: FloatArray,
-) -> tuple[float, float, float]:
+def _newton_roots(terms: RowTerms, s: float, roots: FloatArray, slopes: FloatArray) -> tuple[float, float, float]:
     """``log ||u||_q``, minus its derivative in ``log s``, and about the error of the former, for any q.
 
     The root is that of ``a x + c x^k = |b|`` with ``k = q - 1`` and ``x = u`` for q > 2, but ``k = 1 / (q - 1)`` and
     ``x = u^(q-1)`` for q < 2, so that k > 1. ``roots`` holds a guess of x and receives a better one; ``slopes``
     receives minus the derivative of ``log x`` in ``log s``.
     """
+    linear, curvature, strength, norm_q = terms
     exponent = max(norm_q - 1.0, 1.0 / (norm_q - 1.0))
     total = 0.0
     weighted = 0.0
@@ -335,16 +311,9 @@ def _upper_bound(size: float, first: float, second: float, exponent: float) -> f
 
 
 @njit(cache=True, error_model="numpy")
-def _first_roots(
-    linear: FloatArray,
-    curvature: FloatArray,
-    strength: float,
-    norm_q: float,
-    s: float,
-    row: FloatArray,
-    roots: FloatArray,
-) -> None:
+def _first_roots(terms: RowTerms, s: float, row: FloatArray, roots: FloatArray) -> None:
     """Guess of the roots: those of the row before the step, or their upper bounds."""
+    linear, curvature, strength, norm_q = terms
     exponent = max(norm_q - 1.0, 1.0 / (norm_q - 1.0))
     for j in range(linear.size):
         first, second = curvature[j] * s, strength
@@ -364,17 +333,14 @@ def move_row(
     bounds: FloatArray,
     W: FloatArray,
     norms: FloatArray,
-    starts: IntArray,
-    strengths: FloatArray,
-    norm_q: float,
-    sparsity: FloatArray,
-    work: Scratch,
+    rows: StepArguments,
     moves: FloatArray,
 ) -> bool:
     """Take the step of row r, write how far its entries went to ``moves``, and return False if it was and is zero.
 
     ``linear`` is b of the row problem; the other arguments are those of `sweep_gram`.
     """
+    starts, strengths, norm_q, sparsity, work = rows
     k, m = W.shape
     first, stop = starts[r] * m, starts[r + 1] * m
     coefficients = W.reshape(k * m)[first:stop]
@@ -393,15 +359,6 @@ def move_row(
         coefficients[e] = row[e]
         row[e] -= before
     return True
-
-
-@njit(cache=True, error_model="numpy")
-def longest_row(starts: IntArray) -> int:
-    """Largest number of features in a row."""
-    longest = 0
-    for r in range(starts.size - 1):
-        longest = max(longest, starts[r + 1] - starts[r])
-    return longest
 
 
 @njit(cache=True, error_model="numpy")
@@ -462,13 +419,8 @@ def sweep_gram(
     gradient: FloatArray,
     W: FloatArray,
     norms: FloatArray,
-    starts: IntArray,
-    strengths: FloatArray,
-    norm_q: float,
-    sparsity: FloatArray,
-    work: Scratch,
-    W_iterates: FloatArray,
-    gradient_iterates: FloatArray,
+    rows: StepArguments,
+    iterates: tuple[FloatArray, ...],
 ) -> None:
     """Sweep over the rows as often as the iterates have room, keeping W and its gradient after every sweep.
 
@@ -477,11 +429,10 @@ def sweep_gram(
     its q-norms by row (R,) are updated; the first sweep visits every row, the others only those that are not zero. The
     iterates (n + 1, ...) receive the values before the first and after each of the n sweeps.
     """
-    k, m = W.shape
-    width = gradient.shape[1]
-    size = longest_row(starts) * m
-    linear = np.empty(size)
-    moves = np.empty(size)
+    starts, m = rows[0], W.shape[1]
+    W_iterates, gradient_iterates = iterates
+    linear = np.empty(W.size)  # of which a row uses the beginning
+    moves = np.empty(W.size)
     copy(W, W_iterates[0])
     copy(gradient, gradient_iterates[0])
     for sweep in range(1, W_iterates.shape[0]):
@@ -493,13 +444,13 @@ def sweep_gram(
                 for t in range(m):
                     linear[e] = bounds[j, t] * W[j, t] - gradient[t, j]
                     e += 1
-            if not move_row(r, linear, bounds, W, norms, starts, strengths, norm_q, sparsity, work, moves):
+            if not move_row(r, linear, bounds, W, norms, rows, moves):
                 continue
             e = 0
             for j in range(starts[r], starts[r + 1]):
                 for t in range(m):
                     if moves[e] != 0.0:
-                        for i in range(width):
+                        for i in range(gradient.shape[1]):
                             gradient[t, i] += moves[e] * Q[j, t, i]
                     e += 1
         copy(W, W_iterates[sweep])
@@ -508,36 +459,27 @@ def sweep_gram(
 
 @njit(cache=True, error_model="numpy", nogil=True)
 def sweep_columns(
-    segments: IntArray,
-    observation: Int32Array,
-    values: FloatArray,
+    entries: Entries,
     weight: FloatArray,
-    sums: FloatArray,
-    means: FloatArray,
-    bounds: FloatArray,
-    slope: FloatArray,
-    shift: FloatArray,
-    W: FloatArray,
+    columns: tuple[FloatArray, ...],
+    state: tuple[FloatArray, ...],
     norms: FloatArray,
-    starts: IntArray,
-    strengths: FloatArray,
-    norm_q: float,
-    sparsity: FloatArray,
-    work: Scratch,
-    W_iterates: FloatArray,
-    slope_iterates: FloatArray,
-    shift_iterates: FloatArray,
+    rows: StepArguments,
+    iterates: tuple[FloatArray, ...],
 ) -> None:
     """Sweep over the rows as `sweep_gram` does, without Gram matrices.
 
-    ``slope`` (N,) is the derivative of the quadratic part in the linear predictor without the move ``shift`` (m,) of
-    the intercepts, so that no column has to be centred; ``sums`` and ``means`` (k, m) are the weighted sums of the
-    columns and what a unit of their coefficient takes from the intercept.
+    The ``state`` is W (k, m), the ``slope`` (N,), which is the derivative of the quadratic part in the linear predictor
+    without the move of the intercepts, so that no column has to be centred, and this move, the ``shift`` (m,). The
+    ``columns`` have (k, m) weighted sums, means, which are what a unit of their coefficient takes from the intercept,
+    and bounds.
     """
-    m = W.shape[1]
-    size = longest_row(starts) * m
-    linear = np.empty(size)
-    moves = np.empty(size)
+    (segments, observation, values), (sums, means, bounds) = entries, columns
+    W, slope, shift = state
+    W_iterates, slope_iterates, shift_iterates = iterates
+    starts, m = rows[0], W.shape[1]
+    linear = np.empty(W.size)  # of which a row uses the beginning
+    moves = np.empty(W.size)
     for sweep in range(W_iterates.shape[0]):
         for r in range(starts.size - 1):
             if sweep == 0 or (sweep > 1 and norms[r] == 0.0):
@@ -548,7 +490,7 @@ def sweep_columns(
                     total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
                     linear[e] = bounds[j, t] * W[j, t] - total - sums[j, t] * shift[t]
                     e += 1
-            if not move_row(r, linear, bounds, W, norms, starts, strengths, norm_q, sparsity, work, moves):
+            if not move_row(r, linear, bounds, W, norms, rows, moves):
                 continue
             e = 0
             for j in range(starts[r], starts[r + 1]):
@@ -560,7 +502,5 @@ def sweep_columns(
                         for i in range(segments[j, t], segments[j, t + 1]):
                             slope[observation[i]] += weight[observation[i]] * values[i] * move
         copy(W, W_iterates[sweep])
-        for i in range(slope.size):
-            slope_iterates[sweep, i] = slope[i]
-        for t in range(m):
-            shift_iterates[sweep, t] = shift[t]
+        copy(slope.reshape(1, slope.size), slope_iterates[sweep : sweep + 1])
+        copy(shift.reshape(1, m), shift_iterates[sweep : sweep + 1])

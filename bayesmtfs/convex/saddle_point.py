@@ -33,7 +33,6 @@ from scipy.optimize import linprog
 
 from bayesmtfs.convex.problem import Problem, with_zero_sum
 from bayesmtfs.families import Kinks
-from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import BoolArray, FloatArray, Solution
 
 SMALL = 1e-4  # of the largest penalty, up to which a vertex is tried
@@ -178,7 +177,8 @@ def _multipliers(problem: Problem, vertex: Vertex, eta: FloatArray) -> FloatArra
     data, present = problem.data, problem.data.present
     residual = np.abs(problem.kinks.place - eta)
     at_kink = residual <= AT_KINK * max(1.0, float(residual.max()))
-    missing = -penalty_gradient(problem, vertex.W) - data.adjoint(vertex.theta)
+    gradient = problem.blocks.scatter(problem.penalty.gradient(problem.blocks.gather(vertex.W)))
+    missing = -gradient - data.adjoint(vertex.theta)
     theta = vertex.theta.copy()
     for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         free = np.flatnonzero(at_kink[start:stop])
@@ -191,17 +191,3 @@ def _multipliers(problem: Problem, vertex: Vertex, eta: FloatArray) -> FloatArra
             wanted = np.append(wanted, -theta[start:stop].sum())
         theta[start + free] += np.linalg.lstsq(columns.T, wanted)[0]
     return theta
-
-
-def penalty_gradient(problem: Problem, W: FloatArray) -> FloatArray:
-    """(p, m) Gradient of the penalty at W, or a subgradient at a kink of it."""
-    penalty, rows = problem.penalty, problem.blocks.gather(W)
-    norms = row_norms(rows, penalty.norm_q)[:, np.newaxis]
-    relative = np.abs(rows) / np.where(norms > 0.0, norms, 1.0)
-    if penalty.norm_q == np.inf:
-        largest = (relative == 1.0).astype(np.float64)
-        sizes = largest / np.maximum(largest.sum(axis=1, keepdims=True), 1.0)
-    else:
-        sizes = relative ** (penalty.norm_q - 1.0)
-    sizes = sizes + np.broadcast_to(penalty.task_sparsity, len(rows))[:, np.newaxis]
-    return problem.blocks.scatter(penalty.strengths(len(rows))[:, np.newaxis] * sizes * np.sign(rows))

@@ -19,16 +19,16 @@ are kept task by row ``(m, n)``: their product with X is then the fast one.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import ThreadpoolController
 
-from bayesmtfs.convex.problem import ROUNDING, Problem
+from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
-from bayesmtfs.convex.working_set import Answer, WorkingSetRounds, run
+from bayesmtfs.convex.working_set import WorkingSetRounds, run
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, Solution
@@ -56,6 +56,8 @@ class SharedDesign:
     Attributes
     ----------
     unit : mean factor of a row's loss
+    root : (n,) square root of each factor, in that unit
+    share : (n,) factors of sum 1, with which columns are centred; None without intercepts
     Y : (m, n) weighted and centred targets
     is_null : (p,) columns that were found to be zeros, or constant where there is an intercept
     """
@@ -66,171 +68,123 @@ class SharedDesign:
         n, m = self.X.shape[0], data.n_tasks
         factor = problem.weight[:n]
         self.unit = float(factor.mean())
-        self.root = None if np.all(factor == factor[0]) else np.sqrt(factor / self.unit)
+        self.weighted = bool(np.any(factor != factor[0]))
+        self.root = np.sqrt(factor / self.unit) if self.weighted else np.ones(n)
         self.share = factor / factor.sum() if problem.fit_intercept else None
-        self.y_mean = np.zeros(m)
         Y = data.y.reshape(m, n)
-        if self.share is not None:
-            self.y_mean = Y @ self.share
-            Y = Y - self.y_mean[:, None]
-        self.Y: FloatArray = Y if self.root is None else Y * self.root
+        self.y_mean = np.zeros(m) if self.share is None else Y @ self.share
+        self.Y = self._times_root(Y - self.y_mean[:, None])
         self.is_null = np.zeros(self.X.shape[1], dtype=bool)
-        self._lengths: FloatArray | None = None
+
+    def _times_root(self, values: FloatArray) -> FloatArray:
+        return values * self.root if self.weighted else values
 
     def centred(self, residual: FloatArray) -> FloatArray:
         """Residuals (m, n) without the rounding error of their weighted sums, which large means of X would multiply."""
         if self.share is None:
             return residual
-        root = np.ones(residual.shape[1]) if self.root is None else self.root
-        return residual - np.outer(residual @ root / len(root), root)
+        return residual - np.outer(residual @ self.root / len(self.root), self.root)
 
-    @property
+    @cached_property
     def lengths(self) -> FloatArray:
         """(p,) Length of every column of Z."""
-        if self._lengths is None:
-            self._lengths = self._column_lengths()
-        return self._lengths
-
-    def _column_lengths(self) -> FloatArray:
         n, p = self.X.shape
-        weight = np.ones(n) if self.root is None else self.root**2
         if sp.issparse(self.X):
             squared = sp.csr_matrix((np.square(self.X.data, dtype=np.float64), self.X.indices, self.X.indptr), (n, p))
-            square = np.asarray(squared.T @ weight)
+            square = np.asarray(squared.T @ self.root**2)
             mean = np.zeros(p) if self.share is None else np.asarray(self.X.T @ self.share)
             return np.sqrt(np.maximum(square - n * mean**2, 0.0) + 1e-12 * square)
         lengths = np.empty(p)
-        step = max(1, CHUNK // n)
-        for start in range(0, p, step):
-            part = self.X[:, start : start + step]
+        for part in self._chunks(p):
+            columns = self.X[:, part]
             if self.share is not None:
-                part = part - self.share @ part
-            weighted = part if self.root is None else part * self.root[:, None]
-            lengths[start : start + step] = np.sqrt(np.einsum("ij,ij->j", weighted, weighted, dtype=np.float64))
+                columns = columns - self.share @ columns
+            weighted = columns * self.root[:, None] if self.weighted else columns
+            lengths[part] = np.sqrt(np.einsum("ij,ij->j", weighted, weighted, dtype=np.float64))
         return lengths
+
+    def _chunks(self, n_columns: int) -> list[slice]:
+        step = max(1, CHUNK // self.X.shape[0])
+        return [slice(start, start + step) for start in range(0, n_columns, step)]
 
     def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
         """(p, m) or (k, m) inner products of columns of Z with the residuals (m, n)."""
-        weighted = residual if self.root is None else residual * self.root
+        weighted = self._times_root(residual)
         X = self.X if features is None else self.X[:, features]
         if sp.issparse(X):
             return np.asarray(X.T @ weighted.T)
         if X.dtype == np.float64:
             return (weighted @ X).T
         result = np.empty((X.shape[1], len(residual)))
-        step = max(1, CHUNK // X.shape[0])
-        for start in range(0, X.shape[1], step):
-            result[start : start + step] = (weighted @ X[:, start : start + step].astype(np.float64)).T
+        for part in self._chunks(X.shape[1]):
+            result[part] = (weighted @ X[:, part].astype(np.float64)).T
         return result
 
     def columns(self, features: IntArray) -> "UnitColumns":
         """Columns of Z, scaled to length 1."""
-        return (SparseUnitColumns if sp.issparse(self.X) else DenseUnitColumns).of(self, features)
+        return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features)
 
-
-class DenseUnitColumns(NamedTuple):
-    """Columns of Z of length 1, written out."""
-
-    Z: FloatArray  # (k, n)
-    mean: FloatArray  # (k,)
-    length: FloatArray  # (k,) before they were scaled
-
-    @classmethod
-    def of(cls, design: SharedDesign, features: IntArray) -> Self:
-        """Columns of a design."""
-        Z = design.X.T[features].astype(np.float64, order="C", copy=False)
+    def _dense_columns(self, features: IntArray) -> "UnitColumns":
+        Z = self.X.T[features].astype(np.float64, order="C", copy=False)
         mean = np.zeros(len(features))
-        if design.share is not None:
-            mean = Z @ design.share
+        if self.share is not None:
+            mean = Z @ self.share
             Z -= mean[:, None]
-        if design.root is not None:
-            Z *= design.root
+        if self.weighted:
+            Z *= self.root
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
         length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
         Z *= inverse(length)[:, None]
-        return cls(Z, mean, length)
+        return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean))
 
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of data n."""
-        return self.Z.shape[1]
-
-    def take(self, rows: IntArray | slice) -> Self:
-        """Some of the columns."""
-        return type(self)(*(part[rows] for part in self))
-
-    def join(self, other: Self) -> Self:
-        """These columns and others."""
-        return type(self)(*(np.concatenate(parts) for parts in zip(self, other, strict=True)))
-
-    def gram(self, other: Self) -> FloatArray:
-        """Inner products with other columns."""
-        return self.Z @ other.Z.T
-
-    def predict(self, W: FloatArray) -> FloatArray:
-        """(m, n) Linear predictor of W (k, m)."""
-        return W.T @ self.Z
-
-    def correlations(self, residual: FloatArray) -> FloatArray:
-        """(k, m) Inner products with the residuals (m, n)."""
-        return self.Z @ residual.T
+    def _sparse_columns(self, features: IntArray) -> "UnitColumns":
+        A = sp.csc_matrix(self.X[:, features], dtype=np.float64).T
+        mean = np.zeros(len(features)) if self.share is None else np.asarray(A @ self.share)
+        A = sp.csr_matrix(A.multiply(self.root))
+        length = np.sqrt(np.maximum(np.asarray(A.multiply(A).sum(axis=1)).ravel() - A.shape[1] * mean**2, 0.0))
+        size = np.sqrt(A.shape[1]) * np.abs(mean)
+        for j in np.flatnonzero((length <= DOUBTFUL * size) & (size > 0)):
+            length[j] = np.linalg.norm(A[[j]].toarray()[0] - self.root * mean[j])
+        length[length <= CONSTANT * size] = 0.0
+        scale = inverse(length)
+        return UnitColumns(self.root, sp.csr_matrix(A.multiply(scale[:, None])), mean, length, mean * scale)
 
 
-class SparseUnitColumns(NamedTuple):
-    """Columns of Z of length 1, as a sparse matrix A and a rank-one centring: ``Z = A - root centre'``."""
+class UnitColumns(NamedTuple):
+    """Columns of Z of length 1: rows of A, and where that is sparse a rank-one centring, ``Z' = A - centre root'``."""
 
-    A: Any  # (n, k) CSC
     root: FloatArray  # (n,)
+    A: Any  # (k, n) array, or CSR
     mean: FloatArray  # (k,)
     length: FloatArray  # (k,) before they were scaled
     centre: FloatArray  # (k,) mean in units of the length
 
-    @classmethod
-    def of(cls, design: SharedDesign, features: IntArray) -> Self:
-        """Columns of a design."""
-        A = sp.csc_matrix(design.X[:, features], dtype=np.float64)
-        n = A.shape[0]
-        mean = np.zeros(len(features)) if design.share is None else np.asarray(A.T @ design.share)
-        root = np.ones(n) if design.root is None else design.root
-        A = sp.csc_matrix(A.multiply(root[:, None]))
-        square = np.asarray(A.multiply(A).sum(axis=0)).ravel() - n * mean**2
-        length = np.sqrt(np.maximum(square, 0.0))
-        size = np.sqrt(n) * np.abs(mean)
-        for j in np.flatnonzero((length <= DOUBTFUL * size) & (size > 0)):
-            length[j] = np.linalg.norm(A[:, [j]].toarray()[:, 0] - root * mean[j])
-        length[length <= CONSTANT * size] = 0.0
-        scale = inverse(length)
-        return cls(sp.csc_matrix(A.multiply(scale)), root, mean, length, mean * scale)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows of data n."""
-        return len(self.root)
-
     def take(self, rows: IntArray | slice) -> Self:
         """Some of the columns."""
-        return type(self)(self.A[:, rows], self.root, self.mean[rows], self.length[rows], self.centre[rows])
+        return type(self)(self.root, *(part[rows] for part in self[1:]))
 
     def join(self, other: Self) -> Self:
         """These columns and others."""
-        numbers = (np.append(mine, theirs) for mine, theirs in zip(self[2:], other[2:], strict=True))
-        return type(self)(sp.hstack([self.A, other.A], format="csc"), self.root, *numbers)
+        numbers = [np.append(mine, theirs) for mine, theirs in zip(self[2:], other[2:], strict=True)]
+        both = [self.A, other.A]
+        A = sp.vstack(both, format="csr") if sp.issparse(self.A) else np.concatenate(both)
+        return type(self)(self.root, A, *numbers)
 
     def gram(self, other: Self) -> FloatArray:
         """Inner products with other columns."""
-        products = (self.A.T @ other.A).toarray()
-        return np.asarray(products - len(self.root) * np.outer(self.centre, other.centre))
+        products = self.A @ other.A.T
+        if not sp.issparse(self.A):
+            return np.asarray(products)
+        return np.asarray(products.toarray() - len(self.root) * np.outer(self.centre, other.centre))
 
     def predict(self, W: FloatArray) -> FloatArray:
         """(m, n) Linear predictor of W (k, m)."""
-        return np.asarray((self.A @ W).T - np.outer(self.centre @ W, self.root))
+        predictor = np.asarray(W.T @ self.A)
+        return predictor - np.outer(self.centre @ W, self.root) if sp.issparse(self.A) else predictor
 
     def correlations(self, residual: FloatArray) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n)."""
-        return np.asarray(self.A.T @ residual.T)
-
-
-UnitColumns = Any  # DenseUnitColumns or SparseUnitColumns
+        return np.asarray(self.A @ residual.T)
 
 
 def inverse(length: FloatArray) -> FloatArray:
@@ -238,24 +192,21 @@ def inverse(length: FloatArray) -> FloatArray:
     return np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
 
 
-class Reference(NamedTuple):
-    """Residuals at which all columns were looked at."""
-
-    residual: FloatArray  # (m, n)
-    norms: FloatArray  # (p,)
-
-
 class Scores:
-    """Dual norms of the correlations of all columns, for one penalty up to its strength."""
+    """Dual norms of the correlations of all columns, for one penalty up to its strength.
+
+    The last look at all columns was at the residuals ``old`` (m, n), and gave ``old_norms`` (p,).
+    """
 
     def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
         self.design, self.penalty = design, penalty
-        self.reference: Reference | None = None
+        self.old: FloatArray | None = None
+        self.old_norms = np.empty(0)
 
     def exact(self, residual: FloatArray) -> FloatArray:
         """(p,) Dual norms at residuals (m, n), by a look at all columns."""
-        norms = np.where(self.design.is_null, 0.0, all_dual_norms(self.penalty, self.design.correlations(residual)))
-        self.reference = Reference(residual, norms)
+        norms = np.where(self.design.is_null, 0.0, self.penalty.dual_norm(self.design.correlations(residual)))
+        self.old, self.old_norms = residual, norms
         return norms
 
     def bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray:
@@ -263,7 +214,7 @@ class Scores:
 
         ``length`` is that of a typical column; 0 where none is known.
         """
-        bounds = None if self.reference is None else self._sphere_bounds(residual, self.reference, strength, length)
+        bounds = None if self.old is None else self._sphere_bounds(residual, self.old, strength, length)
         if bounds is None:
             return self.exact(residual)
         unsure = np.flatnonzero(bounds >= strength)
@@ -273,29 +224,18 @@ class Scores:
         return np.where(self.design.is_null, 0.0, bounds)
 
     def _sphere_bounds(
-        self, residual: FloatArray, reference: Reference, strength: float, length: float
+        self, residual: FloatArray, old: FloatArray, strength: float, length: float
     ) -> FloatArray | None:
-        """(p,) Upper bounds from the values at a reference; None where that is too far to be of use."""
-        old = reference.residual
+        """(p,) Upper bounds from the last look; None where that was too far away to be of use."""
         square = float(np.vdot(old, old))
         share = max(float(np.vdot(old, residual)) / square, 0.0) if square > 0 else 0.0
         radius = spectral_norm(residual - share * old) * self.penalty.largest_dual_norm(len(old))
         if radius == 0.0:
-            return share * reference.norms
+            return share * self.old_norms
         if radius * length > LARGEST_RADIUS * strength:
             return None
         weights = 1.0 if self.penalty.weights is None else self.penalty.weights
-        return (1.0 + SLACK) * (share * reference.norms + radius * self.design.lengths / weights)
-
-
-def all_dual_norms(penalty: RowPenalty, rows: FloatArray) -> FloatArray:
-    """Dual norms of all rows, by the short way where nothing can over- or underflow."""
-    if penalty.is_euclidean and penalty.weights is None:
-        with np.errstate(over="ignore"):
-            norms: FloatArray = np.sqrt(np.einsum("pm,pm->p", rows, rows))
-        if 1e-100 < norms.max() < 1e100:
-            return norms
-    return penalty.dual_norm(rows)
+        return (1.0 + SLACK) * (share * self.old_norms + radius * self.design.lengths / weights)
 
 
 def spectral_norm(matrix: FloatArray) -> float:
@@ -332,10 +272,6 @@ class SharedDesignState:
         self.scores = Scores(self.design, problem.penalty)
         self.working: ColumnsInUse | None = None
 
-    def largest_penalty(self) -> float:
-        """Smallest strength at which W = 0 is optimal; the look at all columns that it takes serves the next solve."""
-        return float(self.scores.exact(self.design.Y).max()) * self.design.unit
-
     def fits(self, problem: Problem) -> bool:
         """Whether the state belongs to a problem, up to its penalty strength."""
         mine = self.problem
@@ -361,29 +297,11 @@ def solve(
     progress: bool | None = None,
     state: SharedDesignState | None = None,
 ) -> Solution:
-    """Minimise the problem, see `automatic.solve`; where `applies` is true.
+    """Minimise the problem, see `automatic.solve`; where its ``has_one_gram`` is true.
 
     ``max_iter`` counts epochs of coordinate descent and Newton steps together; ``state`` is what an earlier solve on the
     same data and penalty left, and is brought up to date.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bayesmtfs import TaskData
-    >>> from bayesmtfs.families import Gaussian
-    >>> from bayesmtfs.priors import RowPenalty
-    >>> data = TaskData.from_wide(np.eye(3), [[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    >>> problem = Problem(data, Gaussian(), RowPenalty(1.0), data.weight, fit_intercept=False)
-    >>> solve(problem).W.round(6)
-    array([[2.4, 3.2],
-           [0. , 0. ],
-           [0. , 0. ]])
     """
-    if not problem.has_one_gram:
-        raise ValueError(
-            "solver 'shared_design' wants the squared loss, all tasks observed at all rows of one design, one weight "
-            "per row, no groups and a positive penalty for every row; pass solver='auto'"
-        )
     if state is None:
         state = SharedDesignState(problem)
     elif not state.fits(problem):
@@ -403,8 +321,7 @@ class SharedRounds(WorkingSetRounds):
         self.strength = self.penalty.strength / self.design.unit
         self.strengths = self.penalty.strengths(problem.data.n_features) / self.design.unit
         self.null_objective = float(np.vdot(self.design.Y, self.design.Y)) / 2
-        at_zero = float(problem.weight @ np.square(problem.data.y)) / 2 / self.design.unit
-        self.scale = max(self.null_objective, ROUNDING * at_zero) * self.design.unit
+        self.scale = problem.gap_scale
         self.best_dual = -np.inf
         self.n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
         self._begin(start)
@@ -518,16 +435,16 @@ class SharedRounds(WorkingSetRounds):
         target = working.columns.correlations(self.residual) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with _blas().limit(limits=1):  # on small matrices threads wait for each other more than they work
-            W, n_iter = minimise(rows, working.W, goal)
+            W = minimise(rows, working.W, goal)
         self.working = working._replace(W=W)
-        return n_iter
+        return goal.n_iter
 
     def _penalty(self, rows: IntArray) -> RowPenalty:
         """Penalty of some rows of the working set, for columns of length 1."""
         features, length = self.working.features[rows], self.working.columns.length[rows]
         return replace(self.penalty.take(features), strength=1.0, weights=self.strengths[features] / length)
 
-    def answer(self) -> Answer:
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
         """Return the result in the units of the problem, and leave the working set to the next solve."""
         self.state.working = self.working
         data, unit, working = self.problem.data, self.design.unit, self.best.working
@@ -536,7 +453,7 @@ class SharedRounds(WorkingSetRounds):
         W = np.zeros((data.n_features, data.n_tasks))
         W[working.features[active]] = rows
         intercept = self.design.y_mean - working.columns.mean[active] @ rows
-        return Answer(W, intercept, self.best.objective * unit, self.best.gap * unit)
+        return W, intercept, self.best.objective * unit, self.best.gap * unit
 
 
 @cache

@@ -59,9 +59,10 @@ RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other,
 
 
 class StoredGram:
-    """Z'Z, written out."""
+    """Z'Z, written out; descent keeps the correlations of all rows (k, m) up to date."""
 
     CHECK_SMALL_EVERY = 1
+    SKIPS_ZEROS = False
 
     def __init__(self, Q: FloatArray) -> None:
         self.Q = Q
@@ -75,42 +76,67 @@ class StoredGram:
         """Z'Z of some rows."""
         return self.Q[np.ix_(rows, rows)]
 
-    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
-        """Begin coordinate descent on W, in place."""
-        return WholeDescent(problem, W, self.Q) if W.size <= SMALL else GramDescent(problem, W, self.Q)
-
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
         return 2.0 * n_active * W.size
 
+    def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
+        """What descent keeps up to date."""
+        return problem.correlation(W)
+
+    def correlation(self, state: FloatArray, part: slice) -> FloatArray:
+        """Correlations of some rows with the residuals."""
+        return state[part]
+
+    def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
+        """Account for a change of some rows of W."""
+        rows = np.flatnonzero(change.any(axis=1))
+        state -= self.Q[part][rows].T @ change[rows]
+
 
 class ColumnGram:
-    """Z'Z, never written out: for more columns than it would pay for."""
+    """Z'Z, never written out: for more columns than it would pay for. Descent keeps the residuals (m, n) up to date."""
 
     CHECK_SMALL_EVERY = 4
+    SKIPS_ZEROS = True
 
     def __init__(self, columns: Any) -> None:
         self.columns = columns
+        self.parts: dict[int | None, Any] = {None: columns}
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
-        rows = np.flatnonzero(V.any(axis=1))
-        result: FloatArray = self.columns.correlations(self.columns.take(rows).predict(V[rows]))
-        return result
+        return self.columns.correlations(self._predict(V))
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
         part = self.columns.take(rows)
-        result: FloatArray = part.gram(part)
-        return result
-
-    def descent(self, problem: "RowProblem", W: FloatArray) -> "Descent":
-        """Begin coordinate descent on W, in place."""
-        return ColumnDescent(problem, W, self.columns)
+        return part.gram(part)
 
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent, whatever is zero."""
-        return 4.0 * self.columns.n_rows * W.size
+        return 4.0 * self.columns.A.shape[1] * W.size
+
+    def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
+        """What descent keeps up to date."""
+        return problem.Y - self._predict(W)
+
+    def correlation(self, state: FloatArray, part: slice) -> FloatArray:
+        """Correlations of some rows with the residuals."""
+        return self._part(part).correlations(state)
+
+    def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
+        """Account for a change of some rows of W."""
+        state -= self._part(part).predict(change)
+
+    def _predict(self, V: FloatArray) -> FloatArray:
+        rows = np.flatnonzero(V.any(axis=1))
+        return self.columns.take(rows).predict(V[rows])
+
+    def _part(self, part: slice) -> Any:
+        if part.start not in self.parts:
+            self.parts[part.start] = self.columns.take(part)
+        return self.parts[part.start]
 
 
 class RowProblem(NamedTuple):
@@ -155,71 +181,65 @@ def best_dual(cross: float, square: float, largest: float) -> float:
     return scale * cross - scale**2 / 2 * square
 
 
-class Goal(NamedTuple):
-    """When to stop."""
+class Goal:
+    """When to stop, and what was spent on the way.
 
-    gap: float
-    rough_gap: float  # enough once the work is used up
-    work: float  # operations
-    max_iter: int  # epochs and Newton steps together
+    A rough gap is enough once so many operations of work are spent; ``max_iter`` counts epochs and Newton steps together.
+    """
 
-    def reached(self, gap: float, work: float) -> bool:
+    def __init__(self, gap: float, rough_gap: float, work: float, max_iter: int) -> None:
+        self.gap, self.rough_gap, self.work, self.max_iter = gap, rough_gap, work, max_iter
+        self.n_iter, self.spent = 0, 0.0
+
+    def reached(self, gap: float) -> bool:
         """Whether a gap is small enough after so much work."""
-        return gap <= self.gap or (gap <= self.rough_gap and work >= self.work)
-
-
-class Spent:
-    """Iterations and operations spent so far."""
-
-    def __init__(self) -> None:
-        self.n_iter = 0
-        self.work = 0.0
+        return gap <= self.gap or (gap <= self.rough_gap and self.spent >= self.work)
 
     def add(self, n_iter: int, work: float) -> None:
         """Count some iterations of so many operations each."""
         self.n_iter += n_iter
-        self.work += n_iter * work
+        self.spent += n_iter * work
 
 
-def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> tuple[FloatArray, int]:
-    """Minimise from W (k, m) until the goal is reached, or rounding ends all progress; the number of iterations, too."""
-    W, spent, sigma, last = W.copy(), Spent(), FIRST_SIGMA, np.inf
+def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
+    """Minimise from W (k, m) until the goal is reached, or rounding ends all progress."""
+    W, sigma, last = W.copy(), FIRST_SIGMA, np.inf
     while True:
-        descend(problem, W, goal, spent)
+        descend(problem, W, goal)
         correlation = problem.correlation(W)
         objective, gap = problem.objective_and_gap(W, correlation)
-        if goal.reached(gap, spent.work) or gap > 0.9 * last or spent.n_iter >= goal.max_iter:
-            return W, spent.n_iter
+        if goal.reached(gap) or gap > 0.9 * last or goal.n_iter >= goal.max_iter:
+            return W
         last = gap
         for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(count_active(W)) < np.inf else 0):
             trial, n_steps = proximal_point(problem.gram, problem.penalty, W, correlation, sigma, 1e-9 * goal.gap)
-            spent.add(n_steps, problem.newton_cost(count_active(trial)) + STEP_OVERHEAD)
+            goal.add(n_steps, problem.newton_cost(count_active(trial)) + STEP_OVERHEAD)
             trial_correlation = problem.correlation(trial)
             trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
             if not trial_objective <= objective:  # the step failed: descend again, then try a shorter one
                 sigma = max(sigma / 100, 1.0)
                 break
             W, correlation, objective, gap = trial, trial_correlation, trial_objective, trial_gap
-            if goal.reached(gap, spent.work) or spent.n_iter >= goal.max_iter:
-                return W, spent.n_iter
+            if goal.reached(gap) or goal.n_iter >= goal.max_iter:
+                return W
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
 
 
-def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Spent) -> None:
+def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> None:
     """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
-    descent = problem.gram.descent(problem, W)
+    descent = start_descent(problem, W)
     n_epochs, work, due = 0, 0.0, 0
-    while spent.n_iter < goal.max_iter:
-        n_new = min(descent.EPOCHS, goal.max_iter - spent.n_iter)
+    while goal.n_iter < goal.max_iter:
+        n_new = min(descent.EPOCHS, goal.max_iter - goal.n_iter)
         decrease = descent.epochs(n_new)
         n_active = count_active(W)
         cost = problem.gram.epoch_cost(W, n_active) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
-        spent.add(n_new, cost)
+        goal.add(n_new, cost)
         n_epochs, work = n_epochs + n_new, work + n_new * cost
         small = decrease <= 0.1 * goal.gap and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
         if n_epochs >= due and (small or n_epochs % CHECK_EVERY == 0):
             gap = problem.objective_and_gap(W, descent.correlation())[1]
-            if goal.reached(gap, spent.work) or decrease == 0.0:
+            if goal.reached(gap) or decrease == 0.0:
                 return
             due = n_epochs + int(descent.WAIT * n_epochs)
         if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(n_active):
@@ -227,25 +247,19 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal, spent: Spent) -> Non
 
 
 class Descent(ABC):
-    """Block coordinate descent on W, in place."""
+    """Coordinate descent on W, in place."""
 
     EPOCHS = 1  # between two counts of the work
     WAIT = 0.0  # share of the epochs so far that go by after a look at the gap, before another one
 
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
-        self.W = W
         penalty = problem.penalty
-        self.thresholds = np.ascontiguousarray(penalty.strengths(len(W)))
+        self.W, self.gram = W, problem.gram
+        self.thresholds = penalty.strengths(len(W))
         self.entry_thresholds = self.thresholds * penalty.sparsities(len(W))
         self.norm_q = float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
         self.scratch = scratch(self.norm_q, W.shape[1])
-
-    def epochs(self, number: int) -> float:
-        """Go through all rows so often; at least by how much the objective fell the last time."""
-        for _ in range(number):
-            decrease = self.epoch()
-        return decrease
 
     @abstractmethod
     def epoch(self) -> float:
@@ -255,14 +269,16 @@ class Descent(ABC):
     def correlation(self) -> FloatArray:
         """Correlations of all rows with the residuals."""
 
-    def sweep(self, gram: FloatArray, correlation: FloatArray, part: slice) -> float:
+    def epochs(self, number: int) -> float:
+        """Go through all rows so often; at least by how much the objective fell the last time."""
+        for _ in range(number):
+            decrease = self.epoch()
+        return decrease
+
+    def sweep(self, block: FloatArray, correlation: FloatArray, part: slice) -> float:
         """Update some rows, and their correlations (m, b), which are overwritten; the sum of their squared moves."""
-        rows, thresholds = self.W[part], self.thresholds[part]
-        if self.norm_q == 2.0:
-            moved = sweep_euclidean(gram, correlation, rows, thresholds, self.entry_thresholds[part])
-        else:
-            moved = sweep_general(gram, correlation, rows, thresholds, self.norms[part], self.norm_q, self.scratch)
-        return float(moved)
+        thresholds = self.thresholds[part], self.entry_thresholds[part]
+        return sweep_rows(block, correlation, self.W[part], *thresholds, self.norms[part], self.norm_q, self.scratch)
 
 
 class WholeDescent(Descent):
@@ -291,86 +307,35 @@ class BlockDescent(Descent):
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         super().__init__(problem, W)
         self.n_epochs = 0
+        self.state = self.gram.state(problem, W)
         self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
-        self.blocks: list[FloatArray] = []  # Z'Z of each part
+        self.blocks = [self.gram.block(np.arange(part.start, part.stop)) for part in self.parts]
 
     def epoch(self) -> float:
-        """Go through the rows; at least by how much the objective fell."""
+        """Go through the rows, blocks of zeros perhaps now and then only; at least by how much the objective fell."""
         self.n_epochs += 1
-        return sum(self.update(number, part) for number, part in enumerate(self.parts) if self.is_due(part))
+        all_due = self.n_epochs % ZEROS_EVERY == 1 or not self.gram.SKIPS_ZEROS
+        pairs = zip(self.blocks, self.parts, strict=True)
+        return sum(self._update(block, part) for block, part in pairs if all_due or self.W[part].any())
 
-    def update(self, number: int, part: slice) -> float:
-        """Go through the rows of one block."""
+    def _update(self, block: FloatArray, part: slice) -> float:
         before = self.W[part].copy()
-        moved = self.sweep(self.blocks[number], self.block_correlation(part).T.copy(), part)
+        moved = self.sweep(block, self.gram.correlation(self.state, part).T.copy(), part)
         if moved > 0:
-            self.move(part, self.W[part] - before)
+            self.gram.move(self.state, part, self.W[part] - before)
         return moved / 2
 
-    def is_due(self, part: slice) -> bool:
-        """Whether a block is gone through in this epoch."""
-        return True
-
-    @abstractmethod
-    def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals."""
-
-    @abstractmethod
-    def move(self, part: slice, change: FloatArray) -> None:
-        """Account for a change of a block of W."""
-
-
-class GramDescent(BlockDescent):
-    """Descent that keeps the correlations of all rows up to date."""
-
-    def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
-        super().__init__(problem, W)
-        self.Q = Q
-        self.blocks = [np.ascontiguousarray(Q[part, part]) for part in self.parts]
-        self.state = problem.correlation(W)
-
-    def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals."""
-        return self.state[part]
-
-    def move(self, part: slice, change: FloatArray) -> None:
-        """Account for a change of a block of W."""
-        rows = np.flatnonzero(change.any(axis=1))
-        self.state -= self.Q[part][rows].T @ change[rows]
-
     def correlation(self) -> FloatArray:
         """Correlations of all rows with the residuals."""
-        return self.state
+        return self.gram.correlation(self.state, slice(None))
 
 
-class ColumnDescent(BlockDescent):
-    """Descent that keeps the residuals up to date."""
-
-    def __init__(self, problem: RowProblem, W: FloatArray, columns: Any) -> None:
-        super().__init__(problem, W)
-        self.parts_of_columns = {part.start: columns.take(part) for part in self.parts}
-        self.columns = columns
-        self.blocks = [part.gram(part) for part in self.parts_of_columns.values()]
-        rows = np.flatnonzero(W.any(axis=1))
-        self.residual = problem.Y - columns.take(rows).predict(W[rows])
-
-    def is_due(self, part: slice) -> bool:
-        """Blocks of zeros are gone through now and then."""
-        return self.n_epochs % ZEROS_EVERY == 1 or bool(self.W[part].any())
-
-    def block_correlation(self, part: slice) -> FloatArray:
-        """Correlations of the rows of a block with the residuals."""
-        result: FloatArray = self.parts_of_columns[part.start].correlations(self.residual)
-        return result
-
-    def move(self, part: slice, change: FloatArray) -> None:
-        """Account for a change of a block of W."""
-        self.residual -= self.parts_of_columns[part.start].predict(change)
-
-    def correlation(self) -> FloatArray:
-        """Correlations of all rows with the residuals."""
-        result: FloatArray = self.columns.correlations(self.residual)
-        return result
+def start_descent(problem: RowProblem, W: FloatArray) -> Descent:
+    """Begin coordinate descent on W, in place."""
+    gram = problem.gram
+    if isinstance(gram, StoredGram) and W.size <= SMALL:
+        return WholeDescent(problem, W, gram.Q)
+    return BlockDescent(problem, W)
 
 
 def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatArray) -> FloatArray | None:
@@ -503,40 +468,23 @@ def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArr
     return square
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def sweep_euclidean(
-    gram: FloatArray, correlation: FloatArray, W: FloatArray, thresholds: FloatArray, entry_thresholds: FloatArray
-) -> float:
-    """Update every row of a block exactly, one after the other, under ``threshold ||.||_2 + entry_threshold ||.||_1``.
-
-    ``gram`` (b, b) are the inner products of the block's columns, which have length 1; the rows W (b, m) and the inner
-    products ``correlation`` (m, b) of residuals and columns are kept up to date in place. Returned is the sum of the
-    squared moves of all rows; half of it bounds the decrease of the objective from below.
-    """
-    n_rows, n_tasks = W.shape
-    row = np.empty(n_tasks)
-    total = 0.0
-    for i in range(n_rows):
-        square = 0.0
-        for t in range(n_tasks):
-            value = W[i, t] + correlation[t, i]
-            size = max(abs(value) - entry_thresholds[i], 0.0)
-            row[t] = math.copysign(size, value)
-            square += size * size
-        norm = math.sqrt(square)
-        kept = 1.0 - thresholds[i] / norm if norm > thresholds[i] else 0.0
-        for t in range(n_tasks):
-            row[t] = row[t] * kept if row[t] != 0.0 else 0.0
-        total += _change_row(i, row, gram, correlation, W)
-    return total
+@njit(cache=True, error_model="numpy")
+def _shrink_row(row: FloatArray, threshold: float, entry_threshold: float) -> None:
+    """Proximal step of a row under ``threshold ||.||_2 + entry_threshold ||.||_1``."""
+    square = 0.0
+    for t in range(row.size):
+        size = max(abs(row[t]) - entry_threshold, 0.0)
+        row[t] = math.copysign(size, row[t])
+        square += size * size
+    norm = math.sqrt(square)
+    kept = 1.0 - threshold / norm if norm > threshold else 0.0
+    for t in range(row.size):
+        row[t] = row[t] * kept if row[t] != 0.0 else 0.0
 
 
 @njit(cache=True, error_model="numpy")
 def _is_surely_zero(row: FloatArray, threshold: float, norm_q: float) -> bool:
-    """Whether a simple bound on the dual norm of a row shows that its proximal point is zero.
-
-    The q*-norm is at most the 1-norm, and at most the 2-norm where q <= 2.
-    """
+    """Whether the 1-norm of a row, or for q <= 2 its 2-norm, which bound the q*-norm, show that its step leads to zero."""
     total = 0.0
     square = 0.0
     for value in row:
@@ -546,19 +494,23 @@ def _is_surely_zero(row: FloatArray, threshold: float, norm_q: float) -> bool:
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def sweep_general(
-    gram: FloatArray,
+def sweep_rows(
+    block: FloatArray,
     correlation: FloatArray,
     W: FloatArray,
     thresholds: FloatArray,
+    entry_thresholds: FloatArray,
     norms: FloatArray,
     norm_q: float,
     work: Scratch,
 ) -> float:
-    """Update the rows as `sweep_euclidean` does, under ``threshold ||.||_q``.
+    """Update every row of a block exactly, one after the other, under ``threshold ||.||_q``, and at q = 2 `_shrink_row`.
 
-    ``norms`` (b,) hold first guesses of the q-norms of the rows (0 for none) and receive their values; ``work`` is what
-    `bayesmtfs.priors.row_prox.scratch` gives for q.
+    ``block`` (b, b) are the inner products of the block's columns, which have length 1; the rows W (b, m) and the inner
+    products ``correlation`` (m, b) of residuals and columns are kept up to date in place. For q other than 2 ``norms``
+    (b,) hold first guesses of the q-norms of the rows (0 for none) and receive their values; ``work`` is what
+    `row_prox.scratch` gives. Returned is the sum of the squared moves; half of it bounds the decrease of the objective
+    from below.
     """
     n_rows, n_tasks = W.shape
     row = np.empty(n_tasks)
@@ -566,8 +518,11 @@ def sweep_general(
     for i in range(n_rows):
         for t in range(n_tasks):
             row[t] = W[i, t] + correlation[t, i]
-        if norms[i] == 0.0 and _is_surely_zero(row, thresholds[i], norm_q):
+        if norm_q == 2.0:
+            _shrink_row(row, thresholds[i], entry_thresholds[i])
+        elif norms[i] == 0.0 and _is_surely_zero(row, thresholds[i], norm_q):
             continue
-        norms[i] = prox_row_of_type(row, thresholds[i], norm_q, work, norms[i])
-        total += _change_row(i, row, gram, correlation, W)
+        else:
+            norms[i] = prox_row_of_type(row, thresholds[i], norm_q, work, norms[i])
+        total += _change_row(i, row, block, correlation, W)
     return total

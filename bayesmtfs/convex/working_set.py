@@ -26,10 +26,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
-from bayesmtfs.convex.columns import ColumnDesign, Columns, by_columns
+from bayesmtfs.convex.columns import Columns, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
 from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
-from bayesmtfs.families import total
 from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
@@ -44,15 +43,6 @@ ROUNDING = 1e-15  # of an objective
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
-
-
-class Answer(NamedTuple):
-    """The best point of some rounds."""
-
-    W: FloatArray  # (p, m)
-    intercept: FloatArray  # (m,)
-    objective: float
-    gap: float
 
 
 class WorkingSetRounds(ABC):
@@ -70,8 +60,8 @@ class WorkingSetRounds(ABC):
         """Choose a working set and solve on it, on the way to a wanted gap; the number of iterations."""
 
     @abstractmethod
-    def answer(self) -> Answer:
-        """Return the best point so far."""
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """W (p, m), intercepts (m,), objective and gap of the best point so far."""
 
 
 def run(rounds: WorkingSetRounds, tol: float, max_iter: int, progress: bool | None) -> Solution:
@@ -86,15 +76,25 @@ def run(rounds: WorkingSetRounds, tol: float, max_iter: int, progress: bool | No
                 break
             work.update(share_of_way(gap, rounds.scale, tol), f"gap {gap:.1e}")
             n_iter += rounds.improve(wanted, max_iter - n_iter)
-    best = rounds.answer()
-    return Solution(
-        *best,
-        scale=rounds.scale,
-        converged=best.gap <= wanted,
-        n_iter=n_iter,
-        objective_trace=np.array(trace),
-        interrupted=work.interrupted,
-    )
+    W, b, objective, gap = rounds.answer()
+    return Solution(W, b, objective, gap, rounds.scale, gap <= wanted, n_iter, np.array(trace), work.interrupted)
+
+
+class ChosenRows(NamedTuple):
+    """Rows that may move, with their columns and, where it lasts, the quadratic model of the loss on them."""
+
+    chosen: IntArray  # numbers of the rows, ascending
+    rows: PenaltyRows
+    columns: Columns
+    model: QuadraticRowModel | None
+
+
+class WorkingSetState:
+    """What one solve leaves to the next on the same data and weights: the design by columns, a model that lasts."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.design = by_columns(problem.data)
+        self.working: ChosenRows | None = None
 
 
 def solve(
@@ -104,13 +104,13 @@ def solve(
     tol: float = 1e-6,
     max_iter: int = 10_000,
     progress: bool | None = None,
-    design: ColumnDesign | None = None,
+    state: WorkingSetState | None = None,
 ) -> Solution:
     """Minimise a problem with a smooth loss by Newton steps on working sets, see `automatic.solve`.
 
-    ``max_iter`` counts rounds; ``design`` are the problem's data by columns, where several problems share them.
+    ``max_iter`` counts rounds; ``state`` is what an earlier solve on the same data left, and is brought up to date.
     """
-    rounds = NewtonRounds(problem, by_columns(problem.data) if design is None else design, start)
+    rounds = NewtonRounds(problem, WorkingSetState(problem) if state is None else state, start)
     found = run(rounds, tol, max_iter, progress)
     if found.converged or found.interrupted or not rounds.stuck:
         return found
@@ -137,15 +137,6 @@ class ActivePoint(NamedTuple):
         return self.loss + self.penalty
 
 
-class ChosenRows(NamedTuple):
-    """Rows that may move, with their columns and, where it lasts, the quadratic model of the loss on them."""
-
-    chosen: IntArray  # numbers of the rows, ascending
-    rows: PenaltyRows
-    columns: Columns
-    model: QuadraticRowModel | None
-
-
 class NewtonMove(NamedTuple):
     """A move to the minimum of a quadratic model."""
 
@@ -159,12 +150,14 @@ class NewtonMove(NamedTuple):
 class NewtonRounds(WorkingSetRounds):
     """Proximal Newton steps on working sets."""
 
-    def __init__(self, problem: Problem, design: ColumnDesign, start: Solution | None) -> None:
-        self.problem, self.design = problem, design
+    def __init__(self, problem: Problem, state: WorkingSetState, start: Solution | None) -> None:
+        self.problem, self.state, self.design = problem, state, state.design
         self.rows = PenaltyRows.of(problem)
         self.scale = problem.gap_scale
         self.point = self._first_point(start)
-        self.working: ChosenRows | None = None
+        self.working = state.working
+        if self.working is not None:
+            self.working = self.working._replace(rows=self.rows.take(self.working.chosen))
         self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
         self.damping, self.waiting = LEAST_DAMPING, 0
 
@@ -179,7 +172,7 @@ class NewtonRounds(WorkingSetRounds):
         some = rows.take(active)
         W = start.W[some.features]
         eta = self.design.take(some.features).linear_predictor(W) + start.intercept[problem.data.task]
-        loss = total(problem.family, problem.data.y, eta, problem.weight)
+        loss = problem.loss(eta)
         return ActivePoint(active, W, start.intercept, eta, loss, some.value(W, some.norms(W)))
 
     def look(self) -> tuple[float, float]:
@@ -209,14 +202,13 @@ class NewtonRounds(WorkingSetRounds):
     def improve(self, wanted: float, max_iter: int) -> int:
         """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""
         working = self._choose_rows()
-        curvature, slope, shift = self._model_terms()
-        curvature_sums = self._curvature_sums(curvature)
+        curvature, sums, slope, shift = self._model_terms()
         lasting = self.problem.family.quadratic
         model = working.model
         if model is None:
-            model = quadratic_model(working.columns, working.rows, curvature, curvature_sums, lasting)
+            model = quadratic_model(working.columns, working.rows, curvature, sums, lasting)
         W = self._coefficients(working)
-        model.start(W, slope)
+        model.start(working.rows, W, slope)
         final = FINAL_SHARE * wanted
         needed = max(final, INNER_SHARE * self.gap)
         model.minimise(needed, final if lasting else needed)
@@ -243,21 +235,20 @@ class NewtonRounds(WorkingSetRounds):
         some = self.rows.take(chosen)
         return ChosenRows(chosen, some, self.design.take(some.features), None)
 
-    def _model_terms(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(N,) Curvatures and slopes of the loss, these with the best move (m,) of the intercepts, and this move."""
+    def _model_terms(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Curvatures (N,) of the loss, their sums (m,), slopes (N,) after the best move of the intercepts, and this move.
+
+        The sum is inf where a task has no intercept, which keeps it where it is.
+        """
         problem, curvature = self.problem, self.problem.weight
         if not problem.family.quadratic:
             second = problem.family.curvature(problem.data.y, self.point.eta)
             bound = problem.family.curvature_bound
             largest = float(second.max()) if bound is None else bound
             curvature = curvature * np.maximum(second, self.damping * largest)
-        shift = -problem.task_sums(self.slope) / self._curvature_sums(curvature)
-        return curvature, self.slope + curvature * shift[problem.data.task], shift
-
-    def _curvature_sums(self, curvature: FloatArray) -> FloatArray:
-        """(m,) Curvature in the intercept of each task; inf where there is none, which keeps it where it is."""
-        problem = self.problem
-        return problem.task_sums(curvature) if problem.fit_intercept else np.full(problem.data.n_tasks, np.inf)
+        sums = problem.task_sums(curvature) if problem.fit_intercept else np.full(problem.data.n_tasks, np.inf)
+        shift = -problem.task_sums(self.slope) / sums
+        return curvature, sums, self.slope + curvature * shift[problem.data.task], shift
 
     def _coefficients(self, working: ChosenRows) -> FloatArray:
         """(k, m) Coefficients of the working set."""
@@ -272,7 +263,7 @@ class NewtonRounds(WorkingSetRounds):
         intercept = shift - np.einsum("km,km->m", model.means, change)
         eta = working.columns.linear_predictor(change) + intercept[self.problem.data.task]
         penalty_change = working.rows.value(model.coefficients, model.norms) - self.point.penalty
-        return NewtonMove(W, change, eta, intercept, float(self.slope @ eta) + penalty_change)
+        return NewtonMove(W, change, eta, intercept, float(np.sum(self.slope * eta)) + penalty_change)
 
     def _search_line(self, working: ChosenRows, model: QuadraticRowModel, move: NewtonMove) -> float:
         """Go along a move as far as the objective falls enough; the share of it that was gone, below 1 if shortened."""
@@ -280,7 +271,7 @@ class NewtonRounds(WorkingSetRounds):
         while step >= SMALLEST_STEP:
             W = model.coefficients if step == 1.0 else move.W + step * move.change
             eta = point.eta + step * move.eta
-            loss = total(problem.family, problem.data.y, eta, problem.weight)
+            loss = problem.loss(eta)
             norms = model.norms if step == 1.0 else working.rows.norms(W)
             penalty = working.rows.value(W, norms)
             if loss + penalty <= point.objective + ROUNDING * abs(point.objective) + SUFFICIENT * step * move.predicted:
@@ -292,8 +283,11 @@ class NewtonRounds(WorkingSetRounds):
             step *= 0.5
         return step
 
-    def answer(self) -> Answer:
-        """Return the current point: no step goes up."""
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Return the current point, since no step goes up, and leave a lasting working set to the next solve."""
+        if self.problem.family.quadratic:
+            self.state.working = self.working
+        point = self.point
         W = np.zeros((self.problem.data.n_features, self.problem.data.n_tasks))
-        W[self.rows.take(self.point.active).features] = self.point.W
-        return Answer(W, self.point.intercept, self.point.objective, max(self.point.objective - self.dual, 0.0))
+        W[self.rows.features_of(point.active)] = point.W
+        return W, point.intercept, point.objective, max(point.objective - self.dual, 0.0)

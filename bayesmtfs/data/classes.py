@@ -87,18 +87,14 @@ def one_versus_rest(data: TaskData, classes: NDArray[Any]) -> TaskData:
 
 
 def check_two_classes_per_task(data: TaskData) -> None:
-    """Refuse a task in which one label only occurs; y is -1 and +1."""
-    counts = [(int((y > 0).sum()), len(y)) for y in np.split(data.y, data.offsets[1:-1])]
-    lone = [
-        f"{name!r} ({n} rows)"
-        for name, (positive, n) in zip(data.task_names.tolist(), counts, strict=True)
-        if positive in (0, n)
-    ]
+    """Refuse a task in which one label only occurs."""
+    parts = zip(data.task_names.tolist(), np.split(data.y, data.offsets[1:-1]), strict=True)
+    lone = [f"{name!r} ({len(y)} rows)" for name, y in parts if (y == y[0]).all()]
     if lone:
         shown = ", ".join(lone[:10]) + (f" and {len(lone) - 10} more" if len(lone) > 10 else "")
         raise ValueError(
-            f"y has only one class in {len(lone)} of {data.n_tasks} tasks: {shown}; a classifier needs both classes in "
-            "every task, drop those tasks or collect more rows"
+            f"y has only one class in {len(lone)} of {data.n_tasks} tasks: {shown}; two or more are needed in every "
+            "task, drop those tasks or collect more rows"
         )
 
 

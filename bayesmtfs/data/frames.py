@@ -67,17 +67,9 @@ def is_lazy(X: object) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value is None, NaN, NaT or pandas' NA.
-
-    Examples
-    --------
-    >>> [is_missing(value) for value in (None, float("nan"), 0, "", "nan")]
-    [True, True, False, False, False]
-    """
-    if value is None:
-        return True
+    """Whether a value is None, NaN, NaT or pandas' NA."""
     try:
-        return not value == value
+        return value is None or not value == value
     except TypeError:  # pandas' NA: its comparison is neither true nor false
         return True
     except ValueError:  # an array has no single answer, and is not a missing value

@@ -14,18 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.data.frames import (
-    Encoding,
-    as_narwhals,
-    column_names,
-    column_values,
-    encode,
-    is_frame,
-    is_lazy,
-    is_missing,
-    learn_encoding,
-    levels_in_order,
-)
+from bayesmtfs.data import frames
+from bayesmtfs.data.frames import Encoding
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 # ---------------------------------------------------------------------- dense and CSR
@@ -87,15 +77,13 @@ class DesignTable(NamedTuple):
 
 
 def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> DesignTable:
-    """Read a design from an array, a sparse matrix or a data frame.
+    """Read a design from an array, a sparse matrix or a data frame; one that was read comes back as it is.
 
-    Parameters
-    ----------
-    X : (n, p) array, scipy sparse matrix, or data frame (pandas, polars, pyarrow)
-    encoding : how an earlier frame was read; a frame is then read in the same way
-    allow_missing : keep nulls of a frame as NaN and report them, instead of raising
+    A frame is read as ``encoding`` says, where it is given, and its nulls stay NaN and are reported with ``allow_missing``.
     """
-    if is_frame(X):
+    if isinstance(X, DesignTable):
+        return X
+    if frames.is_frame(X):
         return _read_frame(X, encoding, allow_missing)
     matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
     _check_shape(matrix.shape)
@@ -104,25 +92,23 @@ def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = 
 
 
 def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> DesignTable:
-    _check_shape(as_narwhals(frame).shape)
-    encoding = learn_encoding(frame) if encoding is None else encoding
-    matrix, missing = encode(frame, encoding)
+    _check_shape(frames.as_narwhals(frame).shape)
+    encoding = frames.learn_encoding(frame) if encoding is None else encoding
+    matrix, missing = frames.encode(frame, encoding)
     if missing.any() and not allow_missing:
         row, column = np.argwhere(missing)[0]
         raise ValueError(
             f"X has missing values: contains NaN in row {row} of column {encoding.columns[column].name!r}; "
             "drop those rows or impute them first"
         )
-    if np.isinf(matrix).any():
-        _raise_not_finite(matrix, "inf")
+    _check_finite(matrix, allow_missing)
     names = tuple(encoding.feature_names) if encoding.has_names else None
     return DesignTable(matrix, names, encoding, missing if missing.any() else None)
 
 
 def _read_sparse(X: Any) -> Any:
     check_two_axes(X)
-    if np.issubdtype(X.dtype, np.complexfloating):
-        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    _refuse_complex(X, "X")
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     matrix = X.tocsr()
     if not matrix.has_canonical_format:
@@ -133,8 +119,7 @@ def _read_sparse(X: Any) -> Any:
 
 def _read_array(X: Any) -> NDArray[Any]:
     array = as_array(X, "X")
-    if array.dtype.kind == "c":
-        raise ValueError("Complex data not supported: X is complex; pass its real and imaginary parts as columns")
+    _refuse_complex(array, "X")
     check_two_axes(array)
     if array.dtype in (np.float32, np.float64):
         return array
@@ -152,13 +137,18 @@ def _read_array(X: Any) -> NDArray[Any]:
         ) from error
 
 
+def _refuse_complex(array: Any, argument: str) -> None:
+    if array.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {argument} is complex; pass real and imaginary parts as columns")
+
+
 def as_array(values: Any, argument: str) -> NDArray[Any]:
     """Values (also of a frame or series) as an array of any type; what NumPy would misread is refused."""
-    if is_frame(values):
-        return as_narwhals(values).to_numpy()
+    if frames.is_frame(values):
+        return frames.as_narwhals(values).to_numpy()
     if sp.issparse(values):
         raise ValueError(f"{argument} is a sparse matrix; pass a dense array, such as {argument}.toarray()")
-    if is_lazy(values):
+    if frames.is_lazy(values):
         raise ValueError(f"{argument} is a lazy frame; call its collect() and pass the result")
     if np.ma.is_masked(values):
         raise ValueError(
@@ -186,42 +176,28 @@ def check_two_axes(X: Any) -> None:
 
 
 def _check_shape(shape: tuple[int, int]) -> None:
-    n, p = shape
-    if n == 0:
-        raise ValueError(
-            f"Found array with 0 sample(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no rows; "
-            "pass at least one observation"
-        )
-    if p == 0:
-        raise ValueError(
-            f"Found array with 0 feature(s) (shape=({n}, {p})) while a minimum of 1 is required: X has no "
-            "feature columns; pass at least one"
-        )
+    for size, unit, what in zip(shape, ("sample", "feature"), ("rows", "feature columns"), strict=True):
+        if size == 0:
+            raise ValueError(
+                f"Found array with 0 {unit}(s) (shape={shape}) while a minimum of 1 is required: X has no {what}; pass at "
+                "least one"
+            )
 
 
-def _check_finite(matrix: Any) -> None:
+def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
     values = matrix.data if sp.issparse(matrix) else matrix
     # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(values.sum(dtype=np.float64)):
             return
-    if np.isnan(values).any():
-        _raise_not_finite(matrix, "NaN")
-    if np.isinf(values).any():
-        _raise_not_finite(matrix, "inf")
-
-
-def _raise_not_finite(matrix: Any, what: str) -> None:
-    bad = np.isnan if what == "NaN" else np.isinf
-    if sp.issparse(matrix):
-        coordinates = matrix.tocoo()
-        first = int(np.argmax(bad(coordinates.data)))
-        row, column = int(coordinates.row[first]), int(coordinates.col[first])
-    else:
-        row, column = np.argwhere(bad(matrix))[0]
-    raise ValueError(
-        f"X contains {what} (row {row}, column {column}); drop or impute such rows first, X must hold finite numbers"
-    )
+    for what, bad in (("inf", np.isinf), ("NaN", np.isnan)):
+        if bad(values).any() and not (allow_missing and what == "NaN"):
+            entries = sp.coo_matrix(matrix)
+            first = int(np.argmax(bad(entries.data)))
+            raise ValueError(
+                f"X contains {what} (row {entries.row[first]}, column {entries.col[first]}); drop or impute such rows "
+                "first, X must hold finite numbers"
+            )
 
 
 class Labels(NamedTuple):
@@ -233,10 +209,7 @@ class Labels(NamedTuple):
 
 def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
     """Read one task label per row; names are sorted (categorical: category order; unsortable: first appearance)."""
-    values, ordered = _label_values(tasks, argument)
-    if len(values) != n_rows:
-        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
-    _check_labels(values, argument)
+    values, ordered = _checked_labels(tasks, n_rows, argument)
     if ordered is not None:
         names = as_labels(ordered)
         return Labels(_lookup(values, names), names)
@@ -254,10 +227,7 @@ def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
 
 def match_labels(tasks: Any, n_rows: int, known: NDArray[Any], argument: str = "tasks") -> IntArray:
     """Read task labels against known names; -1 where a label is not known."""
-    values, _ = _label_values(tasks, argument)
-    if len(values) != n_rows:
-        raise ValueError(f"{argument} has {len(values)} entries but X has {n_rows} rows; pass one task label per row")
-    _check_labels(values, argument)
+    values, _ = _checked_labels(tasks, n_rows, argument)
     return _lookup(values, known)
 
 
@@ -278,28 +248,22 @@ def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | 
     if hasattr(tasks, "categories") and hasattr(tasks, "codes"):  # a bare pandas.Categorical
         seen = set(tasks)
         return as_labels(list(tasks)), [c for c in tasks.categories if c in seen]
-    if is_frame(tasks):
-        names = column_names(tasks)
+    if frames.is_frame(tasks):
+        names = frames.column_names(tasks)
         if len(names) != 1:
             raise ValueError(f"{argument} is a data frame with {len(names)} columns; pass one column of labels")
-        tasks = column_values(tasks, names[0])
+        tasks = frames.column_values(tasks, names[0])
     series = nw.from_native(tasks, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
-        return as_labels(values), levels_in_order(series)
+        return as_labels(values), frames.levels_in_order(series)
     if isinstance(tasks, str | bytes | Set | Mapping) or not hasattr(tasks, "__len__"):
         raise ValueError(f"{argument} is {tasks!r}; pass a sequence with one task label per row")
     return as_labels(tasks.to_pylist() if hasattr(tasks, "to_pylist") else tasks), None  # to_pylist: a bare Arrow array
 
 
 def as_labels(values: Any) -> NDArray[Any]:
-    """Labels as a 1-D array that keeps their type: ints stay ints, and a mixture becomes an array of objects.
-
-    Examples
-    --------
-    >>> as_labels([3, "three"])
-    array([3, 'three'], dtype=object)
-    """
+    """Labels as a 1-D array that keeps their type: ints stay ints, and a mixture becomes an array of objects."""
     if isinstance(values, np.ndarray):
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
@@ -308,7 +272,8 @@ def as_labels(values: Any) -> NDArray[Any]:
         if values.dtype != object:
             return values
     items = [item.item() if isinstance(item, np.generic) else item for item in values]
-    if items and (_all_of_type(items, bool, str) or _all_numbers(items)):
+    plain = any(all(type(item) is kind for item in items) for kind in (bool, str))
+    if items and (plain or all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items)):
         typed = np.asarray(items)
         if typed.tolist() == items:  # not so for whole numbers that would be rounded to floats
             return typed
@@ -317,32 +282,28 @@ def as_labels(values: Any) -> NDArray[Any]:
     return array
 
 
-def _all_of_type(items: list[Any], *types: type) -> bool:
-    return any(all(type(item) is plain for item in items) for plain in types)
-
-
-def _all_numbers(items: list[Any]) -> bool:
-    return all(isinstance(item, numbers.Real) and not isinstance(item, bool) for item in items)
-
-
 def missing_entries(values: NDArray[Any]) -> BoolArray:
     """Of the shape of values: where they are None, NaN, NaT or pandas' NA."""
     if values.dtype == object:
-        return np.array([is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
+        return np.array([frames.is_missing(value) for value in values.flat], dtype=bool).reshape(values.shape)
     return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(values.shape, dtype=bool)
 
 
-def _check_labels(values: NDArray[Any], argument: str, unit: str = "row") -> None:
-    if values.dtype == object:
-        unhashable = next((item for item in values if not isinstance(item, Hashable)), None)
-        if unhashable is not None:
-            raise ValueError(f"{argument} has the entry {unhashable!r}, which is not hashable; use a string or number")
+def _checked_labels(labels: Any, n: int, argument: str, unit: str = "row") -> tuple[NDArray[Any], list[Any] | None]:
+    """One label for each of n rows or columns, none of them missing, and the order of a categorical."""
+    values, ordered = _label_values(labels, argument)
+    if len(values) != n:
+        raise ValueError(f"{argument} has {len(values)} entries but X has {n} {unit}s; pass one label per {unit}")
+    unhashable = [item for item in values if not isinstance(item, Hashable)] if values.dtype == object else []
+    if unhashable:
+        raise ValueError(f"{argument} has the entry {unhashable[0]!r}, which is not hashable; use a string or number")
     missing = missing_entries(values)
     if missing.any():
         raise ValueError(
             f"{argument} has {int(missing.sum())} missing labels (first in {unit} {int(np.argmax(missing))}); "
             f"drop those {unit}s or give them a label of their own"
         )
+    return values, ordered
 
 
 def _lookup(values: NDArray[Any], names: NDArray[Any]) -> IntArray:
@@ -356,8 +317,7 @@ def _lookup(values: NDArray[Any], names: NDArray[Any]) -> IntArray:
 def read_target(y: Any, n_rows: int, argument: str = "y") -> NDArray[Any]:
     """Read a target: (n,) or (n, m); numbers become float64, class labels are kept (also those that spell numbers)."""
     array = as_array(y, argument)
-    if array.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {argument} is complex; pass real targets")
+    _refuse_complex(array, argument)
     if array.ndim not in (1, 2):
         raise ValueError(f"{argument} has shape {array.shape}; pass (n,) for one target, (n, m) for one per task")
     if array.shape[0] != n_rows:
@@ -429,19 +389,11 @@ def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntAr
     """
     if groups is None:
         return None if encoding is None or not encoding.has_categories else encoding.column_index
-    labels = read_labels_of_columns(groups, n_columns)
+    values, _ = _checked_labels(groups, n_columns, "groups", unit="column")
+    first: dict[Any, int] = {}
+    labels = np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
     index = labels if encoding is None else labels[encoding.column_index]
     return None if len(np.unique(index)) == len(index) else index
-
-
-def read_labels_of_columns(groups: Any, n_columns: int) -> IntArray:
-    """One group label per column, as integers in order of first appearance."""
-    values, _ = _label_values(groups, "groups")
-    _check_labels(values, "groups", unit="column")
-    if len(values) != n_columns:
-        raise ValueError(f"groups has {len(values)} entries but X has {n_columns} columns; pass one label per column")
-    first: dict[Any, int] = {}
-    return np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
 
 
 # ---------------------------------------------------------------------- names of tasks
@@ -451,21 +403,15 @@ NO_WEIGHT = "all weights of task {task} are zero; drop the task or give it some 
 NO_TARGET = "task {task} has no observed target: its column of Y is all NaN; drop the column"
 
 
-def wide_names(task_names: Sequence[Any] | None, n_tasks: int) -> NDArray[Any]:
-    """Names of the columns of Y; numbers where there are none."""
-    if task_names is None:
-        return np.arange(n_tasks)
-    check_names(task_names, n_tasks)
-    return as_labels(task_names)
-
-
-def check_names(names: Sequence[Any], n_tasks: int) -> None:
-    """Refuse names that are not one for each task."""
+def read_task_names(task_names: Sequence[Any] | None, n_tasks: int) -> list[Any]:
+    """One name for each task; numbers where there are none."""
+    names = list(range(n_tasks) if task_names is None else task_names)
     if len(names) != n_tasks:
         raise ValueError(f"task_names has {len(names)} entries for {n_tasks} tasks; pass one name per task")
-    repeated = [name for place, name in enumerate(names) if name in list(names)[:place]]
+    repeated = [name for place, name in enumerate(names) if name in names[:place]]
     if repeated:
         raise ValueError(f"task_names has {repeated[0]!r} twice; give every task a name of its own")
+    return names
 
 
 def check_no_empty_task(filled: BoolArray, names: NDArray[Any], reason: str) -> None:
@@ -479,20 +425,11 @@ def check_no_empty_task(filled: BoolArray, names: NDArray[Any], reason: str) -> 
 
 def total_memory() -> int | None:
     """Bytes of memory that this machine has; None where that is not known."""
-    if not hasattr(os, "sysconf"):
-        return None
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if hasattr(os, "sysconf") else None
 
 
 def check_memory(needed: int, what: str, way_out: str) -> None:
-    """Raise a ``MemoryError`` where more bytes are needed than the machine has: an error in words, not a killed process.
-
-    Examples
-    --------
-    >>> check_memory(10**18, "relations of all tasks", "fit fewer tasks")
-    Traceback (most recent call last):
-    MemoryError: relations of all tasks take 931322574.6 GiB, more than this machine has; fit fewer tasks
-    """
+    """Raise a ``MemoryError`` where more bytes are needed than the machine has: an error in words, not a killed process."""
     total = total_memory()
     if total is not None and needed > total:
         raise MemoryError(f"{what} take {needed / 2**30:.1f} GiB, more than this machine has; {way_out}")

@@ -17,7 +17,7 @@ smallest such data: the pairs ``mu +- r_k``, with ``r_k`` the scaled eigenvector
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +33,7 @@ from bayesmtfs.types import DataWarning, FloatArray, IntArray, warn
 __all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
 
 BATCH_ROWS = 16_384
+FAN_IN = 8  # results of dask's workers that are added in one step
 RANK_TOLERANCE = 1e-14  # of the largest eigenvalue: what is rounding in the scatter
 
 
@@ -124,20 +125,11 @@ class Moments:
 
     def to_task_data(self) -> TaskData:
         """The smallest weighted data with these moments: at most ``2 (p + 1)`` rows per task."""
-        designs, targets, weights, labels = [], [], [], []
-        for t in range(self.n_tasks):
-            rows = _equivalent_rows(self.totals[t], self.means[t], self.scatters[t])
-            designs.append(rows[:, :-1])
-            targets.append(rows[:, -1])
-            weights.append(np.full(len(rows), self.totals[t] / len(rows)))
-            labels += [self.task_names.tolist()[t]] * len(rows)
-        return TaskData.from_long(
-            np.concatenate(designs),
-            np.concatenate(targets),
-            labels,
-            np.concatenate(weights),
-            feature_names=self.feature_names.tolist(),
-        )
+        parts = [_equivalent_rows(*moments) for moments in zip(self.totals, self.means, self.scatters, strict=True)]
+        rows, sizes = np.concatenate(parts), [len(part) for part in parts]
+        weight = np.repeat(self.totals / sizes, sizes)
+        labels = [name for name, size in zip(self.task_names.tolist(), sizes, strict=True) for _ in range(size)]
+        return TaskData.from_long(rows[:, :-1], rows[:, -1], labels, weight, feature_names=self.feature_names.tolist())
 
 
 def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Moments:
@@ -237,21 +229,35 @@ def from_dask(frame: Any, target: str, task: str | None = None, weight: str | No
     frame : dask DataFrame with pandas partitions
     target, task, weight : names of columns; all others are features
     """
-    import dask
-
-    parts = [dask.delayed(_of_frame, pure=True)(part, target, task, weight) for part in frame.to_delayed()]
-    while len(parts) > 1:
-        parts = [dask.delayed(_merged_or_one, pure=True)(parts[i : i + 8]) for i in range(0, len(parts), 8)]
-    (merged,) = dask.compute(*parts)
+    merged: Moments | None = add_in_tree(frame.to_delayed(), _of_frame, _sum, target, task, weight)
     if merged is None:
         raise ValueError("frame holds no row with a target; pass at least one")
-    found: Moments = merged
-    return found
+    return merged
 
 
-def _merged_or_one(parts: list[Moments | None]) -> Moments | None:
-    filled = [part for part in parts if part is not None]
-    return sum(filled[1:], start=filled[0]) if filled else None
+def add_in_tree(parts: list[Any], of_part: Callable[..., Any], add: Callable[[list[Any]], Any], *common: Any) -> Any:
+    """Add what dask's workers make of every part, a few at a time; a part that is None, or gives None, adds nothing."""
+    import dask
+
+    shared = [dask.delayed(value, pure=True) for value in common]
+    found = [dask.delayed(_of_filled, pure=True)(of_part, part, *shared) for part in parts]
+    while len(found) > 1:
+        groups = (found[start : start + FAN_IN] for start in range(0, len(found), FAN_IN))
+        found = [dask.delayed(_add_filled, pure=True)(add, group) for group in groups]
+    return dask.compute(*found)[0]
+
+
+def _of_filled(of_part: Callable[..., Any], part: Any, *common: Any) -> Any:
+    return None if part is None else of_part(part, *common)
+
+
+def _add_filled(add: Callable[[list[Any]], Any], found: list[Any]) -> Any:
+    filled = [one for one in found if one is not None]
+    return add(filled) if filled else None
+
+
+def _sum(parts: list[Moments]) -> Moments:
+    return sum(parts[1:], start=parts[0])
 
 
 def _of_frame(frame: Any, target: str, task: str | None, weight: str | None) -> Moments | None:
@@ -282,9 +288,7 @@ def open_files(path: Any) -> Any:
     try:
         import pyarrow.dataset as arrow
     except ImportError as error:
-        raise ImportError(
-            "reading files in batches needs pyarrow, which is not installed; pip install pyarrow"
-        ) from error
+        raise ImportError("reading files in batches needs pyarrow, which is not there; pip install pyarrow") from error
     paths = [Path(one) for one in ([path] if isinstance(path, str | os.PathLike) else path)]
     for one in paths:
         if not one.exists():
@@ -293,7 +297,7 @@ def open_files(path: Any) -> Any:
     names = {formats.get(one.suffix, "parquet") for one in paths}
     if len(names) > 1:
         raise ValueError(
-            f"path names files of several formats ({[one.name for one in paths]}); pass one format at a time"
+            f"path has files of several formats ({[one.name for one in paths]}); pass one format at a time"
         )
     source: Any = str(paths[0]) if len(paths) == 1 else [str(one) for one in paths]
     # by default whole files are read ahead, which takes most of the memory
@@ -308,14 +312,8 @@ def open_files(path: Any) -> Any:
 def _empty(names: NDArray[Any], feature_names: NDArray[np.str_]) -> Moments:
     m, p = len(names), len(feature_names)
     _check_memory(m, p)
-    return Moments(
-        names,
-        feature_names,
-        np.zeros(m),
-        np.zeros(m, dtype=np.int64),
-        np.zeros((m, p + 1)),
-        np.zeros((m, p + 1, p + 1)),
-    )
+    counts, scatters = np.zeros(m, dtype=np.int64), np.zeros((m, p + 1, p + 1))
+    return Moments(names, feature_names, np.zeros(m), counts, np.zeros((m, p + 1)), scatters)
 
 
 def _accumulated(merged: Moments, part: Moments) -> Moments:

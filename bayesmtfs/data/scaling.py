@@ -159,13 +159,9 @@ class WithinTaskUnits:
 
 
 def within_task_units(data: TaskData, centre: bool, scale_target: bool) -> WithinTaskUnits:
-    """Pooled deviations within tasks, one unit per group; root mean squares where there is no intercept.
+    """Pooled deviations within tasks, one unit per group; root mean squares where there is no intercept (``centre``).
 
-    Parameters
-    ----------
-    data : observations; y is numeric
-    centre : whether there is an intercept to take the means up
-    scale_target : whether the target is measured in its own deviation as well
+    ``scale_target``: measure the target, which is numeric, in its own deviation as well.
     """
     totals = data.task_weights
     squares = column_scales(data) ** 2
@@ -176,11 +172,11 @@ def within_task_units(data: TaskData, centre: bool, scale_target: bool) -> Withi
     pooled = squares @ totals / totals.sum()
     row = np.arange(data.n_features) if data.groups is None else np.unique(data.groups, return_inverse=True)[1]
     unit = np.sqrt(np.bincount(row, weights=pooled) / np.bincount(row))[row]
-    target = within_task_target_deviation(data, centre) if scale_target else 1.0
+    target = _within_task_target_deviation(data, centre) if scale_target else 1.0
     return WithinTaskUnits(np.where(unit > 0, unit, 1.0), target or 1.0, pooled > 0)
 
 
-def within_task_target_deviation(data: TaskData, centred: bool) -> float:
+def _within_task_target_deviation(data: TaskData, centred: bool) -> float:
     """Pooled deviation of the targets within tasks; their root mean square without an intercept."""
     y = data.y
     if centred:
@@ -195,17 +191,10 @@ def within_task_target_deviation(data: TaskData, centred: bool) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SamplingUnits:
-    """Centres and scales of features and targets, over all rows or, for features, per task.
+    """Centres and scales of features and targets, over all rows or, for features, per task."""
 
-    Attributes
-    ----------
-    feature_centre, feature_scale : (p, m)
-        The same in every task unless features are standardised task by task.
-    target_centre, target_scale : float
-    """
-
-    feature_centre: FloatArray
-    feature_scale: FloatArray
+    feature_centre: FloatArray  # (p, m), the same in every task unless features are standardised task by task
+    feature_scale: FloatArray  # (p, m)
     target_centre: float = 0.0
     target_scale: float = 1.0
 
@@ -214,13 +203,7 @@ class SamplingUnits:
         return W * (self.target_scale / self.feature_scale)
 
     def intercepts(self, W: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Intercepts (..., m) in the user's units.
-
-        Parameters
-        ----------
-        W : (..., p, m) coefficients, already in the user's units
-        intercept : (..., m) intercepts of the scaled data
-        """
+        """Intercepts (..., m) in the user's units; W (..., p, m) is in them already."""
         shift = np.einsum("...pm,pm->...m", W, self.feature_centre)
         return self.target_centre + self.target_scale * intercept - shift
 
@@ -240,14 +223,9 @@ def no_units(data: TaskData) -> SamplingUnits:
 
 
 def sampling_units(data: TaskData, *, centre: bool, per_task: bool, scale_target: bool) -> SamplingUnits:
-    """Centres and scales of the data.
+    """Centres (0 without an intercept) and scales of dense data, features ``per_task`` if they vary there.
 
-    Parameters
-    ----------
-    data : dense observations; y is numeric
-    centre : whether there is an intercept to take the means up
-    per_task : scale features by their deviation within each task, if they have one
-    scale_target : whether the target is a number, not a label
+    ``scale_target``: whether the target is a number, not a label.
     """
     shape = (data.n_features, data.n_tasks)
     pooled_mean, pooled = (part[:, np.newaxis] for part in pooled_moments(data))

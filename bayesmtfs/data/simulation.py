@@ -244,7 +244,7 @@ def _streams(random_state: int | None) -> dict[str, np.random.Generator]:
     return {name: np.random.Generator(np.random.PCG64(seed)) for name, seed in zip(names, seeds, strict=True)}
 
 
-def _generalized_normal(rng: np.random.Generator, norm_q: float, shape: tuple[int, ...]) -> FloatArray:
+def generalized_normal(rng: np.random.Generator, norm_q: float | FloatArray, shape: tuple[int, ...]) -> FloatArray:
     """Draws of GN(0, 1, q) as a mixture of uniforms: v ~ Gamma(1 + 1/q), z | v ~ U(-v^(1/q), v^(1/q)).
 
     No power of it underflows at large q, and q = inf is no special case.
@@ -274,8 +274,8 @@ def _coefficients(
     opposed: BoolArray,
 ) -> FloatArray:
     """(m, p) Coefficients at rho = 1."""
-    common = _generalized_normal(rng, norm_q, supports.shape[1:])
-    own = _generalized_normal(rng, norm_q, supports.shape)
+    common = generalized_normal(rng, norm_q, supports.shape[1:])
+    own = generalized_normal(rng, norm_q, supports.shape)
     related = np.sqrt(relatedness) * common + np.sqrt(1.0 - relatedness) * own
     sign = np.where(opposed, -1.0, 1.0)[:, None]
     return np.where(supports, np.where(outlier[:, None], own, sign * related), 0.0)

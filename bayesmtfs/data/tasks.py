@@ -15,25 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.data.frames import Column, Encoding, as_narwhals, column_names, column_values, is_frame, take_columns
-from bayesmtfs.data.inputs import (
-    NO_TARGET,
-    NO_WEIGHT,
-    Design,
-    DesignTable,
-    check_names,
-    check_no_empty_task,
-    check_target_finite,
-    missing_entries,
-    read_design,
-    read_groups,
-    read_labels,
-    read_target,
-    read_weights,
-    row_span,
-    stack_rows,
-    wide_names,
-)
+from bayesmtfs.data import inputs
+from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, take_columns
+from bayesmtfs.data.inputs import Design, DesignTable
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, LossScale
 
 
@@ -101,21 +85,14 @@ class TaskData:
         groups : (columns,) group label of each column of X
         feature_names : (p,) names; a frame brings its own
         """
-        table = _named(read_design(X), feature_names)
-        return cls.from_table(table, y, tasks, sample_weight, groups)
-
-    @classmethod
-    def from_table(
-        cls, table: DesignTable, y: Any, tasks: Any = None, sample_weight: Any = None, groups: Any = None
-    ) -> Self:
-        """Long form of a design that is already read."""
+        table = _named(inputs.read_design(X), feature_names)
         n = table.X.shape[0]
         target = _read_1d_target(y, n)
-        weight = read_weights(sample_weight, (n,))
-        labels = read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
+        weight = inputs.read_weights(sample_weight, (n,))
+        labels = inputs.read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
         if weight is None:
             weight = np.ones(n)
-        check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, NO_WEIGHT)
+        inputs.check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, inputs.NO_WEIGHT)
         order = np.argsort(labels.codes, kind="stable")
         order = order[weight[order] > 0]
         untouched = len(order) == n and bool(np.all(order[1:] > order[:-1]))
@@ -129,7 +106,7 @@ class TaskData:
             order=order,
             task_names=labels.names,
             names=table.feature_names,
-            groups=read_groups(groups, table.encoding, _n_columns(table)),
+            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
             shared_design=len(labels.names) == 1,
             encoding=table.encoding,
         )
@@ -156,33 +133,21 @@ class TaskData:
         feature_names : (p,) names; a frame brings its own
         """
         if task_names is None and is_frame(Y):
-            task_names = list(as_narwhals(Y).columns)
-        return cls.from_wide_table(_named(read_design(X), feature_names), Y, sample_weight, groups, task_names)
-
-    @classmethod
-    def from_wide_table(
-        cls,
-        table: DesignTable,
-        Y: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        task_names: Sequence[Any] | None = None,
-    ) -> Self:
-        """Wide form of a design that is already read."""
-        n = table.X.shape[0]
-        target = read_target(Y, n, "Y")
+            task_names = column_names(Y)
+        table = _named(inputs.read_design(X), feature_names)
+        target = inputs.read_target(Y, table.X.shape[0], "Y")
         if target.ndim != 2:
             raise ValueError(f"Y has shape {target.shape}; the wide form wants (n, m), one column per task")
         n_tasks = target.shape[1]
-        names = wide_names(task_names, n_tasks)
-        weight = read_weights(sample_weight, target.shape)
+        names = inputs.as_labels(inputs.read_task_names(task_names, n_tasks))
+        weight = inputs.read_weights(sample_weight, target.shape)
         if target.dtype.kind == "f":
-            check_target_finite(target, "Y", missing_allowed=True)
-        observed = ~missing_entries(target)
-        check_no_empty_task(observed.any(axis=0), names, NO_TARGET)
+            inputs.check_target_finite(target, "Y", missing_allowed=True)
+        observed = ~inputs.missing_entries(target)
+        inputs.check_no_empty_task(observed.any(axis=0), names, inputs.NO_TARGET)
         if weight is not None:
             observed &= weight > 0
-            check_no_empty_task(observed.any(axis=0), names, NO_WEIGHT)
+            inputs.check_no_empty_task(observed.any(axis=0), names, inputs.NO_WEIGHT)
         kept = observed.any(axis=1)
         design = table.X if kept.all() else table.X[kept]
         task, rows = np.nonzero(observed[kept].T)
@@ -196,7 +161,7 @@ class TaskData:
             order=input_rows * n_tasks + task,
             task_names=names,
             names=table.feature_names,
-            groups=read_groups(groups, table.encoding, _n_columns(table)),
+            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
             shared_design=True,
             encoding=table.encoding,
         )
@@ -211,13 +176,12 @@ class TaskData:
         pairs = list(pairs)
         if not pairs:
             raise ValueError("from_list got no pairs; pass one (X, y) per task")
-        names = list(range(len(pairs))) if task_names is None else list(task_names)
-        check_names(names, len(pairs))
-        tables = [read_design(X) for X, _ in pairs]
+        names = inputs.read_task_names(task_names, len(pairs))
+        tables = [inputs.read_design(X) for X, _ in pairs]
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
         tasks = [name for name, table in zip(names, tables, strict=True) for _ in range(table.X.shape[0])]
-        data = cls.from_table(aligned, np.concatenate(y), tasks)
+        data = cls.from_long(aligned, np.concatenate(y), tasks)
         if aligned.missing is None:
             return data
         order = [names.index(name) for name in data.task_names.tolist()]
@@ -236,7 +200,7 @@ class TaskData:
             raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
         several = isinstance(target, list | tuple)
         targets = list(target) if several else [target]
-        columns = list(as_narwhals(df).columns)
+        columns = column_names(df)
         for name in [*targets, *([] if task is None else [task])]:
             if name not in columns:
                 raise ValueError(f"df has no column {name!r}; its columns are {columns}")
@@ -247,11 +211,11 @@ class TaskData:
             return cls.from_wide(features, take_columns(df, targets))
         if not column_names(features):
             raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
-        table = read_design(features, allow_missing=True)
+        table = inputs.read_design(features, allow_missing=True)
         labels = None if task is None else column_values(df, task)
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
-        return replace(cls.from_table(filled, column_values(df, target), labels), present=present)
+        return replace(cls.from_long(filled, column_values(df, target), labels), present=present)
 
     @property
     def n_tasks(self) -> int:
@@ -300,7 +264,7 @@ class TaskData:
             return (self.design,) * self.n_tasks
         if self.shared_design:
             return tuple(self.design[self.rows[start:stop]] for start, stop in self.spans)
-        return tuple(row_span(self.design, start, stop) for start, stop in self.spans)
+        return tuple(inputs.row_span(self.design, start, stop) for start, stop in self.spans)
 
     @cached_property
     def spans(self) -> list[tuple[int, int]]:
@@ -393,7 +357,7 @@ def _named(table: DesignTable, feature_names: Sequence[str] | None) -> DesignTab
 
 
 def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
-    target = read_target(y, n)
+    target = inputs.read_target(y, n)
     if target.ndim == 2 and target.shape[1] == 1:
         target = target[:, 0]
     if target.ndim != 1:
@@ -401,9 +365,9 @@ def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
             f"y has shape {target.shape} in the long form, which wants (n,); for one column per task leave tasks out"
         )
     if target.dtype.kind == "f":
-        check_target_finite(target)
-    elif missing_entries(target).any():
-        row = int(np.argmax(missing_entries(target)))
+        inputs.check_target_finite(target)
+    elif inputs.missing_entries(target).any():
+        row = int(np.argmax(inputs.missing_entries(target)))
         raise ValueError(f"y has no label in row {row}; drop the rows without one")
     return target
 
@@ -420,7 +384,7 @@ def align(tables: list[DesignTable]) -> DesignTable:
                 f"the designs have {sorted(widths)} columns; arrays must agree, or pass data frames, which are "
                 "aligned by name"
             )
-        return tables[0]._replace(X=stack_rows([table.X for table in tables]))
+        return tables[0]._replace(X=inputs.stack_rows([table.X for table in tables]))
     if any(table.feature_names is None for table in tables):
         raise ValueError(
             "some designs have column names and some have none; pass frames for all tasks, or arrays for all"
@@ -447,7 +411,7 @@ def absent_features(table: DesignTable, labels: Any) -> BoolArray | None:
         return None
     assert table.encoding is not None
     n = table.X.shape[0]
-    index, names = read_labels(np.zeros(n, dtype=np.int64) if labels is None else labels, n)
+    index, names = inputs.read_labels(np.zeros(n, dtype=np.int64) if labels is None else labels, n)
     share = np.stack([table.missing[index == t].mean(axis=0) for t in range(len(names))], axis=1)
     partly = (share > 0) & (share < 1)
     if partly.any():

@@ -12,28 +12,17 @@ eq. (4), here with h(w) = sqrt(||w||^2 + eps^2). h lies below its parabola of cu
 iterate (eq. 3), and W_l is set to the eigenvectors of E_l - gamma_l B_l + within D_l + joint D for the smallest
 eigenvalues (step 7), which minimises the parabolas' sum: the surrogate never increases, whatever the objective does.
 
-Differently from the paper: E and B are divided by tr B; gamma is the smallest ratio on the range of B, shrunken if
-wanted, and W_l may have one column fewer (see below); eps keeps d finite; ``within``
-and ``joint`` are the two strengths of eq. (1) (the printed mu = lambda_1 / lambda_2 of eq. 5 would have to be
-lambda_2 / lambda_1 and only renames them); the start is the unpenalised solution, D = I, and not random. Features of
-one group share one row length. There is no probability model behind a trace ratio, so that this route has no Bayesian
-counterpart.
-
-Scatter matrices of one task, their trace ratio, and eigenvectors that never need a p x p matrix when p > n.
-
 With Z the centred rows of a task (row i times the square root of its weight, all divided by ||Z||_F) and F the scaled
-class indicators (Han et al. 2013, below their abstract's model),
+class indicators, B = Z'Z and E = Z'(I - FF')Z, so that tr B = 1 and E - gamma B has the same size on any data.
 
-    B = Z'Z,    E = Z'(I - FF')Z,    tr B = 1,
-
-so that E - gamma B has the same size on any data. gamma is the smallest trace ratio over V'V = I with one column per
-class, all of them in the range of B: over all V it is 0 as soon as p > n, and E - 0 B no longer tells classes apart.
-Where p is near n the smallest ratio is small by overfitting, and E - gamma B sees noise for the same reason. The ratio
-is therefore that of the scatters plus shrinkage / p times the identity (the average of the eigenvalues of B, as in
-regularised discriminant analysis), which moves gamma and nothing else: the identity has no part in the eigenvectors.
-
-At most as many eigenvalues of E - gamma B are negative as there are classes, less one: those of directions in which the
-classes differ. The eigenvectors after them have little scatter of any kind, which says nothing about classes.
+Differently from the paper: gamma is the smallest trace ratio over V'V = I in the range of B, since over all V it is 0 as
+soon as p > n, and E - 0 B no longer tells classes apart. Where p is near n it is small by overfitting, and is therefore
+that of the scatters plus shrinkage / p times the identity (the average of the eigenvalues of B, as in regularised
+discriminant analysis), which moves gamma and nothing else. At most as many eigenvalues of E - gamma B are negative as
+there are classes, less one; the eigenvectors after them have little scatter of any kind, and W_l may leave them out. eps
+keeps d finite; ``within`` and ``joint`` are the two strengths of eq. (1) (the printed mu = lambda_1 / lambda_2 of eq. 5
+would have to be lambda_2 / lambda_1 and only renames them); the start is the unpenalised solution, D = I, and not
+random; features of one group share one row length. There is no probability model behind a trace ratio.
 """
 
 from dataclasses import dataclass
@@ -59,25 +48,14 @@ EIGENVALUE_TOLERANCE = 1e-11  # relative
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """Between-class and total scatter of one task.
+    """Between-class and total scatter of one task, with eigenvectors that need no p x p matrix where p > n."""
 
-    Attributes
-    ----------
-    rows : (n, p) centred and weighted rows, of Frobenius norm 1 (0 where all features are constant)
-    class_rows : (classes, p) F'Z
-    singular, right : (r,), (r, p) singular values and right singular vectors of the rows; r is their rank
-    n_classes : classes of the task
-    shrinkage : of gamma
-    all_columns : whether W has one column per class
-    """
-
-    rows: FloatArray
-    class_rows: FloatArray
-    singular: FloatArray
-    right: FloatArray
-    n_classes: int
-    shrinkage: float
-    all_columns: bool
+    rows: FloatArray  # (n, p) centred and weighted, of Frobenius norm 1 (0 where all features are constant)
+    class_rows: FloatArray  # (classes, p) F'Z
+    singular: FloatArray  # (r,) singular values of the rows, r their rank
+    right: FloatArray  # (r, p) right singular vectors
+    shrinkage: float  # of gamma
+    all_columns: bool  # whether W has one column per class
 
     @property
     def n_features(self) -> int:
@@ -93,7 +71,7 @@ class Scatter:
     def unpenalised(self) -> tuple[float, FloatArray]:
         """gamma, and the (p, columns) eigenvectors of E - gamma B with D = I, within the range of B."""
         total, classes = self.singular**2, self.class_rows @ self.right.T
-        columns = min(self.n_classes, len(total))
+        columns = min(len(classes), len(total))
         gamma, V = smallest_trace_ratio(total, classes, columns, self.shrinkage / self.n_features)
         if not self.all_columns and columns:
             eigenvalues = (1.0 - gamma) * total @ V**2 - np.sum((classes @ V) ** 2, axis=0)
@@ -140,23 +118,19 @@ class Scatter:
         if p <= max(self.rows.shape[0], DENSE_FEATURES, 4 * columns):
             U = self._matrix + np.diag(diagonal)
             return scipy.linalg.eigh(U, subset_by_index=(0, columns - 1), check_finite=False)[1]
-        shift = self._shift(diagonal)
+        # A shift below all eigenvalues, and close to them
+        lowest = self._lowest + float(diagonal.min())
+        shift = lowest - 1e-3 * (abs(lowest) + float(diagonal.min()) - self._lowest)
         inverse = scipy.sparse.linalg.LinearOperator((p, p), matvec=self._inverse(diagonal - shift), dtype=np.float64)
         # Only the inverse is used in this mode; the operator gives eigsh the shape
         size = min(p, max(2 * columns + 1, KRYLOV_SIZE))
         options: Any = {"v0": start.sum(axis=1), "ncv": size, "tol": EIGENVALUE_TOLERANCE}
         return scipy.sparse.linalg.eigsh(inverse, k=columns, sigma=shift, OPinv=inverse, which="LM", **options)[1]
 
-    def _shift(self, diagonal: FloatArray) -> float:
-        """A number below all eigenvalues, and close to them."""
-        lowest = self._lowest + float(diagonal.min())
-        return lowest - 1e-3 * (abs(lowest) + float(diagonal.min()) - self._lowest)
-
     def _inverse(self, diagonal: FloatArray) -> Any:
         """Product with the inverse of E - gamma B + diag(diagonal), by Woodbury's identity in r dimensions."""
-        r = len(self.singular)
         gram = (self.right / diagonal) @ self.right.T
-        middle = np.linalg.solve(np.eye(r) + self._core @ gram, self._core)
+        middle = np.linalg.solve(np.eye(len(gram)) + self._core @ gram, self._core)
 
         def product(vector: FloatArray) -> FloatArray:
             divided = np.ravel(vector) / diagonal
@@ -168,11 +142,7 @@ class Scatter:
 def scatter(
     X: Design, labels: NDArray[Any], weight: FloatArray, *, shrinkage: float = 0.0, all_columns: bool = True
 ) -> Scatter:
-    """Build the scatter matrices of one task, with rows X (n, p), class labels (n,) and positive weights (n,).
-
-    ``shrinkage`` pulls gamma towards 1; ``all_columns`` gives W one column per class, as printed, or else one per
-    negative eigenvalue of E - gamma B, which are fewer.
-    """
+    """Build the scatter matrices of one task, with rows X (n, p), class labels (n,) and positive weights (n,)."""
     Z = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
     root = np.sqrt(weight)[:, None]
     largest = np.abs(Z).max(initial=0.0)
@@ -183,9 +153,8 @@ def scatter(
     Z = Z / size if size > 0 else Z
     _, singular, right = scipy.linalg.svd(Z, full_matrices=False, check_finite=False)
     kept = singular > RANK_TOLERANCE * singular[0] if size > 0 else np.zeros(len(singular), dtype=bool)
-    indicators = class_indicators(labels, weight)
-    n_classes = indicators.shape[1]
-    return Scatter(Z, indicators.T @ Z, singular[kept], right[kept], n_classes, shrinkage, all_columns)
+    class_rows = class_indicators(labels, weight).T @ Z
+    return Scatter(Z, class_rows, singular[kept], right[kept], shrinkage, all_columns)
 
 
 def class_indicators(labels: NDArray[Any], weight: FloatArray) -> FloatArray:

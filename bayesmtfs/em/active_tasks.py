@@ -9,22 +9,36 @@ data is the scaled fit.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from bayesmtfs.data.inputs import Design
-from bayesmtfs.data.scaling import WithinTaskUnits
+from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.ridge import Curvature, curvature
-from bayesmtfs.families import Family, total
+from bayesmtfs.families import Family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 INTERCEPT_STEPS = 20
 LEAST_CURVATURE = 1e-9  # of a task's weight, below which an intercept does not move
 LARGEST_DENSE = 2**28  # numbers in the dense copy of the active columns (2 GiB)
+
+
+class EMProblem(NamedTuple):
+    """What is fitted, and what 1 stands for in it."""
+
+    data: TaskData
+    family: Family  # smooth, with a curvature; labels are -1 and +1
+    fit_intercept: bool  # one intercept per task
+    units: WithinTaskUnits
+
+
+def em_problem(data: TaskData, family: Family, fit_intercept: bool = True) -> EMProblem:
+    """A problem in the units that the data have."""
+    return EMProblem(data, family, fit_intercept, within_task_units(data, fit_intercept, family.quadratic))
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +71,15 @@ class ActiveTasks:
         """(m,) Total weight of each task: its number of observations."""
         return self.sums(self.weight)
 
-    @cached_property
-    def fixed_curvature(self) -> Curvature | None:
-        """Curvature of the squared loss, which is the same at every eta; None: the loss has another at every eta."""
-        return self.curvature_at(np.zeros(len(self.y))) if self.family.quadratic else None
-
     def curvature_at(self, eta: FloatArray) -> Curvature:
-        """Curvature of the losses at a linear predictor."""
+        """Curvature of the losses at a linear predictor; that of the squared loss is the same at every one."""
+        return self._fixed_curvature if self.family.quadratic else self._curvature_at(eta)
+
+    @cached_property
+    def _fixed_curvature(self) -> Curvature:
+        return self._curvature_at(self.y)
+
+    def _curvature_at(self, eta: FloatArray) -> Curvature:
         curved = self.weight * self.family.curvature(self.y, eta)
         return curvature(self.designs, [curved[a:b] for a, b in self.spans], self.fit_intercept)
 
@@ -85,10 +101,6 @@ class ActiveTasks:
         """(m,) Weighted loss of each task; not finite where a step has gone too far."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.sums(self.weight * self.family.value(self.y, eta))
-
-    def loss(self, eta: FloatArray) -> float:
-        """Weighted loss of all tasks."""
-        return total(self.family, self.y, eta, self.weight)
 
     def null_intercept(self) -> FloatArray:
         """(m,) Best intercept at W = 0."""
@@ -115,7 +127,10 @@ class ActiveTasks:
         present = None if self.present is None else self.present[kept]
         same = all(X is self.designs[0] for X in self.designs)
         designs = (self.designs[0][:, kept],) * self.n_tasks if same else tuple(X[:, kept] for X in self.designs)
-        return replace(self, designs=designs, row_labels=self.row_labels[kept], present=present)
+        fewer = replace(self, designs=designs, row_labels=self.row_labels[kept], present=present)
+        if "_fixed_curvature" in self.__dict__:  # what is known already need not be computed again
+            fewer.__dict__["_fixed_curvature"] = self._fixed_curvature.restricted(kept)
+        return fewer
 
 
 def rows_of(data: TaskData) -> Blocks:
@@ -136,7 +151,7 @@ def activate(
         )
     factor = 1.0 / units.feature[kept]
     sources = data.task_designs[:1] if data.is_complete else data.task_designs
-    designs = tuple(_dense_columns(X, kept) * factor for X in sources)
+    designs = tuple(dense(X[:, kept]) * factor for X in sources)
     return ActiveTasks(
         designs=designs * (data.n_tasks // len(designs)),
         y=np.asarray(data.y, dtype=np.float64) / units.target,
@@ -150,6 +165,6 @@ def activate(
     )
 
 
-def _dense_columns(X: Design, kept: IntArray) -> FloatArray:
-    columns = X[:, kept]
-    return np.asarray(columns.toarray() if sp.issparse(columns) else columns, dtype=np.float64)
+def dense(X: Design) -> FloatArray:
+    """A design in double precision that is not sparse."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)

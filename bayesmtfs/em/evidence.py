@@ -8,12 +8,10 @@ bounded by a normal density. The objective, minimised over gamma, the noise and 
 With one design, R = I and ``row_cost = 0`` this is M-SBL (Wipf and Rao 2007, *IEEE Transactions on Signal Processing*
 55:3704-3716), with one task automatic relevance determination (MacKay 1992; Tipping 2001). W is the posterior mean. The
 integral over W is what makes task relations pay: the prior of Zhang, Yeung and Xu (2010, section 4.3) at q = 2, which
-they maximise over W instead.
-
-What differs from M-SBL: the noise is learned, per task or shared. Without ``row_cost`` it would go to 0 wherever
-there are more features than rows, since rows of no use explain the noise; a cost of ln p per row (prior odds of 1 to p
-against a row) prevents that and makes the rows found the relevant ones. The search begins at a high noise, where few
-rows are worth their cost, and goes on to lower noise as long as the noise that the rows leave is below it.
+they maximise over W instead. Differently from M-SBL the noise is learned, per task or shared. Without ``row_cost`` it
+would go to 0 wherever there are more features than rows, since rows of no use explain the noise; a cost of ln p per row
+(prior odds of 1 to p against a row) prevents that and makes the rows found the relevant ones. The search begins at a
+high noise, where few rows are worth their cost, and goes on to lower noise as long as what the rows leave is below it.
 
 **Steps.** All parameters move at once, from one posterior. With ``e_i = tr(R Z_i)`` and ``s_i = g_i' R g_i`` of
 `row_posterior`,
@@ -23,10 +21,10 @@ rows are worth their cost, and goes on to lower noise as long as the noise that 
     EM (boldness 0):                  gamma_i <- gamma_i + gamma_i^2 (s_i - e_i) / m (Wipf and Rao 2007)
 
 and R lowers the majoriser ``tr(R sum_i gamma_i Z_i) + tr(R^-1 sum_i mu_i mu_i' / gamma_i)`` of the convex bound, or its
-EM counterpart. The last two never raise the objective; the first is tried first. (The share ``gamma_i e_i / m`` of a
-row that the data determine lies between 0 and 1. With the power 1 the first rule is the fixed point of MacKay (1992),
-which is fast but loses relevant rows where there are more features than data; EM keeps them and is slow. The damped
-rule keeps them too, in a tenth of the iterations.)
+EM counterpart. The last two never raise the objective; the first is tried first. (With the power 1 it is the fixed
+point of MacKay (1992), which is fast but loses relevant rows where there are more features than data; EM keeps them and
+is slow. The damped rule, by the share ``gamma_i e_i / m`` of a row that the data determine, keeps them too, in a tenth
+of the iterations.)
 
 **Rows** leave when the evidence that would be lost without them is below their cost, and come back when what they would
 bring is above it. With ``e_j`` the eigenvalues of ``R^(1/2) Z_i R^(1/2)`` and ``s_j`` the entries of ``R^(1/2) g_i`` in
@@ -40,8 +38,6 @@ of log evidence: Tipping and Faul (2003, *AISTATS*) for rows over m tasks.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -101,9 +97,8 @@ class NormalEvidence:
         self.weights = data.task_weights  # (m,) N_t
         self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
         self.lost = float(fit_intercept)
-        self.n_effective = float(self.weights.sum())
-        self.largest_task = int(self.counts.max())
         self.target_variances = _target_variances(self.all_tasks.target_squares, self.weights, data.y, shared_noise)
+        self.spread = float(np.mean(self.target_variances))
         self.floor = noise_floor**2 * self.target_variances if least_noise is None else least_noise**2
         self._last: tuple[IntArray, WhitenedTasks] = (np.arange(self.all_tasks.n_features), self.all_tasks)
 
@@ -132,21 +127,13 @@ class NormalEvidence:
         """(m,) Noise variances at a share of the deviation of y."""
         return np.maximum(share**2 * self.target_variances, self.floor)
 
-    def start(self) -> FloatArray:
-        """(m,) Noise variances that leave nothing to the features."""
-        return self.at_share(1.0)
-
-    def from_noise(self, noise: FloatArray | None) -> FloatArray:
-        """(m,) Variances of a known noise."""
-        return self.start() if noise is None else np.maximum(noise**2, self.floor)
+    def start(self, noise: FloatArray | None = None) -> FloatArray:
+        """(m,) Variances of a known noise, or those that leave nothing to the features."""
+        return self.at_share(1.0) if noise is None else np.maximum(noise**2, self.floor)
 
     def noise(self, parameters: FloatArray) -> FloatArray:
         """(m,) Standard deviations of the noise."""
         return np.sqrt(parameters)
-
-    def share(self, parameters: FloatArray) -> float:
-        """Noise as a share of the deviation of y, on average over tasks."""
-        return float(np.exp(0.5 * np.mean(np.log(parameters / self.target_variances))))
 
     def improved(
         self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
@@ -167,14 +154,6 @@ class NormalEvidence:
             found = (np.sqrt(k**2 + 4.0 * v * squares) - k) / (2.0 * v)
         return np.maximum(np.where(known, found, parameters), self.floor)
 
-    def starting_variances(self) -> FloatArray:
-        """(p,) Row variances under which the features explain the variance of y together."""
-        return self.all_tasks.even_variances(self.weights, float(np.mean(self.target_variances)))
-
-    def association(self) -> FloatArray:
-        """(p,) Share of y that each feature explains by itself, summed over tasks."""
-        return self.all_tasks.association()
-
 
 class BoundEvidence:
     """A conditionally normal family through its normal bound, with the points xi (N,) of it as parameters.
@@ -190,17 +169,14 @@ class BoundEvidence:
         self.normal = augmentation
         self.linear = augmentation.linear(np.asarray(data.y, dtype=np.float64))
         self.designs = dense_designs(data)
+        self.all_tasks = whiten(data, self.designs, data.y, data.weight, fit_intercept)
         self.fit_intercept = fit_intercept
-        self.n_effective = float(data.weight.sum())
-        self.largest_task = int(np.diff(data.offsets).max())
+        self.weights, self.spread = data.task_weights, STARTING_VARIANCE
+        self.counts = np.diff(data.offsets)
 
-    def start(self) -> FloatArray:
-        """(N,) Points of the bound at the start."""
+    def start(self, noise: FloatArray | None = None) -> FloatArray:
+        """(N,) Points of the bound at the start; there is no noise to know."""
         return np.full(self.data.n_observations, np.sqrt(STARTING_VARIANCE))
-
-    def from_noise(self, noise: FloatArray | None) -> FloatArray:
-        """(N,) Points of the bound at the start: there is no noise to know."""
-        return self.start()
 
     def noise(self, parameters: FloatArray) -> None:
         """No noise."""
@@ -237,17 +213,6 @@ class BoundEvidence:
         if self.fit_intercept:
             variance = variance + 1.0 / np.add.reduceat(factor, self.data.offsets[:-1])[self.data.task]
         return np.asarray(np.sqrt(mean**2 + variance))
-
-    def starting_variances(self) -> FloatArray:
-        """(p,) Row variances that give the linear predictor a variance of `STARTING_VARIANCE`."""
-        return self._plain_tasks().even_variances(self.data.task_weights, STARTING_VARIANCE)
-
-    def association(self) -> FloatArray:
-        """(p,) Share of the targets that each feature explains by itself, summed over tasks."""
-        return self._plain_tasks().association()
-
-    def _plain_tasks(self) -> WhitenedTasks:
-        return whiten(self.data, self.designs, self.data.y, self.data.weight, self.fit_intercept)
 
 
 EvidenceLikelihood = NormalEvidence | BoundEvidence
@@ -413,30 +378,24 @@ def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
     return best, best_variance
 
 
-def candidate_statistics(
-    tasks: WhitenedTasks,
-    active: IntArray,
-    row_variances: FloatArray,
-    precision: FloatArray,
-    relations: Relations | None,
-) -> RowStatistics:
-    """Curvatures and scores of all p features, active (a,) with their variances (a,) or not.
+def candidate_statistics(likelihood: EvidenceLikelihood, state: EvidenceState) -> RowStatistics:
+    """Curvatures and scores of all p features, active or not.
 
     Features that are not active take part with a variance too small to matter, some at a time.
     """
+    tasks = likelihood.tasks(np.arange(likelihood.all_tasks.n_features), state.parameters)
+    precision, relations = likelihood.precision(state.parameters), state.relations if len(state.active) else None
     p, m = tasks.n_features, tasks.n_tasks
     found = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))
-    task_precision = np.repeat(precision, m // len(precision))
-    strength = (tasks.column_squares @ task_precision) / m
-    idle = np.setdiff1d(np.flatnonzero(strength > 0), active, assume_unique=True)
-    size = max(len(active), 64) if tasks.n_rows > 2 * len(active) else p
+    strength = (tasks.column_squares @ np.repeat(precision, m // len(precision))) / m
+    idle = np.setdiff1d(np.flatnonzero(strength > 0), state.active, assume_unique=True)
+    size = max(len(state.active), 64) if tasks.n_rows > 2 * len(state.active) else p
     for first in range(0, len(idle), size):
         block = idle[first : first + size]
-        features = np.concatenate([active, block])
-        variances = np.concatenate([row_variances, NEGLIGIBLE / strength[block]])
+        features = np.concatenate([state.active, block])
+        variances = np.concatenate([state.row_variances, NEGLIGIBLE / strength[block]])
         posterior = row_posterior.compute(tasks.take(features), variances, precision, relations)
-        rows = statistics(posterior, relations)
-        found.curvatures[features], found.squared_scores[features] = rows
+        found.curvatures[features], found.squared_scores[features] = statistics(posterior, relations)
     return found
 
 
@@ -462,8 +421,13 @@ class EvidenceSearch:
 
     def begin(self, state: EvidenceState) -> None:
         """Start anew from a state."""
+        self.trace = []
+        self.move(state)
+
+    def move(self, state: EvidenceState) -> None:
+        """Go to a state of another kind, whatever its objective there."""
         self.point = self._evaluate(state)
-        self.trace = [self.point.objective]
+        self.trace.append(self.point.objective)
 
     def begin_with_all(self, parameters: FloatArray) -> None:
         """Start anew from all features that vary, each with an even share of the spread.
@@ -471,31 +435,18 @@ class EvidenceSearch:
         Of very many features only those begin that explain most by themselves; `polish` looks at the others.
         """
         likelihood, rows = self.settings.likelihood, self.settings.row_of_feature
-        variances = likelihood.starting_variances()
-        n_most = max(FIRST_ROWS, FIRST_ROWS_PER_OBSERVATION * likelihood.largest_task)
+        variances = likelihood.all_tasks.even_variances(likelihood.weights, likelihood.spread)
+        n_most = max(FIRST_ROWS, FIRST_ROWS_PER_OBSERVATION * int(likelihood.counts.max()))
         if len(rows) > n_most:
-            association = np.bincount(rows, weights=likelihood.association())
+            association = np.bincount(rows, weights=likelihood.all_tasks.association())
             best = np.argsort(-association, kind="stable")[:n_most]
             variances = np.where(np.isin(rows, best), variances, 0.0)
         active = np.flatnonzero(variances > 0)
         self.begin(EvidenceState(active, variances[active], parameters, None))
 
-    def move(self, state: EvidenceState) -> None:
-        """Go to a state of another kind, whatever its objective there."""
-        self.point = self._evaluate(state)
-        self.trace.append(self.point.objective)
-
-    @contextmanager
-    def fixed_noise(self) -> Iterator[None]:
-        """Leave the likelihood's parameters alone for a while."""
-        settings = self.settings
-        self.settings = replace(settings, learn_noise=False)
-        yield
-        self.settings = settings
-
     def descend(self, tol: float) -> None:
         """Step until the objective has twice fallen by less than ``tol`` per observation."""
-        enough = tol * self.settings.likelihood.n_effective
+        enough = tol * float(self.settings.likelihood.weights.sum())
         cautious = calm = 0
         while calm < 2 and not self.exhausted:
             before = self.point.objective
@@ -527,17 +478,9 @@ class EvidenceSearch:
     def add_rows(self) -> bool:
         """Bring in rows that are worth more than their cost; False where there are none."""
         settings, state = self.settings, self.point.state
-        likelihood, p = settings.likelihood, len(settings.row_of_feature)
-        if len(state.active) == p or self.exhausted:
+        if len(state.active) == len(settings.row_of_feature) or self.exhausted:
             return False
-        candidates = candidate_statistics(
-            likelihood.tasks(np.arange(p), state.parameters),
-            state.active,
-            state.row_variances,
-            likelihood.precision(state.parameters),
-            state.relations if len(state.active) else None,
-        )
-        gain, variance = gains(candidates)
+        gain, variance = gains(candidate_statistics(settings.likelihood, state))
         gain[state.active] = 0.0
         gain = np.bincount(settings.row_of_feature, weights=gain)
         worth = np.flatnonzero(gain > settings.row_cost + ROUNDING * abs(self.point.objective))
@@ -591,17 +534,20 @@ def search_noise(search: EvidenceSearch, likelihood: NormalEvidence, tol: float)
     explain the rest.
     """
     determined = float(likelihood.counts.min()) >= ROWS_PER_FEATURE * likelihood.all_tasks.n_features
+    settings, enough = search.settings, tol * float(likelihood.weights.sum())
     best: tuple[EvidencePoint, list[float]] | None = None
     share = FIRST_NOISE
     while best is None or not search.exhausted:
         search.begin_with_all(likelihood.at_share(share))
-        with search.fixed_noise():
-            search.prune(ROUGHLY * tol if determined else tol)
+        search.settings = replace(settings, learn_noise=False)
+        search.prune(ROUGHLY * tol if determined else tol)
+        search.settings = settings
         search.prune(tol)
-        if best is not None and search.point.objective >= best[0].objective - tol * likelihood.n_effective:
+        if best is not None and search.point.objective >= best[0].objective - enough:
             search.point, search.trace = best
             return
-        if determined and likelihood.share(search.point.state.parameters) >= share:
+        shares = search.point.state.parameters / likelihood.target_variances
+        if determined and np.exp(0.5 * np.mean(np.log(shares))) >= share:
             return
         best = (search.point, search.trace)
         share *= NOISE_STEP
@@ -611,41 +557,33 @@ def search_noise(search: EvidenceSearch, likelihood: NormalEvidence, tol: float)
 
 
 class EvidenceSolution(NamedTuple):
-    """Posterior of W at the best row variances, noise and relations."""
+    """Posterior of W at the best row variances, noise and relations; the first fields are those of a `Solution`."""
 
     W: FloatArray  # (p, m) posterior mean
-    W_variance: FloatArray  # (p, m) marginal posterior variances
     intercept: FloatArray  # (m,)
+    objective: float
+    gap: float
+    scale: float
+    converged: bool
+    n_iter: int
+    objective_trace: FloatArray
+    interrupted: bool
     noise: FloatArray | None  # (m,) deviations; None for the logistic loss
     row_variances: FloatArray  # (p,) gamma, exactly 0 for rows that are out
     task_relations: FloatArray | None  # (m, m) correlation
-    relation_shrinkage: float | None  # nu
-    objective_trace: FloatArray
-    converged: bool
-    n_iter: int
-    interrupted: bool = False
+    W_variance: FloatArray = np.empty(0)  # (p, m) marginal posterior variances
+    relation_shrinkage: float | None = None  # nu
 
     def as_solution(self) -> Solution:
         """Return the part that every solver gives back."""
-        return Solution(
-            W=self.W,
-            intercept=self.intercept,
-            objective=float(self.objective_trace[-1]),
-            gap=math.nan,
-            scale=math.nan,
-            converged=self.converged,
-            n_iter=self.n_iter,
-            objective_trace=self.objective_trace,
-            interrupted=self.interrupted,
-            noise=self.noise,
-        )
+        return Solution(*self[:10])
 
 
 def solve(
     data: TaskData,
     family: Family,
-    *,
     fit_intercept: bool = True,
+    *,
     shared_noise: bool = False,
     relations: Literal["learn"] | None = None,
     relation_shrinkage: float | None = None,
@@ -657,23 +595,13 @@ def solve(
     progress: bool | None = None,
     start: EvidenceSolution | None = None,
 ) -> EvidenceSolution:
-    """Maximise the evidence and give the posterior of W there.
+    """Maximise the evidence of the squared loss, or of a conditionally normal one, and give the posterior of W there.
 
-    Parameters
-    ----------
-    data : the observations; labels are -1 and +1
-    family : squared loss, or another one that is conditionally normal
-    fit_intercept : one intercept per task, with a flat prior
-    shared_noise : one noise variance for all tasks; with one complete design a single system then serves all tasks
-    relations : "learn" for a task correlation R, None for R = I
-    relation_shrinkage : nu, how many further unrelated rows to count in for R; None chooses it by the data
-    noise_floor : smallest noise deviation, as a share of the deviation of y; None takes `NOISE_FLOOR`
-    least_noise : (m,) the same in the units of y, instead of ``noise_floor``
-    row_cost : log evidence that a row has to bring; None takes ln p
-    tol : fall of the objective per observation below which it has converged
-    max_iter : most posteriors to compute
-    progress : see `progress.Progress`
-    start : an earlier solution to begin from
+    Labels are -1 and +1; intercepts have a flat prior. With one noise for all tasks (``shared_noise``) and one complete
+    design a single system serves all of them. ``relation_shrinkage`` is nu, None chooses it by the data; ``noise_floor``
+    the smallest noise as a share of the deviation of y, or ``least_noise`` (m,) in the units of y; ``row_cost`` the log
+    evidence that a row has to bring, None takes ln p. It has converged when the objective falls by less than ``tol`` per
+    observation; ``max_iter`` is the most posteriors to compute, and ``start`` an earlier solution.
     """
     family.require("coefficients='integrated'", "augmentation")
     likelihood: EvidenceLikelihood
@@ -698,10 +626,8 @@ def solve(
 
 def start_from(row_variances: FloatArray, noise: FloatArray | None, relations: FloatArray | None) -> EvidenceSolution:
     """Make a start of known row variances (p,), noise (m,) and relations (m, m)."""
-    nothing = np.empty(0)
-    return EvidenceSolution(
-        nothing, nothing, nothing, noise, row_variances, relations, None, nothing, converged=False, n_iter=0
-    )
+    nothing, nan = np.empty(0), math.nan
+    return EvidenceSolution(nothing, nothing, nan, nan, nan, False, 0, nothing, False, noise, row_variances, relations)
 
 
 def _find_rows(search: EvidenceSearch, start: EvidenceSolution | None, tol: float) -> None:
@@ -709,7 +635,7 @@ def _find_rows(search: EvidenceSearch, start: EvidenceSolution | None, tol: floa
     likelihood = search.settings.likelihood
     if start is not None:
         active = np.flatnonzero(start.row_variances)
-        search.begin(EvidenceState(active, start.row_variances[active], likelihood.from_noise(start.noise), None))
+        search.begin(EvidenceState(active, start.row_variances[active], likelihood.start(start.noise), None))
     elif isinstance(likelihood, NormalEvidence):
         search_noise(search, likelihood, tol)
     else:
@@ -721,7 +647,7 @@ def _relate(search: EvidenceSearch, shrinkage: float | None, start: EvidenceSolu
     """Begin to learn task relations, at the identity or those of the start."""
     state, m = search.point.state, search.settings.n_tasks
     r = task_relations.n_factors(m)
-    size = row_posterior.system_size(search.settings.likelihood.tasks(state.active, state.parameters), r)
+    size = min(search.settings.likelihood.all_tasks.n_rows, len(state.active) * r)
     if size > LARGEST_SYSTEM:
         raise ValueError(
             f"task relations with integrated coefficients need a system of {size} unknowns ({len(state.active)} "
@@ -756,16 +682,19 @@ def _solution(data: TaskData, search: EvidenceSearch, related: bool, interrupted
         relations = np.eye(m) if state.relations is None else state.relations.matrix
     return EvidenceSolution(
         W=W,
-        W_variance=variance,
         intercept=tasks.intercept(W[state.active]),
+        objective=search.trace[-1],
+        gap=math.nan,
+        scale=math.nan,
+        converged=not search.exhausted and not interrupted,
+        n_iter=search.n_iter,
+        objective_trace=np.array(search.trace),
+        interrupted=interrupted,
         noise=search.settings.likelihood.noise(state.parameters),
         row_variances=row_variances,
         task_relations=relations,
+        W_variance=variance,
         relation_shrinkage=search.settings.shrinkage if related else None,
-        objective_trace=np.array(search.trace),
-        converged=not search.exhausted and not interrupted,
-        n_iter=search.n_iter,
-        interrupted=interrupted,
     )
 
 

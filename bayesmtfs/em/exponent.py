@@ -14,13 +14,12 @@ Given W:
   takes the shape that q imposes, so that q runs off to a bound.
 - `printed_maximum` is the update as printed (the gradient in section 4.2), which holds ``E[rho^-q]`` fixed while q
   moves. It depends on the unit of y and is kept for reproduction only.
-- `row_profile` on a grid of 1/q gives the `posterior` of q.
+- the marginal on a grid of 1/q gives the `posterior` of q.
 
 Given a fit, `learn`: the mode only says which rows are active; what these rows are like is read off the likelihood of
-their coefficients, normal with precision ``X'X / sigma^2`` (where the loss is not quadratic its normal approximation at
-the mode).
+their coefficients, normal with precision ``X'X / sigma^2`` (its normal approximation where the loss is not quadratic):
 
-- ``"two_stage"``: least-squares estimates of the active coefficients and their standard errors s, then
+- two stages: least-squares estimates of the active coefficients and their standard errors s, then
 
       w_hat_ij ~ N(w_ij, s_ij^2),   w_ij ~ GN(0, rho_i, q),   p(rho_i) = 1/rho_i
 
@@ -28,25 +27,23 @@ the mode).
 
       ln p(w_hat^i | q) = ln integral d(ln rho) prod_j integral N(w_hat_ij; w, s_ij^2) GN(w; 0, rho, q) dw.
 
-  Errors make any shape look more normal than it is. As s goes to 0 this becomes `row_profile`, which is taken where a
-  task has too few rows for estimates. Correlations between the errors of different features are left out.
-- ``"integrated"``: draws of q, W, the row scales and the noise by `gibbs`.
+  Errors make any shape look more normal than it is. As s goes to 0 this becomes the row marginal, which is taken where
+  a task has too few rows for estimates. Correlations between the errors of different features are left out.
+- integrated: draws of q, W, the row scales and the noise by `gibbs`.
 """
 
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize_scalar
-from scipy.special import gammaln
 
 from bayesmtfs.em.active_tasks import ActiveTasks
 from bayesmtfs.gibbs import chain as gibbs
 from bayesmtfs.priors.generalized_normal import Jeffreys
-from bayesmtfs.priors.row_penalty import row_norms
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
@@ -59,8 +56,8 @@ LEAST_SPARE = 3  # observations beyond the number of coefficients for which a ta
 LEAST_SHARE = 0.5  # of the entries with estimates, below which the mode is taken
 WORST_CONDITION = 1e10
 TUNE, DRAWS = 400, 1000
-NODES = 12  # of the Gauss-Legendre quadrature over w
-SMOOTH_NODES = 8  # of the Gauss-Hermite quadrature, where the prior is smooth around the estimate
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)  # of the quadrature over w
+SMOOTH_NODES, SMOOTH_WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # where the prior is smooth around the estimate
 SMOOTH_REACH = 4.2  # standard errors that these nodes span
 SCALES = 10  # points of ln rho
 SEARCHES = 6  # golden sections for the best ln rho
@@ -68,6 +65,7 @@ REACH = 4.5  # standard errors on either side of an estimate
 DROP = 9.0  # of the log-likelihood at which the integral over ln rho ends
 SMALLEST_ERROR = 1e-3  # relative to the row's size
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
+ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 
 
 class LearnedExponent(NamedTuple):
@@ -76,27 +74,6 @@ class LearnedExponent(NamedTuple):
     norm_q: float  # median
     interval: tuple[float, float]  # 90%, equal tails
     identified: bool
-    inverses: FloatArray  # (g,) points of 1/q; empty where q was drawn
-    log_likelihood: FloatArray  # (g,) at these points, up to a constant
-
-
-def inverse_grid(bounds: tuple[float, float], size: int) -> FloatArray:
-    """Equally spaced points of 1/q between the bounds of q (the larger may be inf)."""
-    smallest, largest = bounds
-    return np.linspace(1.0 / largest, 1.0 / smallest, size)
-
-
-# ---------------------------------------------------------------------- given W
-
-
-def row_profile(rows: FloatArray, sizes: IntArray, norm_q: float) -> float:
-    """Log-marginal at q (also inf) of rows (R, k) that are not zero, up to a constant that does not depend on q."""
-    used = sizes > 1  # a single entry says nothing about a shape
-    m = sizes[used]
-    peaks = np.max(np.abs(rows[used]), axis=1, keepdims=True)
-    norms = row_norms(rows[used] / peaks, norm_q)
-    logs = gammaln(1.0 + m / norm_q) - m * (np.log(norms) + math.lgamma(1.0 + 1.0 / norm_q))
-    return float(np.sum(logs))
 
 
 def marginal_maximum(
@@ -104,16 +81,15 @@ def marginal_maximum(
     sizes: IntArray,
     bounds: tuple[float, float],
     current: float,
-    shape: float = 0.0,
-    rate: float = 0.0,
+    prior: Callable[[float], Jeffreys] = Jeffreys,
 ) -> float:
     """Find the q of the largest row marginal within finite bounds, and never one that is worse than the current.
 
-    ``shape`` and ``rate`` are those of the Gamma prior of ``rho^-q``; no row (R, k) is zero.
+    No row (R, k) is zero.
     """
 
     def value(inverse: float) -> float:
-        return Jeffreys(1.0 / inverse, shape, rate).negative_log_density(rows, sizes)
+        return prior(1.0 / inverse).negative_log_density(rows, sizes)
 
     return _best_inverse(value, bounds, current)
 
@@ -140,7 +116,7 @@ def printed_maximum(
 
 def _best_inverse(value: Callable[[float], float], bounds: tuple[float, float], current: float) -> float:
     """Find the q in the bounds with the smallest value: a grid for the valley, then a bounded search in it."""
-    grid = inverse_grid(bounds, GRID_SIZE)
+    grid = np.linspace(1.0 / bounds[1], 1.0 / bounds[0], GRID_SIZE)
     values = [value(x) for x in grid]
     best = int(np.argmin(values))
     inside = (grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)])
@@ -149,12 +125,9 @@ def _best_inverse(value: Callable[[float], float], bounds: tuple[float, float], 
     return 1.0 / min(candidates)[1]
 
 
-# ---------------------------------------------------------------------- posteriors of q
-
-
 def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, float]) -> LearnedExponent:
     """Median and interval of q under a uniform prior on 1/q, from its log-likelihood up to a constant."""
-    inverses = inverse_grid(bounds, COARSE_GRID)
+    inverses = np.linspace(1.0 / bounds[1], 1.0 / bounds[0], COARSE_GRID)
     values = np.array([log_likelihood(_inverted(x)) for x in inverses])
     likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
     first, last = max(likely[0] - 1, 0), min(likely[-1] + 1, len(inverses) - 1)
@@ -163,33 +136,27 @@ def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, flo
     points = np.concatenate([inverses, between])
     values = np.concatenate([values, [log_likelihood(_inverted(x)) for x in between]])
     order = np.argsort(points)
-    return _summarised(points[order], values[order])
+    fine = np.linspace(inverses[0], inverses[-1], FINE_GRID)
+    logs = PchipInterpolator(points[order], values[order])(fine)
+    density = np.exp(logs - np.max(logs))
+    share = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
+    return _learned(np.interp(QUANTILES, share / share[-1], fine), inverses[-1] - inverses[0])
 
 
 def _inverted(number: float) -> float:
     return 1.0 / number if number > 0.0 else math.inf
 
 
-def _summarised(inverses: FloatArray, values: FloatArray) -> LearnedExponent:
-    fine = np.linspace(inverses[0], inverses[-1], FINE_GRID)
-    logs = PchipInterpolator(inverses, values)(fine)
-    density = np.exp(logs - np.max(logs))
-    share = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
-    low, middle, high = np.interp(QUANTILES, share / share[-1], fine)
-    covered = (high - low) / (inverses[-1] - inverses[0])
-    interval = (1.0 / high, _inverted(low))
-    return LearnedExponent(_inverted(middle), interval, bool(covered <= UNIDENTIFIED_SHARE), inverses, values)
-
-
 def from_draws(draws: FloatArray, bounds: tuple[float, float]) -> LearnedExponent:
     """Median and interval of q from posterior draws of it."""
-    low, middle, high = np.quantile(1.0 / draws, QUANTILES)
-    covered = (high - low) / (1.0 / bounds[0] - 1.0 / bounds[1])
-    identified = bool(covered <= UNIDENTIFIED_SHARE)
-    return LearnedExponent(1.0 / middle, (1.0 / high, 1.0 / low), identified, np.empty(0), np.empty(0))
+    return _learned(np.quantile(1.0 / draws, QUANTILES), 1.0 / bounds[0] - 1.0 / bounds[1])
 
 
-# ---------------------------------------------------------------------- given a fit
+def _learned(quantiles: FloatArray, width: float) -> LearnedExponent:
+    """What quantiles of 1/q say, in a range of this width."""
+    low, middle, high = (float(quantile) for quantile in quantiles)
+    identified = (high - low) / width <= UNIDENTIFIED_SHARE
+    return LearnedExponent(_inverted(middle), (1.0 / high, _inverted(low)), identified)
 
 
 class NormalLikelihood(NamedTuple):
@@ -246,134 +213,113 @@ def learn(
     eta: FloatArray,
     noise: FloatArray,
     bounds: tuple[float, float],
-    method: Literal["two_stage", "integrated"],
+    integrated: bool,
     random_seed: int,
 ) -> LearnedExponent:
     """Posterior of q given the active rows of a fit, none of which is zero."""
     normal = normal_likelihood(tasks, W, eta, noise)
-    if method == "integrated":
-        return from_draws(_draws(normal, W, bounds, random_seed), bounds)
+    if integrated:
+        settings = gibbs.ChainSettings(DRAWS, TUNE, random_seed, norm_q=None)
+        # An entry of exactly 0 has no logarithm; the first sweep moves it.
+        start = np.where(W == 0.0, 1e-3 * np.max(np.abs(W), axis=1, keepdims=True), W)
+        given = (normal.sums, start, normal.noise, settings, bounds)
+        return from_draws(gibbs.sample_centred(*given, learn_noise=normal.learn_noise).norm_q, bounds)
     W_hat, errors, known = estimates(normal)
     if known.sum() >= LEAST_SHARE * normal.counted.sum():
         return posterior(lambda q: noisy_log_likelihood(W_hat, errors, known, q), bounds)
     sizes = normal.counted.sum(axis=1)
-    return posterior(lambda q: row_profile(W, sizes, q), bounds)
-
-
-def _draws(normal: NormalLikelihood, W: FloatArray, bounds: tuple[float, float], random_seed: int) -> FloatArray:
-    """Draws of q."""
-    settings = gibbs.ChainSettings(DRAWS, TUNE, random_seed, norm_q=None)
-    # An entry of exactly 0 has no logarithm; the first sweep moves it.
-    start = np.where(W == 0.0, 1e-3 * np.max(np.abs(W), axis=1, keepdims=True), W)
-    return gibbs.sample_centred(
-        normal.sums, start, normal.noise, settings, bounds, learn_noise=normal.learn_noise
-    ).norm_q
-
-
-# ---------------------------------------------------------------------- given estimates with errors
+    return posterior(lambda q: -Jeffreys(q).negative_log_density(W, sizes), bounds)
 
 
 def noisy_log_likelihood(estimates: FloatArray, errors: FloatArray, counted: BoolArray, norm_q: float) -> float:
     """Log-likelihood of q (also inf), up to a constant; rows (R, k) with fewer than two entries say nothing."""
-    rule = quadrature()
     total = 0.0
     for i in range(len(estimates)):
         w_hat = np.ascontiguousarray(estimates[i, counted[i]])
         size = math.sqrt(float(np.mean(w_hat**2))) if len(w_hat) > 1 else 0.0
         if size > 0.0:
             s = np.maximum(errors[i, counted[i]] / size, SMALLEST_ERROR)
-            total += _row(np.abs(w_hat) / size, s, float(norm_q), rule)
+            total += _row(np.abs(w_hat) / size, s, float(norm_q))
     return total
 
 
-def quadrature() -> FloatArray:
-    """Nodes and weights: Gauss-Legendre in rows 0 and 1, Gauss-Hermite for a standard normal in rows 2 and 3."""
-    rule = np.zeros((4, NODES))
-    rule[0], rule[1] = np.polynomial.legendre.leggauss(NODES)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(SMOOTH_NODES)
-    rule[2, :SMOOTH_NODES], rule[3, :SMOOTH_NODES] = nodes, weights / math.sqrt(2.0 * math.pi)
-    return rule
-
-
 @njit(cache=True)
-def _row(w_hat: FloatArray, s: FloatArray, norm_q: float, rule: FloatArray) -> float:
+def _row(w_hat: FloatArray, s: FloatArray, norm_q: float) -> float:
     """Log-likelihood of one row of size 1: the integral over ln rho, around its peak."""
     # rho of unit variance at q: GN has variance rho^2 Gamma(3/q) / Gamma(1/q)
     unit = 0.5 * (math.log(3.0) + math.lgamma(1.0 + 1.0 / norm_q) - math.lgamma(1.0 + 3.0 / norm_q))
     low, high = unit - 1.0, unit + 0.4
     first, second = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_first = _given_scale(w_hat, s, first, norm_q, rule)
-    at_second = _given_scale(w_hat, s, second, norm_q, rule)
+    at_first = _given_scale(w_hat, s, first, norm_q)
+    at_second = _given_scale(w_hat, s, second, norm_q)
     for _ in range(SEARCHES):
         if at_first > at_second:
             high, second, at_second = second, first, at_first
             first = high - GOLDEN * (high - low)
-            at_first = _given_scale(w_hat, s, first, norm_q, rule)
+            at_first = _given_scale(w_hat, s, first, norm_q)
         else:
             low, first, at_first = first, second, at_second
             second = low + GOLDEN * (high - low)
-            at_second = _given_scale(w_hat, s, second, norm_q, rule)
+            at_second = _given_scale(w_hat, s, second, norm_q)
     peak, top = (first, at_first) if at_first > at_second else (second, at_second)
-    left = _end(w_hat, s, peak, top, -1.0, norm_q, rule)
-    right = _end(w_hat, s, peak, top, 1.0, norm_q, rule)
+    left = _end(w_hat, s, peak, top, -1.0, norm_q)
+    right = _end(w_hat, s, peak, top, 1.0, norm_q)
     width = (right - left) / (SCALES - 1)
     total = 0.0
     for g in range(SCALES):
-        total += math.exp(_given_scale(w_hat, s, left + g * width, norm_q, rule) - top)
+        total += math.exp(_given_scale(w_hat, s, left + g * width, norm_q) - top)
     return top + math.log(total * width)
 
 
 @njit(cache=True)
-def _end(
-    w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float, norm_q: float, rule: FloatArray
-) -> float:
+def _end(w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float, norm_q: float) -> float:
     """Find ln rho on one side of the peak where the likelihood has become negligible."""
     distance = 0.5 / math.sqrt(len(w_hat))
     while distance < 8.0:
-        if _given_scale(w_hat, s, peak + side * distance, norm_q, rule) < top - DROP:
+        if _given_scale(w_hat, s, peak + side * distance, norm_q) < top - DROP:
             break
         distance *= 1.5
     return peak + side * distance
 
 
 @njit(cache=True)
-def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float, rule: FloatArray) -> float:
+def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float) -> float:
     """Log-likelihood of a row at one scale."""
     rho = math.exp(log_rho)
     value = -len(w_hat) * (math.log(2.0) + math.lgamma(1.0 + 1.0 / norm_q) + log_rho)
     for j in range(len(w_hat)):
-        value += _log_convolution(w_hat[j], s[j], rho, norm_q, rule)
+        value += _log_convolution(w_hat[j], s[j], rho, norm_q)
     return value
 
 
 @njit(cache=True)
-def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float, rule: FloatArray) -> float:
+def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw`` over where neither factor is negligible."""
     if w_hat > SMOOTH_REACH * s and (norm_q < 6.0 or w_hat + SMOOTH_REACH * s < 0.9 * rho):
         density = 0.0
-        for node in range(SMOOTH_NODES):
-            density += rule[3, node] * math.exp(-(((w_hat + s * rule[2, node]) / rho) ** norm_q))
-        return math.log(max(density, 1e-300))
+        for node in range(len(SMOOTH_NODES)):
+            density += SMOOTH_WEIGHTS[node] * math.exp(-(((w_hat + s * SMOOTH_NODES[node]) / rho) ** norm_q))
+        return math.log(max(density / ROOT_TWO_PI, 1e-300))
     reach = rho * 40.0 ** (1.0 / norm_q)
     low, high = max(-reach, w_hat - REACH * s), min(reach, w_hat + REACH * s)
     if low >= high:  # far outside: the tail of the normal density from the end of the support
         z = (w_hat - reach) / s
-        return -0.5 * z * z - math.log(z) - 0.5 * math.log(2.0 * math.pi)
+        return -0.5 * z * z - math.log(z) - math.log(ROOT_TWO_PI)
     if low < 0.0 < high:  # the density has a kink at 0
-        density = _integral(w_hat, s, rho, norm_q, low, 0.0, rule)
-        density += _integral(w_hat, s, rho, norm_q, 0.0, high, rule)
+        density = _integral(w_hat, s, rho, norm_q, low, 0.0)
+        density += _integral(w_hat, s, rho, norm_q, 0.0, high)
     else:
-        density = _integral(w_hat, s, rho, norm_q, low, high, rule)
+        density = _integral(w_hat, s, rho, norm_q, low, high)
     return math.log(max(density, 1e-300))
 
 
 @njit(cache=True)
-def _integral(w_hat: float, s: float, rho: float, norm_q: float, low: float, high: float, rule: FloatArray) -> float:
+def _integral(w_hat: float, s: float, rho: float, norm_q: float, low: float, high: float) -> float:
     """Gauss-Legendre quadrature of the product of both densities."""
     half, middle = 0.5 * (high - low), 0.5 * (high + low)
     total = 0.0
-    for node in range(NODES):
-        w = middle + half * rule[0, node]
+    for node in range(len(NODES)):
+        w = middle + half * NODES[node]
         z = (w_hat - w) / s
-        total += rule[1, node] * math.exp(-0.5 * z * z - (abs(w) / rho) ** norm_q)
-    return total * half / (s * math.sqrt(2.0 * math.pi))
+        total += WEIGHTS[node] * math.exp(-0.5 * z * z - (abs(w) / rho) ** norm_q)
+    return total * half / (s * ROOT_TWO_PI)

@@ -7,51 +7,47 @@ With the scales rho integrated out, EM minimises over W, b, sigma (and q)
     -ln p(w | q) = m ln ||w||_q + m ln Gamma(1 + 1/q) - ln Gamma(1 + m/q) + constant   (the marginal of eq. 7 and 8),
 
 L_t the sum of the losses of task t (1/2 r^2; other losses have no sigma) and n_t its number of observations. The E-step
-is ``E[rho_i^-q] = m / (q ||w^i||_q^q)``, the M-step a penalised fit per task (eq. 9, see `ridge`) and
-``sigma_t^2 = 2 L_t / n_t``.
+is ``E[rho_i^-q] = m / (q ||w^i||_q^q)``, the M-step a penalised fit per task (eq. 9, see `ridge`; Newton steps for
+losses that are not quadratic) and ``sigma_t^2 = 2 L_t / n_t``.
 
-Differences from the paper:
+What the paper leaves open:
 
 - the objective is unbounded at a zero row and, with p > n, at sigma = 0. A row whose norm falls below `PRUNED` becomes
   exactly zero, stays so, and counts as a row of norm `ROW_FLOOR`; sigma is at least ``noise_floor`` x sd(y);
 - coefficients are in units of sd(y) / sd(x) (see `active_tasks`), so that no result depends on the units of X or y;
 - optionally ``rho^-q ~ Gamma(shape, rate)`` instead of Jeffreys (shape = rate = 0);
-- losses that are not quadratic by Newton steps inside the M-step, each of which lowers the objective;
-- q is held fixed, or updated after each M-step by a rule that is passed in: the exact maximum of the marginal, which
-  lowers the objective too, or the printed one, which may not (see `exponent`).
-
-A whole fit (`fit`) needs three decisions that the paper leaves open:
-
+- q is held fixed, learned from the active rows of the fit at q = 2, or updated after each M-step by a rule: the exact
+  maximum of the marginal, which lowers the objective too, or the printed one, which may not (see `exponent`);
 - the start. From a ridge fit EM collapses to W = 0, an infinite optimum, on data with more features than rows; it
   begins at a mixed-norm fit with a small penalty, whose rows are all that EM can keep;
 - the floor of the noise. With more features than rows EM interpolates and sigma goes to 0. The floor begins at half of
   sd(y) and is lowered, each time from the same start, as long as what the remaining rows leave unexplained (residual
-  over degrees of freedom) is clearly below it;
-- q, learned from the active rows of the fit at q = 2, or inside EM (`exponent`).
+  over degrees of freedom) is clearly below it.
 
 At q = inf the E-step has no expectation; there the same objective is minimised by `mm`, with one noise for all tasks.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.scaling import WithinTaskUnits, scaled, within_task_units
-from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em import exponent, mm
-from bayesmtfs.em.active_tasks import ActiveTasks, activate, rows_of
+from bayesmtfs.data.scaling import WithinTaskUnits, scaled
+from bayesmtfs.em import exponent, mm, task_relations
+from bayesmtfs.em.active_tasks import ActiveTasks, EMProblem, activate, rows_of
 from bayesmtfs.em.exponent import LearnedExponent
 from bayesmtfs.em.ridge import Curvature, LeastSquares, best_factors, row_ridge_step
-from bayesmtfs.families import Family
+from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
+from bayesmtfs.types import BoolArray, FloatArray, Solution
 
 ROW_FLOOR = 1e-8  # norm that a zero row counts with, in units of sd(y) / sd(x)
 PRUNED = 1e-6  # norm below which a row becomes zero, in the same units
@@ -66,6 +62,7 @@ FLOOR_SHARE = 0.8  # of the unexplained deviation that becomes the next floor
 FLOOR_CHANGE = 0.8  # ratio of two floors above which the search ends
 LEAST_FREEDOM = 0.3  # share of the observations that must remain as degrees of freedom
 OFFSET_AT_INF = 1e-4  # in units of sd(y) / sd(x)
+NO_ROWS: FloatArray = np.empty(0)
 
 QLearning = Literal["two_stage", "integrated", "ecme", "paper"]
 
@@ -96,54 +93,46 @@ class EMSettings:
 
 
 class EMState(NamedTuple):
-    """What changes from iteration to iteration; W holds active features only."""
+    """What changes from iteration to iteration, over the features that are still active."""
 
+    tasks: ActiveTasks
     W: FloatArray  # (p, m)
     intercept: FloatArray  # (m,)
     noise: FloatArray  # (m,) sigma, ones where it is not learned
     norm_q: float
     eta: FloatArray  # (N,) linear predictor
+    active: BoolArray  # which of the features of the start they are
+    zero_rows: FloatArray = np.empty(0)  # sizes of the rows that are zero for good
+    relations: Relations = task_relations.unrelated(0)  # of the tasks, in `matrix_variate`
 
 
-ExponentRule = Callable[[ActiveTasks, EMState, EMState], float]  # new q from the states before and after an M-step
-
-
-class EMOutcome(NamedTuple):
-    """Where EM ended, over all features it began with."""
-
-    W: FloatArray  # (p, m)
-    intercept: FloatArray
-    noise: FloatArray
-    norm_q: float
-    objective_trace: FloatArray
-    converged: bool
-    interrupted: bool
-
-    @property
-    def n_iter(self) -> int:
-        """Number of iterations."""
-        return len(self.objective_trace) - 1
+ExponentRule = Callable[[EMState, EMState], float]  # new q from the states before and after an M-step
 
 
 # ---------------------------------------------------------------------- objective
 
 
-def objective(tasks: ActiveTasks, state: EMState, settings: EMSettings, zero_rows: FloatArray) -> float:
-    """Minus the log-posterior, scales integrated out; ``zero_rows`` are the sizes of rows that are zero for good."""
-    prior = settings.prior(state.norm_q)
-    rows = prior.negative_log_density(floored(tasks.blocks.gather(state.W)), tasks.blocks.sizes)
-    return data_terms(tasks, state) + rows + pruned_value(settings, zero_rows)
+def objective(state: EMState, settings: EMSettings) -> float:
+    """Minus the log-posterior, scales integrated out."""
+    return active_objective(state, settings) + pruned_value(settings, state.zero_rows)
 
 
-def data_terms(tasks: ActiveTasks, state: EMState) -> float:
+def active_objective(state: EMState, settings: EMSettings) -> float:
+    """Its terms without the rows that are zero for good."""
+    blocks = state.tasks.blocks
+    rows = settings.prior(state.norm_q).negative_log_density(floored(blocks.gather(state.W)), blocks.sizes)
+    return data_terms(state) + rows
+
+
+def data_terms(state: EMState) -> float:
     """Minus the log-likelihood."""
-    return float(np.sum(tasks.losses(state.eta) / state.noise**2)) + float(tasks.counts @ np.log(state.noise))
+    losses, counts = state.tasks.losses(state.eta), state.tasks.counts
+    return float(np.sum(losses / state.noise**2)) + float(counts @ np.log(state.noise))
 
 
 def floored(rows: FloatArray) -> FloatArray:
     """Rows, lengthened to `ROW_FLOOR` where they are shorter than that in every entry."""
-    peaks = np.max(np.abs(rows), axis=1, initial=0.0)
-    short = peaks < ROW_FLOOR
+    short = np.max(np.abs(rows), axis=1, initial=0.0) < ROW_FLOOR
     if not short.any():
         return rows
     lengthened = rows.copy()
@@ -169,75 +158,72 @@ def expected_scales(tasks: ActiveTasks, V: FloatArray, norm_q: float, settings: 
     return np.exp(-log_weights / norm_q)[tasks.blocks.row_of_feature][:, np.newaxis]
 
 
-def update_coefficients(tasks: ActiveTasks, state: EMState, settings: EMSettings, fixed: Curvature | None) -> EMState:
+def update_coefficients(state: EMState, settings: EMSettings) -> EMState:
     """E-step, and M-step for W and b (eq. 9): steps that lower every task's penalised loss."""
-    scales = expected_scales(tasks, state.W, state.norm_q, settings)
-    scales = np.broadcast_to(scales, state.W.shape) if tasks.present is None else np.where(tasks.present, scales, 0.0)
-    return minimise_given_scales(tasks, state, scales, fixed)
+    present = state.tasks.present
+    scales = expected_scales(state.tasks, state.W, state.norm_q, settings)
+    scales = np.broadcast_to(scales, state.W.shape) if present is None else np.where(present, scales, 0.0)
+    return minimise_given_scales(state, scales)
 
 
-def minimise_given_scales(tasks: ActiveTasks, state: EMState, scales: FloatArray, fixed: Curvature | None) -> EMState:
-    """Steps of W and b at given scales rho (p, m); ``fixed`` is the curvature of the squared loss."""
-    exact = fixed is not None and state.norm_q == 2.0
+def minimise_given_scales(state: EMState, scales: FloatArray) -> EMState:
+    """Steps of W and b at given scales rho (p, m)."""
+    exact = state.tasks.family.quadratic and state.norm_q == 2.0
     for _ in range(1 if exact else INNER_STEPS):
-        model = quadratic_model(tasks, state, fixed)
+        model = quadratic_model(state)
         step = row_ridge_step(model.curv, state.noise**-2.0, model.gradient, state.W, scales, state.norm_q)
-        move = model.intercept_step(step)
-        state = moved(tasks, state, step, move) if exact else _line_search(tasks, state, scales, step, move)
+        along = states_along(state, model, step)
+        state = along(np.ones_like(state.noise)) if exact else _line_search(state, scales, along)
     return state
 
 
 class QuadraticModel(NamedTuple):
-    """Quadratic model of the losses at a state."""
+    """Quadratic model of the losses over sigma^2 at a state."""
 
     curv: Curvature
     gradient: FloatArray  # (p, m) in W, with the best move of the intercept taken out
     intercept_move: FloatArray  # (m,) that move, on centred features
 
-    def intercept_step(self, step: FloatArray) -> FloatArray:
-        """(m,) Move of the intercepts that goes with a step of W."""
-        move: FloatArray = self.intercept_move - np.einsum("pm,pm->m", self.curv.means, step)
-        return move
 
-
-def quadratic_model(tasks: ActiveTasks, state: EMState, fixed: Curvature | None) -> QuadraticModel:
-    """Gradient and curvature of the losses over sigma^2 at the current linear predictor."""
-    precision = state.noise**-2.0
+def quadratic_model(state: EMState) -> QuadraticModel:
+    """Gradient and curvature at the linear predictor."""
+    tasks, precision = state.tasks, state.noise**-2.0
     theta = tasks.weight * tasks.family.gradient(tasks.y, state.eta) * precision[tasks.task]
-    curv = tasks.curvature_at(state.eta) if fixed is None else fixed
+    curv = tasks.curvature_at(state.eta)
     sums = tasks.sums(theta) if tasks.fit_intercept else np.zeros(tasks.n_tasks)
     totals = precision * curv.totals
     move = -np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0)
     return QuadraticModel(curv, tasks.adjoint(theta) - curv.means * sums, move)
 
 
-def moved(tasks: ActiveTasks, state: EMState, step: FloatArray, move: FloatArray) -> EMState:
-    """Go a whole step of W and b."""
-    eta = state.eta + tasks.linear_predictor(step, move)
-    return state._replace(W=state.W + step, intercept=state.intercept + move, eta=eta)
+def states_along(state: EMState, model: QuadraticModel, step: FloatArray) -> Callable[[FloatArray], EMState]:
+    """States on the way along a step of W, and of b with it, by the share (m,) of it that each task goes."""
+    move = model.intercept_move - np.einsum("pm,pm->m", model.curv.means, step)
+    eta_step = state.tasks.linear_predictor(step, move)
+
+    def along(share: FloatArray) -> EMState:
+        eta = state.eta + share[state.tasks.task] * eta_step
+        return state._replace(W=state.W + share * step, intercept=state.intercept + share * move, eta=eta)
+
+    return along
 
 
-def _line_search(tasks: ActiveTasks, state: EMState, scales: FloatArray, step: FloatArray, move: FloatArray) -> EMState:
+def _line_search(state: EMState, scales: FloatArray, along: Callable[[FloatArray], EMState]) -> EMState:
     """Go a step that is halved in the tasks where it does not lower the penalised loss, or where that is not finite."""
-    precision = state.noise**-2.0
-    before = precision * tasks.losses(state.eta) + _penalties(state.W, scales, state.norm_q)
-    eta_step = tasks.linear_predictor(step, move)
-    share = np.ones(tasks.n_tasks)
+
+    def values(at: EMState) -> FloatArray:
+        """(m,) Loss and ``sum_j |w_j / rho_j|^q`` of each task."""
+        V = np.divide(at.W, scales, out=np.zeros_like(at.W), where=scales > 0)
+        with np.errstate(over="ignore"):
+            return state.noise**-2.0 * state.tasks.losses(at.eta) + np.sum(np.abs(V) ** state.norm_q, axis=0)
+
+    before, share = values(state), np.ones_like(state.noise)
     while True:
-        W, eta = state.W + share * step, state.eta + share[tasks.task] * eta_step
-        after = precision * tasks.losses(eta) + _penalties(W, scales, state.norm_q)
-        worse = ~(after <= before + ROUNDING * np.abs(before))
+        after = along(share)
+        worse = ~(values(after) <= before + ROUNDING * np.abs(before))
         if not worse.any():
-            return state._replace(W=W, intercept=state.intercept + share * move, eta=eta)
+            return after
         share[worse] = np.where(share[worse] > SHORTEST_STEP, share[worse] / 2, 0.0)
-
-
-def _penalties(W: FloatArray, scales: FloatArray, norm_q: float) -> FloatArray:
-    """(m,) ``sum_j |w_j / rho_j|^q`` of each task."""
-    V = np.divide(W, scales, out=np.zeros_like(W), where=scales > 0)
-    with np.errstate(over="ignore"):
-        sums: FloatArray = np.sum(np.abs(V) ** norm_q, axis=0)
-    return sums
 
 
 def noise_of(squares: FloatArray, counts: FloatArray, settings: EMSettings) -> FloatArray:
@@ -246,152 +232,124 @@ def noise_of(squares: FloatArray, counts: FloatArray, settings: EMSettings) -> F
     return np.maximum(np.sqrt(variances), settings.noise_floor)
 
 
-def update_noise(tasks: ActiveTasks, state: EMState, settings: EMSettings) -> EMState:
+def update_noise(state: EMState, settings: EMSettings) -> EMState:
     """``sigma_t^2 = 2 L_t / n_t``, not below its floor."""
     if not settings.learn_noise:
         return state
-    return state._replace(noise=noise_of(2.0 * tasks.losses(state.eta), tasks.counts, settings))
-
-
-class Working(NamedTuple):
-    """The features that are still active."""
-
-    tasks: ActiveTasks
-    fixed: Curvature | None  # of the squared loss
-    features: IntArray  # their numbers among those of the start
-    zero_rows: FloatArray  # sizes of the rows that are zero for good
+    return state._replace(noise=noise_of(2.0 * state.tasks.losses(state.eta), state.tasks.counts, settings))
 
 
 def begin(
-    tasks: ActiveTasks, W: FloatArray, intercept: FloatArray, settings: EMSettings, zero_rows: FloatArray | None
-) -> tuple[Working, EMState]:
-    """Features and state of a start, with the noise that its residuals have; its zero rows are left out."""
-    state = EMState(W, intercept, np.ones(tasks.n_tasks), settings.norm_q, tasks.linear_predictor(W, intercept))
-    zero_rows = np.empty(0) if zero_rows is None else zero_rows
-    working = Working(tasks, tasks.fixed_curvature, np.arange(len(tasks.row_labels)), zero_rows)
-    return drop_rows(working, update_noise(tasks, state, settings), settings)
+    tasks: ActiveTasks, W: FloatArray, intercept: FloatArray, settings: EMSettings, zero_rows: FloatArray = NO_ROWS
+) -> EMState:
+    """State of a start, with the noise that its residuals have; its zero rows are left out."""
+    noise, eta = np.ones(tasks.n_tasks), tasks.linear_predictor(W, intercept)
+    state = EMState(tasks, W, intercept, noise, settings.norm_q, eta, np.ones(len(W), dtype=bool), zero_rows)
+    return drop_rows(update_noise(state, settings), settings)
 
 
-def drop_rows(working: Working, state: EMState, settings: EMSettings) -> tuple[Working, EMState]:
+def drop_rows(state: EMState, settings: EMSettings) -> EMState:
     """Leave out the rows below `PRUNED`."""
-    tasks = working.tasks
-    small = np.max(np.abs(tasks.blocks.gather(state.W)), axis=1, initial=0.0) < PRUNED
+    blocks = state.tasks.blocks
+    small = np.max(np.abs(blocks.gather(state.W)), axis=1, initial=0.0) < PRUNED
     if not small.any():
-        return working, state
-    kept: BoolArray = ~small[tasks.blocks.row_of_feature]
-    fewer = Working(
-        tasks=tasks.restricted(kept),
-        fixed=None if working.fixed is None else working.fixed.restricted(kept),
-        features=working.features[kept],
-        zero_rows=np.concatenate([working.zero_rows, tasks.blocks.sizes[small]]),
-    )
-    intercept = state.intercept if kept.any() else fewer.tasks.null_intercept()
-    W = state.W[kept]
-    state = state._replace(W=W, intercept=intercept, eta=fewer.tasks.linear_predictor(W, intercept))
-    return fewer, update_noise(fewer.tasks, state, settings)
+        return state
+    kept: BoolArray = ~small[blocks.row_of_feature]
+    tasks, W = state.tasks.restricted(kept), state.W[kept]
+    intercept = state.intercept if kept.any() else tasks.null_intercept()
+    active, eta = state.active.copy(), tasks.linear_predictor(W, intercept)
+    active[active] = kept
+    zero_rows = np.concatenate([state.zero_rows, blocks.sizes[small]])
+    fewer = state._replace(tasks=tasks, W=W, intercept=intercept, eta=eta, active=active, zero_rows=zero_rows)
+    return update_noise(fewer, settings)
 
 
-def rescale_rows(working: Working, before: EMState, state: EMState, settings: EMSettings) -> EMState:
+def rescale_rows(before: EMState, state: EMState, settings: EMSettings) -> EMState:
     """Stretch or shrink whole rows, where that lowers the objective (see `ridge.best_factors`)."""
-    tasks = working.tasks
-    model, rows = quadratic_model(tasks, state, working.fixed), tasks.blocks.row_of_feature
-    falling = np.less(*(row_norms(tasks.blocks.gather(W), state.norm_q) for W in (state.W, before.W)))
-    factors = best_factors(model.curv, state.noise**-2.0, model.gradient, state.W, rows, tasks.blocks.sizes, falling)
+    blocks, model = state.tasks.blocks, quadratic_model(state)
+    rows = blocks.row_of_feature
+    falling = np.less(*(row_norms(blocks.gather(W), state.norm_q) for W in (state.W, before.W)))
+    factors = best_factors(model.curv, state.noise**-2.0, model.gradient, state.W, rows, blocks.sizes, falling)
     step = state.W * (factors[rows] - 1.0)[:, np.newaxis]
-    after = moved(tasks, state, step, model.intercept_step(step))
-    none = np.empty(0)
-    return after if objective(tasks, after, settings, none) < objective(tasks, state, settings, none) else state
+    after = states_along(state, model, step)(np.ones_like(state.noise))
+    return after if active_objective(after, settings) < active_objective(state, settings) else state
 
 
-def iterate(working: Working, state: EMState, settings: EMSettings, rule: ExponentRule | None) -> EMState:
+def iterate(state: EMState, settings: EMSettings, rule: ExponentRule | None) -> EMState:
     """One iteration of EM on the active features."""
-    after = update_coefficients(working.tasks, state, settings, working.fixed)
+    after = update_coefficients(state, settings)
     if state.norm_q > 2.0 and settings.improper:
-        after = rescale_rows(working, state, after, settings)
-    after = update_noise(working.tasks, after, settings)
-    return after if rule is None else after._replace(norm_q=rule(working.tasks, state, after))
+        after = rescale_rows(state, after, settings)
+    after = update_noise(after, settings)
+    return after if rule is None else after._replace(norm_q=rule(state, after))
 
 
 def largest_change(before: EMState, after: EMState) -> float:
-    """Largest change of a coefficient, of ln sigma and of 1/q."""
+    """Largest change of a coefficient, of ln sigma, of 1/q and of a correlation of tasks."""
     noise = float(np.max(np.abs(np.log(after.noise / before.noise))))
     change = float(np.max(np.abs(after.W - before.W), initial=0.0))
-    return max(change, noise, abs(1.0 / after.norm_q - 1.0 / before.norm_q))
+    related = 0.0
+    if after.relations is not before.relations:
+        related = float(np.max(np.abs(after.relations.matrix - before.relations.matrix)))
+    return max(change, noise, abs(1.0 / after.norm_q - 1.0 / before.norm_q), related)
 
 
 # ---------------------------------------------------------------------- EM
 
 
 def solve(
-    tasks: ActiveTasks,
-    W: FloatArray,
-    intercept: FloatArray,
-    settings: EMSettings,
-    *,
-    exponent_rule: ExponentRule | None = None,
-    zero_rows: FloatArray | None = None,
-    progress: bool | None = None,
-) -> EMOutcome:
-    """Run EM from a start, in the units of `active_tasks`; rows that are zero stay so.
+    state: EMState, settings: EMSettings, rule: ExponentRule | None = None, progress: bool | None = None
+) -> tuple[Solution, EMState]:
+    """Run EM from the state of a start; its zero rows stay so. ``rule`` says how q follows W, None that it does not."""
+    step, value = partial(iterate, settings=settings, rule=rule), partial(objective, settings=settings)
+    simple = rule is None and is_simple(state.tasks, settings)
+    search = RidgeSearch(state, settings) if simple else GeneralSearch(state, settings, step, value)
+    return descend(search, value(state), progress)
 
-    ``exponent_rule`` says how q follows W, and ``zero_rows`` are the sizes of further rows that count in the objective.
-    """
-    working, state = begin(tasks, W, intercept, settings, zero_rows)
-    trace = [objective(working.tasks, state, settings, working.zero_rows)]
-    converged = False
-    simple = exponent_rule is None and is_simple(working.tasks, settings)
-    search = RidgeSearch(working, state, settings) if simple else GeneralSearch(working, state, settings, exponent_rule)
+
+def descend(search: "GeneralSearch | RidgeSearch", first: float, progress: bool | None) -> tuple[Solution, EMState]:
+    """Iterate from the objective ``first``: the solution over all features of the start, and the last state."""
+    trace, converged, most = [first], False, search.settings.max_iter
     with Progress("EM", progress) as work:
-        while not converged and len(trace) <= settings.max_iter and search.n_active:
+        while not converged and len(trace) <= most and search.n_active:
             change, value = search.step(trace[-1])
             trace.append(value)
-            converged = change <= settings.tol
-            work.update(len(trace) / settings.max_iter, f"{search.n_active} features")
-    working, state = search.end()
-    log.debug("EM: %d iterations, %d active features, objective %g", len(trace) - 1, len(state.W), trace[-1])
-    return outcome_of(W.shape, working, state, trace, converged, work.interrupted)
-
-
-def outcome_of(
-    shape: tuple[int, ...], working: Working, state: EMState, trace: list[float], converged: bool, interrupted: bool
-) -> EMOutcome:
-    """Where EM ended, over all features."""
-    full = np.zeros(shape)
-    full[working.features] = state.W
-    ended = converged or len(state.W) == 0
-    return EMOutcome(full, state.intercept, state.noise, state.norm_q, np.array(trace), ended, interrupted)
+            converged = change <= search.settings.tol
+            work.update(len(trace) / most, f"{search.n_active} features")
+    state, n_iter = search.end(), len(trace) - 1
+    log.debug("EM: %d iterations, %d active features, objective %g", n_iter, len(state.W), trace[-1])
+    W = np.zeros((len(state.active), len(state.noise)))
+    W[state.active] = state.W
+    ended = (converged or len(state.W) == 0, n_iter, np.array(trace), work.interrupted, state.noise)
+    return Solution(W, state.intercept, trace[-1], math.nan, math.nan, *ended), state
 
 
 class GeneralSearch:
-    """EM for any loss, any q, groups and absent features."""
+    """EM for any loss, any q, groups and absent features, by an iteration and an objective."""
 
-    def __init__(self, working: Working, state: EMState, settings: EMSettings, rule: ExponentRule | None) -> None:
-        self.current = working, state
-        self.settings, self.rule = settings, rule
-
-    @property
-    def n_active(self) -> int:
-        """Number of active features."""
-        return len(self.current[1].W)
+    def __init__(
+        self,
+        state: EMState,
+        settings: EMSettings,
+        iterate: Callable[[EMState], EMState],
+        objective: Callable[[EMState], float],
+    ) -> None:
+        self.state, self.settings, self.iterate, self.objective = state, settings, iterate, objective
+        self.n_active = len(state.W)
 
     def step(self, last: float) -> tuple[float, float]:
         """One iteration from the objective ``last``: the largest change, and the new objective."""
-        working, before = self.current
-        after = iterate(working, before, self.settings, self.rule)
-        smaller = drop_rows(working, after, self.settings)
-        value = self._objective(*smaller)
-        if smaller[0] is not working and not value <= last + ROUNDING * abs(last):
-            # a proper prior holds on to rows that became zero
-            smaller, value = (working, after), self._objective(working, after)
-        self.current = smaller
+        before, after = self.state, self.iterate(self.state)
+        kept = drop_rows(after, self.settings)
+        value = self.objective(kept)
+        if kept is not after and not value <= last + ROUNDING * abs(last):
+            kept, value = after, self.objective(after)  # a proper prior holds on to rows that became zero
+        self.state, self.n_active = kept, len(kept.W)
         return largest_change(before, after), value
 
-    def end(self) -> tuple[Working, EMState]:
+    def end(self) -> EMState:
         """What there is."""
-        return self.current
-
-    def _objective(self, working: Working, state: EMState) -> float:
-        return objective(working.tasks, state, self.settings, working.zero_rows)
+        return self.state
 
 
 def is_simple(tasks: ActiveTasks, settings: EMSettings) -> bool:
@@ -403,25 +361,20 @@ def is_simple(tasks: ActiveTasks, settings: EMSettings) -> bool:
 class RidgeSearch:
     """EM where every step is a ridge regression (`ridge.LeastSquares`): the same numbers, faster."""
 
-    def __init__(self, working: Working, state: EMState, settings: EMSettings) -> None:
-        tasks, curv = working.tasks, working.fixed
-        assert curv is not None
-        self.working, self.settings = working, settings
+    def __init__(self, state: EMState, settings: EMSettings) -> None:
+        tasks = state.tasks
+        self.first, self.settings = state, settings
         self.W, self.noise, self.active = state.W, state.noise, np.arange(len(state.W))
-        self.sums = LeastSquares.of(curv, [self._target(tasks, *span) for span in tasks.spans])
+        self.n_active = len(state.W)
+        self.sums = LeastSquares.of(tasks.curvature_at(state.eta), [self._target(tasks, *span) for span in tasks.spans])
         size = np.array([tasks.n_tasks])
         self.active_value = Jeffreys(2.0).negative_log_density(np.eye(1, size[0]), size)  # of a row of norm 1
         self.zero_value = pruned_value(settings, size.astype(np.float64))
-        self.zeros = pruned_value(settings, working.zero_rows)
-
-    @property
-    def n_active(self) -> int:
-        """Number of active features."""
-        return len(self.active)
+        self.zeros = pruned_value(settings, state.zero_rows)
 
     def step(self, last: float) -> tuple[float, float]:
         """One iteration: the largest change, and the new objective."""
-        settings, counts, sums, active = self.settings, self.working.tasks.counts, self.sums, self.active
+        settings, counts, sums, active = self.settings, self.first.tasks.counts, self.sums, self.active
         W, noise, zeros = sums.improved(self.W, self.noise), self.noise, self.zeros
         change = float(np.max(np.abs(W - self.W)))
         kept: BoolArray = np.max(np.abs(W), axis=1) >= PRUNED
@@ -433,20 +386,21 @@ class RidgeSearch:
             noise = noise_of(squares, counts, settings)
         change = max(change, float(np.max(np.abs(np.log(noise / self.noise)))))
         rows = 0.5 * len(counts) * float(np.sum(np.log(np.einsum("pm,pm->p", W, W)))) + self.active_value * len(active)
-        self.sums, self.W, self.noise, self.active, self.zeros = sums, W, noise, active, zeros
+        self.sums, self.W, self.noise, self.zeros = sums, W, noise, zeros
+        self.active, self.n_active = active, len(active)
         return change, float(0.5 * squares @ noise**-2.0 + counts @ np.log(noise)) + rows + zeros
 
-    def end(self) -> tuple[Working, EMState]:
+    def end(self) -> EMState:
         """What there is, with the best intercepts."""
-        tasks = self.working.tasks
-        W = np.zeros((len(tasks.row_labels), tasks.n_tasks))
+        tasks = self.first.tasks
+        W = np.zeros_like(self.first.W)
         W[self.active] = self.W
         eta = tasks.linear_predictor(W, np.zeros(tasks.n_tasks))
         intercept = np.zeros(tasks.n_tasks)
         if tasks.fit_intercept:
             intercept = tasks.sums(tasks.weight * (tasks.y - eta)) / tasks.counts
-        state = EMState(W, intercept, self.noise, 2.0, eta + intercept[tasks.task])
-        return drop_rows(self.working, state, self.settings)
+        eta = eta + intercept[tasks.task]
+        return drop_rows(self.first._replace(W=W, intercept=intercept, noise=self.noise, eta=eta), self.settings)
 
     @staticmethod
     def _target(tasks: ActiveTasks, start: int, stop: int) -> FloatArray:
@@ -482,143 +436,131 @@ class JeffreysFit(NamedTuple):
     mean: FloatArray | None = None  # (p,) w_0, where the tasks share a mean
 
 
-class _Frame(NamedTuple):
-    """The scaled problem and its start."""
-
-    data: TaskData
-    units: WithinTaskUnits
-    active: BoolArray  # (p,) features of the start
-    tasks: ActiveTasks
-    W: FloatArray  # (active, m) start
-    intercept: FloatArray
-    zero_rows: FloatArray  # sizes of the rows that the start does not have
-
-
-def mixed_norm_start(
-    data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, share: float
-) -> Solution:
+def mixed_norm_start(problem: EMProblem, share: float) -> Solution:
     """Mixed-norm fit (q = 2) with a penalty that does not depend on the units of the features."""
+    data, family, fit_intercept, units = problem
     blocks = rows_of(data)
     weights = np.zeros(blocks.n_rows)
     weights[blocks.row_of_feature] = units.feature
-    problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
-    found = automatic.solve(problem.with_strength(share * problem.largest_penalty), tol=START_TOL)
+    convex = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
+    found = automatic.solve(convex.with_strength(share * convex.largest_penalty), tol=START_TOL)
     if found.interrupted:
         raise KeyboardInterrupt  # half a start is nothing to go on from
     return found
 
 
 def fit(
-    data: TaskData,
-    family: Family,
-    settings: JeffreysSettings,
-    *,
-    fit_intercept: bool = True,
-    start: Solution | None = None,
-    units: WithinTaskUnits | None = None,
-    progress: bool | None = None,
+    problem: EMProblem, settings: JeffreysSettings, start: Solution | None = None, progress: bool | None = None
 ) -> JeffreysFit:
-    """Fit all tasks.
-
-    Parameters
-    ----------
-    data, family : observations (labels are -1 and +1), and any smooth family with a curvature
-    settings, fit_intercept : prior, noise, q; one intercept per task
-    start : coefficients to begin from instead of the mixed-norm fit; rows that are zero stay so
-    units : what 1 stands for; None finds it in the data
-    progress : see `Progress`
-    """
-    units = within_task_units(data, fit_intercept, family.quadratic) if units is None else units
-    if start is None:
-        start = mixed_norm_start(data, family, fit_intercept, units, settings.start_strength)
+    """Fit all tasks; a ``start`` takes the place of the mixed-norm fit, and rows that are zero in it stay so."""
+    start = mixed_norm_start(problem, settings.start_strength) if start is None else start
     if settings.norm_q == np.inf:
-        uniform, floor = _fit_uniform(data, family, fit_intercept, units, start, settings)
+        uniform, floor = _fit_uniform(problem, start, settings)
         return JeffreysFit(uniform, np.inf, None, noise_floor=floor)
-    frame = _frame(data, family, fit_intercept, units, start)
-    em = replace(settings.em, norm_q=settings.norm_q or 2.0, learn_noise=family.quadratic)
-    outcome, em = _with_noise_floor(frame, em, settings.noise_floor, progress)
-    learned = None
+    frame = frame_of(problem, start)
+    em = replace(settings.em, norm_q=settings.norm_q or 2.0, learn_noise=problem.family.quadratic)
+    found, em = _with_noise_floor(frame, em, settings.noise_floor, progress)
+    norm_q, learned = em.norm_q, None
     if settings.norm_q is None:
-        outcome, learned = _with_learned_q(frame, outcome, em, settings, progress)
-    return JeffreysFit(_solution(frame, outcome), outcome.norm_q, learned, noise_floor=em.noise_floor)
+        found, norm_q, learned = _with_learned_q(frame, found, em, settings, progress)
+    return JeffreysFit(frame.to_user(found), norm_q, learned, noise_floor=em.noise_floor)
 
 
-def _frame(data: TaskData, family: Family, fit_intercept: bool, units: WithinTaskUnits, start: Solution) -> _Frame:
-    blocks = rows_of(data)
-    nonzero = np.bincount(blocks.row_of_feature, weights=(start.W != 0).any(axis=1) & units.varies) > 0
-    active: BoolArray = nonzero[blocks.row_of_feature] & units.varies
-    tasks = activate(data, family, fit_intercept, units, active)
+class Frame(NamedTuple):
+    """A problem over the rows of a start."""
+
+    problem: EMProblem
+    counted: FloatArray  # (p, m) 1 for coefficients that count in the objective
+    active: BoolArray  # (p,) features of the start
+    tasks: ActiveTasks
+    W: FloatArray  # (active, m) start
+    intercept: FloatArray
+    zero_rows: FloatArray  # sizes of the rows that the start does not have
+
+    def begin(self, em: EMSettings, start: Solution | None = None) -> EMState:
+        """State of the start of the problem, or of another one in its units."""
+        W, intercept = (self.W, self.intercept) if start is None else (start.W, start.intercept)
+        return begin(self.tasks, W, intercept, em, self.zero_rows)
+
+    def to_user(self, found: Solution) -> Solution:
+        """The solution in the user's units, with the Jacobian of the change of units in the objective."""
+        data, units = self.problem.data, self.problem.units
+        W = np.zeros((data.n_features, data.n_tasks))
+        W[self.active] = found.W
+        jacobian = float(np.sum(self.counted * np.log(units.target / units.feature)[:, np.newaxis]))
+        trace = found.objective_trace + jacobian + float(data.weight.sum()) * np.log(units.target)
+        return in_users_units(found._replace(W=W, objective=float(trace[-1]), objective_trace=trace), units)
+
+
+def in_users_units(found: Solution, units: WithinTaskUnits) -> Solution:
+    """Coefficients, intercepts and noise in the user's units."""
+    noise = np.ones(found.W.shape[1]) if found.noise is None else found.noise
+    W, intercept = units.to_user(found.W), found.intercept * units.target
+    return found._replace(W=W, intercept=intercept, noise=noise * units.target)
+
+
+def frame_of(problem: EMProblem, start: Solution, counted: BoolArray | None = None) -> Frame:
+    """The problem over the rows of a start; ``counted`` (p,) are the features whose zero rows count, None all."""
+    data, units = problem.data, problem.units
+    rows = rows_of(data).row_of_feature
+    nonzero = np.bincount(rows, weights=(start.W != 0).any(axis=1) & units.varies) > 0
+    active: BoolArray = nonzero[rows] & units.varies
+    entries = np.ones(start.W.shape) if data.present is None else data.present.astype(np.float64)
+    if counted is not None:
+        entries *= counted[:, np.newaxis]
+    sizes = np.bincount(rows, weights=entries.sum(axis=1))
+    zero_rows, intercept = sizes[~nonzero & (sizes > 0)], start.intercept / units.target
     W = units.from_user(start.W)[active]
-    absent = blocks.sizes[~nonzero]
-    return _Frame(data, units, active, tasks, W, start.intercept / units.target, absent[absent > 0].astype(np.float64))
-
-
-def _run(
-    frame: _Frame,
-    em: EMSettings,
-    progress: bool | None,
-    start: EMOutcome | None = None,
-    rule: ExponentRule | None = None,
-) -> EMOutcome:
-    W, intercept = (frame.W, frame.intercept) if start is None else (start.W, start.intercept)
-    return solve(frame.tasks, W, intercept, em, exponent_rule=rule, zero_rows=frame.zero_rows, progress=progress)
-
-
-def _solution(frame: _Frame, outcome: EMOutcome) -> Solution:
-    """The outcome in the user's units, with the Jacobian of the change of units in the objective."""
-    data, units = frame.data, frame.units
-    W = np.zeros((data.n_features, data.n_tasks))
-    W[frame.active] = outcome.W
-    present = np.ones(W.shape) if data.present is None else data.present
-    jacobian = float(np.sum(present * np.log(units.target / units.feature)[:, np.newaxis]))
-    trace = outcome.objective_trace + jacobian + float(data.weight.sum()) * np.log(units.target)
-    return Solution(
-        W=units.to_user(W),
-        intercept=outcome.intercept * units.target,
-        objective=float(trace[-1]),
-        gap=float("nan"),
-        scale=float("nan"),
-        converged=outcome.converged,
-        n_iter=outcome.n_iter,
-        objective_trace=trace,
-        interrupted=outcome.interrupted,
-        noise=outcome.noise * units.target,
-    )
+    return Frame(problem, entries, active, activate(*problem, active), W, intercept, zero_rows)
 
 
 # ---------------------------------------------------------------------- noise
 
 
-def find_noise_floor(data: TaskData, family: Family, fit_intercept: bool, start: Solution) -> float:
+def find_noise_floor(problem: EMProblem, start: Solution) -> float:
     """Floor of the noise at which the search for q = 2 ends, in the units of y."""
-    units = within_task_units(data, fit_intercept, family.quadratic)
-    frame = _frame(data, family, fit_intercept, units, start)
-    outcome, em = _with_noise_floor(frame, EMSettings(shared_noise=True), None, False)
-    if outcome.interrupted:
+    found, em = _with_noise_floor(frame_of(problem, start), EMSettings(shared_noise=True), None, False)
+    if found.interrupted:
         raise KeyboardInterrupt  # the floor is not known, and nothing was fitted at it
-    return em.noise_floor * units.target
+    return em.noise_floor * problem.units.target
 
 
 def _with_noise_floor(
-    frame: _Frame, em: EMSettings, floor: float | None, progress: bool | None
-) -> tuple[EMOutcome, EMSettings]:
-    """EM at the given floor, or at one that is lowered as long as the fit leaves clearly less unexplained."""
-    if not em.learn_noise or floor is not None:
-        em = replace(em, noise_floor=FIRST_FLOOR if floor is None else floor)
-        return _run(frame, em, progress), em
-    lower: float | None = FIRST_FLOOR
-    while lower is not None:
-        em = replace(em, noise_floor=lower)
-        outcome = _run(frame, replace(em, tol=max(em.tol, SEARCH_TOL)), progress)
-        if outcome.interrupted:
-            return outcome, em
-        eta = frame.tasks.linear_predictor(outcome.W, outcome.intercept)
-        lower = _lowered(em.noise_floor, frame.tasks, outcome.W, eta)
+    frame: Frame, em: EMSettings, floor: float | None, progress: bool | None
+) -> tuple[Solution, EMSettings]:
+    """EM at the given floor, or at one that is searched."""
+    searched = em.learn_noise and floor is None
+    rough = replace(em, tol=max(em.tol, SEARCH_TOL)) if searched else em
+
+    def run(floor: float) -> tuple[Solution, FloatArray]:
+        em = replace(rough, noise_floor=floor)
+        found, _ = solve(frame.begin(em), em, progress=progress)
+        return found, frame.tasks.linear_predictor(found.W, found.intercept)
+
+    found, last = _search_floor(run, frame.tasks, floor, searched)
+    em = replace(em, noise_floor=last)
+    if not searched or found.interrupted:
+        return found, em
     # Go on with a finer tolerance; the trace goes on too
-    left = max(em.max_iter - outcome.n_iter, 1)
-    finer = _run(frame, replace(em, max_iter=left), progress, start=outcome)
-    trace = np.concatenate([outcome.objective_trace, finer.objective_trace[1:]])
-    return finer._replace(objective_trace=trace), em
+    left = replace(em, max_iter=max(em.max_iter - found.n_iter, 1))
+    finer, _ = solve(frame.begin(em, found), left, progress=progress)
+    trace = np.concatenate([found.objective_trace, finer.objective_trace[1:]])
+    return finer._replace(objective_trace=trace, n_iter=len(trace) - 1), em
+
+
+def _search_floor(
+    run: Callable[[float], tuple[Solution, FloatArray]], tasks: ActiveTasks, floor: float | None, searched: bool
+) -> tuple[Solution, float]:
+    """Run at a floor, and at lower ones as long as the fit leaves clearly less unexplained: the last run and its floor.
+
+    ``run`` gives a solution and its linear predictor.
+    """
+    lower: float | None = FIRST_FLOOR if floor is None else floor
+    while lower is not None:
+        last = lower
+        found, eta = run(last)
+        lower = _lowered(last, tasks, found.W, eta) if searched and not found.interrupted else None
+    return found, last
 
 
 def _lowered(floor: float, tasks: ActiveTasks, W: FloatArray, eta: FloatArray) -> float | None:
@@ -627,86 +569,71 @@ def _lowered(floor: float, tasks: ActiveTasks, W: FloatArray, eta: FloatArray) -
     freedom = total - int((W != 0).sum()) - tasks.n_tasks * tasks.fit_intercept
     if freedom < LEAST_FREEDOM * total:
         return None
-    lower = max(FLOOR_SHARE * float(np.sqrt(2.0 * tasks.loss(eta) / freedom)), LOWEST_FLOOR)
+    lower = max(FLOOR_SHARE * float(np.sqrt(2.0 * tasks.losses(eta).sum() / freedom)), LOWEST_FLOOR)
     return lower if lower <= FLOOR_CHANGE * floor else None
+
+
+def _fit_uniform(problem: EMProblem, start: Solution, settings: JeffreysSettings) -> tuple[Solution, float]:
+    """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
+    data, family, fit_intercept, units = problem
+    factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
+    unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
+    convex = Problem(unitless, family, RowPenalty(1.0, np.inf), data.weight, fit_intercept)
+    first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
+    noise = None if family.quadratic else 1.0
+    tasks = activate(*problem, np.zeros(data.n_features, dtype=bool))
+
+    def run(floor: float) -> tuple[Solution, FloatArray]:
+        found = mm.solve(convex, first, mm.MMSettings(np.inf, OFFSET_AT_INF, noise, floor, tol=settings.em.tol))
+        return found, unitless.linear_predictor(found.W, found.intercept)
+
+    searched = noise is None and settings.noise_floor is None
+    found, floor = _search_floor(run, tasks, settings.noise_floor, searched)
+    return in_users_units(found, units), floor
 
 
 # ---------------------------------------------------------------------- q
 
 
 def _with_learned_q(
-    frame: _Frame, outcome: EMOutcome, em: EMSettings, settings: JeffreysSettings, progress: bool | None
-) -> tuple[EMOutcome, LearnedExponent | None]:
-    """Learn q, and fit at it."""
+    frame: Frame, first: Solution, em: EMSettings, settings: JeffreysSettings, progress: bool | None
+) -> tuple[Solution, float, LearnedExponent | None]:
+    """Learn q from the fit at q = 2, or inside EM, and fit at it."""
     if settings.q_learning in ("ecme", "paper"):
-        rule = _ecme_rule(settings) if settings.q_learning == "ecme" else _printed_rule(frame, settings)
-        found = _run(frame, em, progress, rule=rule)
-        return found, _profile(frame, found, settings.q_bounds)
-    kept = (outcome.W != 0).any(axis=1)
-    if not kept.any():
-        return outcome, None
-    tasks, W = frame.tasks.restricted(kept), outcome.W[kept]
-    eta = tasks.linear_predictor(W, outcome.intercept)
-    method: Literal["two_stage", "integrated"] = "integrated" if settings.q_learning == "integrated" else "two_stage"
-    learned = exponent.learn(tasks, W, eta, outcome.noise, settings.q_bounds, method, settings.random_seed)
-    return _run(frame, replace(em, norm_q=learned.norm_q), progress, start=outcome), learned
+        found, state = solve(frame.begin(em), em, _exponent_rule(frame, settings), progress)
+        return found, state.norm_q, _profile(frame, found, state.norm_q, settings.q_bounds)
+    kept = (first.W != 0).any(axis=1)
+    if not kept.any() or first.noise is None:
+        return first, em.norm_q, None
+    tasks, W = frame.tasks.restricted(kept), first.W[kept]
+    eta, integrated = tasks.linear_predictor(W, first.intercept), settings.q_learning == "integrated"
+    learned = exponent.learn(tasks, W, eta, first.noise, settings.q_bounds, integrated, settings.random_seed)
+    em = replace(em, norm_q=learned.norm_q)
+    return solve(frame.begin(em, first), em, progress=progress)[0], learned.norm_q, learned
 
 
-def _profile(frame: _Frame, outcome: EMOutcome, bounds: tuple[float, float]) -> LearnedExponent | None:
+def _profile(frame: Frame, found: Solution, norm_q: float, bounds: tuple[float, float]) -> LearnedExponent | None:
     """What the rows of the mode say about q, at face value."""
-    rows, sizes = frame.tasks.blocks.gather(outcome.W), frame.tasks.blocks.sizes
+    rows, sizes = frame.tasks.blocks.gather(found.W), frame.tasks.blocks.sizes
     kept = rows.any(axis=1)
     if not kept.any():
         return None
-    profile = exponent.posterior(lambda q: exponent.row_profile(rows[kept], sizes[kept], q), bounds)
-    return profile._replace(norm_q=outcome.norm_q)
+    profile = exponent.posterior(lambda q: -Jeffreys(q).negative_log_density(rows[kept], sizes[kept]), bounds)
+    return profile._replace(norm_q=norm_q)
 
 
-def _ecme_rule(settings: JeffreysSettings) -> ExponentRule:
-    def rule(tasks: ActiveTasks, before: EMState, after: EMState) -> float:
-        rows = floored(tasks.blocks.gather(after.W))
-        prior = (settings.em.shape, settings.em.rate)
-        return exponent.marginal_maximum(rows, tasks.blocks.sizes, settings.q_bounds, after.norm_q, *prior)
+def _exponent_rule(frame: Frame, settings: JeffreysSettings) -> ExponentRule:
+    """How q follows W: the exact rule, or the printed one, in the user's units and with all rows counted."""
+    units, n_features = frame.problem.units, frame.problem.data.n_features
+    unit = units.target / units.feature[frame.active]
 
-    return rule
+    def exact(before: EMState, after: EMState) -> float:
+        rows, sizes = floored(after.tasks.blocks.gather(after.W)), after.tasks.blocks.sizes
+        return exponent.marginal_maximum(rows, sizes, settings.q_bounds, after.norm_q, settings.em.prior)
 
-
-def _printed_rule(frame: _Frame, settings: JeffreysSettings) -> ExponentRule:
-    """The rule as printed, in the user's units and with all rows counted."""
-    unit = frame.units.target / frame.units.feature[frame.active]
-
-    def rule(tasks: ActiveTasks, before: EMState, after: EMState) -> float:
-        own = unit[np.isin(frame.tasks.row_labels, tasks.row_labels)]
+    def printed(before: EMState, after: EMState) -> float:
+        own = unit[np.isin(frame.tasks.row_labels, after.tasks.row_labels)]
         first, second = (floored(W) * own[:, np.newaxis] for W in (before.W, after.W))
-        return exponent.printed_maximum(first, second, frame.data.n_features, settings.q_bounds, after.norm_q)
+        return exponent.printed_maximum(first, second, n_features, settings.q_bounds, after.norm_q)
 
-    return rule
-
-
-def _fit_uniform(
-    data: TaskData,
-    family: Family,
-    fit_intercept: bool,
-    units: WithinTaskUnits,
-    start: Solution,
-    settings: JeffreysSettings,
-) -> tuple[Solution, float]:
-    """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
-    factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
-    unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
-    problem = Problem(unitless, family, RowPenalty(1.0, np.inf), data.weight, fit_intercept)
-    first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
-    noise = None if family.quadratic else 1.0
-    lower: float | None = FIRST_FLOOR if settings.noise_floor is None else settings.noise_floor
-    tasks = activate(data, family, fit_intercept, units, np.zeros(data.n_features, dtype=bool))
-    while lower is not None:
-        floor = lower
-        found = mm.solve(problem, first, mm.MMSettings(np.inf, OFFSET_AT_INF, noise, floor, tol=settings.em.tol))
-        eta = unitless.linear_predictor(found.W, found.intercept)
-        searched = noise is None and settings.noise_floor is None and not found.interrupted
-        lower = _lowered(floor, tasks, found.W, eta) if searched else None
-    sigma = np.ones(data.n_tasks) if found.noise is None else found.noise
-    in_units = found._replace(
-        W=units.to_user(found.W), intercept=found.intercept * units.target, noise=sigma * units.target
-    )
-    return in_units, floor
+    return exact if settings.q_learning == "ecme" else printed

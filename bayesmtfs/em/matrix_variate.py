@@ -19,115 +19,71 @@ Differences from the paper:
   the penalty as in `ridge`), halved until the objective falls.
 
 A whole fit (`fit`) begins at the fit without relations. The noise has as its floor the user's, or half of what that fit
-leaves; the paper has neither floor nor start.
-
-At the mode, W gains little from R: the relations themselves are what this route gives. The posterior mean of W gains
-(`evidence`).
+leaves; the paper has neither floor nor start. At the mode, W gains little from R: the relations themselves are what
+this route gives. The posterior mean of W gains (`evidence`).
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
-from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import jeffreys, task_relations
-from bayesmtfs.em.active_tasks import ActiveTasks, activate
-from bayesmtfs.em.jeffreys import EMOutcome, EMSettings, EMState, Working, expected_scales
-from bayesmtfs.em.ridge import conjugate_gradients, penalty_terms
+from bayesmtfs.em.active_tasks import ActiveTasks, EMProblem
+from bayesmtfs.em.jeffreys import EMSettings, EMState, GeneralSearch, expected_scales
+from bayesmtfs.em.ridge import conjugate_gradients, falling_share, penalty_terms
 from bayesmtfs.em.task_relations import Relations, ValueAndGradient
-from bayesmtfs.families import Family
-from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, Solution
 
-SHORTEST_STEP = 2.0**-30
 FLOOR_SHARE = 0.5  # of the noise of the fit without relations
 RELATION_STEPS = 5  # per iteration of EM, which comes back: more are not worth their price
 
 
-class RelatedState(NamedTuple):
-    """What changes from iteration to iteration."""
-
-    fit: EMState  # W of the active features, intercept, noise, q, linear predictor
-    relations: Relations
-
-
-# ---------------------------------------------------------------------- objective
-
-
-def objective(working: Working, state: RelatedState, settings: EMSettings, shrinkage: float) -> float:
+def objective(state: EMState, settings: EMSettings, shrinkage: float) -> float:
     """Minus the log-posterior, scales integrated out, plus the pull of R towards the identity."""
-    tasks, fit = working.tasks, state.fit
-    rows = row_objective(tasks, fit.W, state.relations, fit.norm_q, settings)
     # A zero row counts with less than any other row can, so that leaving rows out never raises the objective
-    smallest_det = 0.5 * tasks.n_tasks * np.log(task_relations.SMALLEST_OWN) * len(working.zero_rows)
-    zero = jeffreys.pruned_value(settings, working.zero_rows) + smallest_det
-    return jeffreys.data_terms(tasks, fit) + rows + zero + state.relations.penalty(shrinkage)
+    smallest_det = 0.5 * state.tasks.n_tasks * np.log(task_relations.SMALLEST_OWN) * len(state.zero_rows)
+    zero = jeffreys.pruned_value(settings, state.zero_rows) + smallest_det
+    return jeffreys.data_terms(state) + row_objective(state, settings) + zero + state.relations.penalty(shrinkage)
 
 
-def row_objective(
-    tasks: ActiveTasks, W: FloatArray, relations: Relations, norm_q: float, settings: EMSettings
-) -> float:
+def row_objective(state: EMState, settings: EMSettings) -> float:
     """Minus the log-density of the active rows."""
-    V = tasks.blocks.gather(W @ relations.inverse_root)
-    return settings.prior(norm_q).negative_log_density(V, tasks.blocks.sizes) + 0.5 * len(W) * relations.log_det
+    blocks, R = state.tasks.blocks, state.relations
+    V = blocks.gather(state.W @ R.inverse_root)
+    return settings.prior(state.norm_q).negative_log_density(V, blocks.sizes) + 0.5 * len(state.W) * R.log_det
 
 
-# ---------------------------------------------------------------------- W
-
-
-def update_coefficients(working: Working, state: RelatedState, settings: EMSettings) -> RelatedState:
+def update_coefficients(state: EMState, settings: EMSettings) -> EMState:
     """M-step for W and b: one step that lowers the objective."""
-    tasks, fit = working.tasks, state.fit
-    model = jeffreys.quadratic_model(tasks, fit, working.fixed)
-    whiten = state.relations.inverse_root
-    V = fit.W @ whiten
-    scales = expected_scales(tasks, V, fit.norm_q, settings)
-    shrink, penalty_gradient = penalty_terms(V / scales, fit.norm_q)
-    E, Omega = scales * shrink, state.relations.root
-    right = -(E * (model.gradient @ Omega) + penalty_gradient)
+    model, Omega = jeffreys.quadratic_model(state), state.relations.root
+    V = state.W @ state.relations.inverse_root
+    scales = expected_scales(state.tasks, V, state.norm_q, settings)
+    shrink, penalty_gradient = penalty_terms(V / scales, state.norm_q)
+    E = scales * shrink
 
     def curvature(U: FloatArray) -> FloatArray:
         moved = (E * U) @ Omega
-        curved = [A.T @ (A @ moved[:, t]) / fit.noise[t] ** 2 for t, A in enumerate(model.curv.roots)]
+        curved = [A.T @ (A @ moved[:, t]) / state.noise[t] ** 2 for t, A in enumerate(model.curv.roots)]
         return U + E * (np.column_stack(curved) @ Omega)
 
-    step = (E * conjugate_gradients(curvature, right)) @ Omega
-    return _line_search(working, state, settings, step, model.intercept_step(step))
+    step = (E * conjugate_gradients(curvature, -(E * (model.gradient @ Omega) + penalty_gradient))) @ Omega
+    along, ones = jeffreys.states_along(state, model, step), np.ones_like(state.noise)
+
+    def value(share: float) -> float:
+        at = along(share * ones)
+        return float(np.sum(at.tasks.losses(at.eta) / at.noise**2)) + row_objective(at, settings)
+
+    share = falling_share(value)
+    return along(share * ones) if share else state
 
 
-def _line_search(
-    working: Working, state: RelatedState, settings: EMSettings, step: FloatArray, move: FloatArray
-) -> RelatedState:
-    tasks = working.tasks
-    eta_step = tasks.linear_predictor(step, move)
-
-    def value(fit: EMState) -> float:
-        losses = float(np.sum(tasks.losses(fit.eta) / fit.noise**2))
-        return losses + row_objective(tasks, fit.W, state.relations, fit.norm_q, settings)
-
-    before, share, fit = value(state.fit), 1.0, state.fit
-    while share > SHORTEST_STEP:
-        moved = fit._replace(
-            W=fit.W + share * step, intercept=fit.intercept + share * move, eta=fit.eta + share * eta_step
-        )
-        if value(moved) <= before:
-            return state._replace(fit=moved)
-        share /= 2.0
-    return state
-
-
-# ---------------------------------------------------------------------- R
-
-
-def update_relations(working: Working, state: RelatedState, settings: EMSettings, shrinkage: float) -> RelatedState:
+def update_relations(state: EMState, settings: EMSettings, shrinkage: float) -> EMState:
     """M-step for R, on the objective with the scales integrated out."""
-    tasks, fit, relations = working.tasks, state.fit, state.relations
-    guess = None if relations.factors.any() else unrelated_guess(tasks, fit.W, shrinkage)
-    value_and_gradient = relation_objective(tasks, fit.W, fit.norm_q, settings, shrinkage)
-    return state._replace(relations=task_relations.improve(relations, value_and_gradient, guess, RELATION_STEPS))
+    guess = None if state.relations.factors.any() else unrelated_guess(state.tasks, state.W, shrinkage)
+    value_and_gradient = relation_objective(state.tasks, state.W, state.norm_q, settings, shrinkage)
+    return state._replace(relations=task_relations.improve(state.relations, value_and_gradient, guess, RELATION_STEPS))
 
 
 def unrelated_guess(tasks: ActiveTasks, W: FloatArray, shrinkage: float) -> FloatArray:
@@ -162,75 +118,16 @@ def relation_objective(
     return value_and_gradient
 
 
-# ---------------------------------------------------------------------- the whole
-
-
-def iterate(working: Working, state: RelatedState, settings: EMSettings, shrinkage: float) -> RelatedState:
+def iterate(state: EMState, settings: EMSettings, shrinkage: float) -> EMState:
     """One iteration of EM on the active features."""
-    state = update_coefficients(working, state, settings)
-    state = state._replace(fit=jeffreys.update_noise(working.tasks, state.fit, settings))
-    if working.tasks.n_tasks == 1 or shrinkage >= task_relations.UNRELATED:
+    state = jeffreys.update_noise(update_coefficients(state, settings), settings)
+    if state.tasks.n_tasks == 1 or shrinkage >= task_relations.UNRELATED:
         return state
-    return update_relations(working, state, settings, shrinkage)
-
-
-def solve(
-    tasks: ActiveTasks,
-    W: FloatArray,
-    intercept: FloatArray,
-    settings: EMSettings,
-    *,
-    shrinkage: float | None = None,
-    relations: Relations | None = None,
-    zero_rows: FloatArray | None = None,
-    progress: bool | None = None,
-) -> tuple[EMOutcome, Relations, float]:
-    """Run EM from a start, such as the fit without relations; gives R and nu beside where it ended.
-
-    Every task must have every feature. A shrinkage nu of None is chosen by the rows of the start; the relations to begin
-    with are by default none. For the rest see `jeffreys.solve`.
-    """
-    working, fit = jeffreys.begin(tasks, W, intercept, settings, zero_rows)
-    if shrinkage is None:
-        guess = unrelated_guess(working.tasks, fit.W, 0.0)
-        shrinkage = task_relations.choose_shrinkage(guess, len(fit.W)) if len(fit.W) else 0.0
-    state = RelatedState(fit, task_relations.unrelated(tasks.n_tasks) if relations is None else relations)
-    trace = [objective(working, state, settings, shrinkage)]
-    converged = False
-    with Progress("EM", progress) as work:
-        while not converged and len(trace) <= settings.max_iter and len(state.fit.W):
-            after = iterate(working, state, settings, shrinkage)
-            converged = _change(state, after) <= settings.tol
-            working, state, value = _without_small_rows(working, after, settings, shrinkage, trace[-1])
-            trace.append(value)
-            work.update(len(trace) / settings.max_iter, f"{len(state.fit.W)} features")
-    outcome = jeffreys.outcome_of(W.shape, working, state.fit, trace, converged, work.interrupted)
-    return outcome, state.relations, shrinkage
-
-
-def _without_small_rows(
-    working: Working, state: RelatedState, settings: EMSettings, shrinkage: float, last: float
-) -> tuple[Working, RelatedState, float]:
-    fewer, fit = jeffreys.drop_rows(working, state.fit, settings)
-    if fewer is not working:
-        smaller = state._replace(fit=fit)
-        value = objective(fewer, smaller, settings, shrinkage)
-        if value <= last:
-            return fewer, smaller, value
-    return working, state, objective(working, state, settings, shrinkage)
-
-
-def _change(before: RelatedState, after: RelatedState) -> float:
-    """Largest change of a coefficient, of ln sigma and of a correlation."""
-    related = float(np.max(np.abs(after.relations.matrix - before.relations.matrix)))
-    return max(jeffreys.largest_change(before.fit, after.fit), related)
-
-
-# ---------------------------------------------------------------------- whole fits
+    return update_relations(state, settings, shrinkage)
 
 
 class RelatedFit(NamedTuple):
-    """A fit in the user's units."""
+    """A solution with its task relations."""
 
     solution: Solution
     relations: Relations
@@ -238,78 +135,62 @@ class RelatedFit(NamedTuple):
     noise_floor: float  # that was used, in units of sd(y)
 
 
+def solve(
+    state: EMState,
+    settings: EMSettings,
+    *,
+    shrinkage: float | None = None,
+    relations: Relations | None = None,
+    progress: bool | None = None,
+) -> RelatedFit:
+    """Run EM from the state of a start, such as the fit without relations; every task must have every feature.
+
+    A shrinkage nu of None is chosen by the rows of the start; the relations to begin with are by default none.
+    """
+    if shrinkage is None:
+        guess = unrelated_guess(state.tasks, state.W, 0.0)
+        shrinkage = task_relations.choose_shrinkage(guess, len(state.W)) if len(state.W) else 0.0
+    relations = task_relations.unrelated(state.tasks.n_tasks) if relations is None else relations
+    state = state._replace(relations=relations)
+    value = partial(objective, settings=settings, shrinkage=shrinkage)
+    search = GeneralSearch(state, settings, partial(iterate, settings=settings, shrinkage=shrinkage), value)
+    found, last = jeffreys.descend(search, value(state), progress)
+    return RelatedFit(found, last.relations, shrinkage, settings.noise_floor)
+
+
 def fit(
-    data: TaskData,
-    family: Family,
+    problem: EMProblem,
     settings: EMSettings,
     unrelated: Solution,
     *,
-    fit_intercept: bool = True,
     shrinkage: float | None = None,
     relations: Relations | None = None,
-    units: WithinTaskUnits | None = None,
     counted: BoolArray | None = None,
     progress: bool | None = None,
 ) -> RelatedFit:
-    """Learn task relations and refit W with them.
+    """Learn task relations and refit W with them, from the fit without relations; all in the user's units.
 
-    Parameters
-    ----------
-    data, family, fit_intercept, units, progress : as for `jeffreys.fit`
-    settings : prior, q and stopping rule; a ``noise_floor`` of 0 takes half the noise of the start
-    unrelated : the fit without relations, in the user's units
-    shrinkage : nu of `task_relations`; None chooses it by the data
-    relations : task relations to begin from; None: none
-    counted : (p,) features that count in the objective even where they are zero; None: those that are not
+    A ``noise_floor`` of 0 in the settings takes half the noise of the start; ``counted`` (p,) are the features that
+    count in the objective even where they are zero, by default those that are not. For the rest see `solve`.
     """
-    if data.present is not None and not data.present.all():
+    present = problem.data.present
+    if present is not None and not present.all():
         raise ValueError(
             "some tasks lack features that others have, and the mode of related rows needs all of them; pass "
             "coefficients='integrated', or drop these features"
         )
-    units = within_task_units(data, fit_intercept, family.quadratic) if units is None else units
-    active = (unrelated.W != 0).any(axis=1)
-    counted = active if counted is None else counted
-    settings = replace(settings, learn_noise=family.quadratic)
+    frame = jeffreys.frame_of(problem, unrelated, (unrelated.W != 0).any(axis=1) if counted is None else counted)
+    settings = replace(settings, learn_noise=problem.family.quadratic)
     if settings.learn_noise and settings.noise_floor == 0.0 and unrelated.noise is not None:
-        settings = replace(settings, noise_floor=FLOOR_SHARE * float(unrelated.noise.min()) / units.target)
+        settings = replace(settings, noise_floor=FLOOR_SHARE * float(unrelated.noise.min()) / problem.units.target)
     if unrelated.interrupted:
         settings = replace(settings, max_iter=0)  # the user wants it to end: the unrelated fit is what there is
-    outcome, relations, shrinkage = solve(
-        activate(data, family, fit_intercept, units, active),
-        units.from_user(unrelated.W)[active],
-        unrelated.intercept / units.target,
-        settings,
-        shrinkage=shrinkage,
-        relations=relations,
-        zero_rows=_zero_rows(data, counted & ~active),
-        progress=progress,
+    begin = frame.begin(settings)
+    related = solve(begin, settings, shrinkage=shrinkage, relations=relations, progress=progress)
+    solution = frame.to_user(related.solution)
+    solution = solution._replace(
+        converged=solution.converged and unrelated.converged,
+        n_iter=solution.n_iter + unrelated.n_iter,
+        interrupted=solution.interrupted or unrelated.interrupted,
     )
-    W = np.zeros((data.n_features, data.n_tasks))
-    W[active] = outcome.W
-    trace = outcome.objective_trace + _jacobian(data, units, counted)
-    solution = unrelated._replace(
-        W=units.to_user(W),
-        intercept=outcome.intercept * units.target,
-        objective=float(trace[-1]),
-        converged=outcome.converged and unrelated.converged,
-        n_iter=outcome.n_iter + unrelated.n_iter,
-        objective_trace=trace,
-        interrupted=outcome.interrupted or unrelated.interrupted,
-        noise=outcome.noise * units.target,
-    )
-    return RelatedFit(solution, relations, shrinkage, settings.noise_floor)
-
-
-def _zero_rows(data: TaskData, features: BoolArray) -> FloatArray:
-    """Sizes of the rows of some features."""
-    blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
-    members = np.bincount(blocks.row_of_feature[features], minlength=blocks.n_rows)
-    sizes: FloatArray = members[members > 0].astype(np.float64) * data.n_tasks
-    return sizes
-
-
-def _jacobian(data: TaskData, units: WithinTaskUnits, active: BoolArray) -> float:
-    """What the change of units adds to the objective, counted over the rows that take part."""
-    rows = data.n_tasks * float(np.sum(np.log(units.target / units.feature[active])))
-    return rows + float(data.weight.sum()) * float(np.log(units.target))
+    return related._replace(solution=solution)

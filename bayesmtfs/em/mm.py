@@ -16,6 +16,7 @@ optima. The objective trace begins where the last stage does, and never rises.
 
 import logging
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,8 +51,7 @@ class MMSettings:
     max_iter: int = 100  # most convex problems at the final offset
 
 
-@dataclass(frozen=True, eq=False)
-class MMState:
+class MMState(NamedTuple):
     """What changes from step to step."""
 
     solution: Solution  # of the last convex problem
@@ -87,7 +87,7 @@ def update_coefficients(
             raise KeyboardInterrupt  # the state before this step is what there is
         eta = problem.data.linear_predictor(found.W, found.intercept)
         if convex.objective(found.W, eta) <= before + ROUNDING * abs(before):
-            return replace(state, solution=found, eta=eta)
+            return state._replace(solution=found, eta=eta)
         tol *= TIGHTER if found.converged else 0.0  # what missed this tolerance misses the next one too
     return state
 
@@ -103,7 +103,7 @@ def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMSt
         return state
     loss = total(problem.family, problem.data.y, state.eta, problem.weight)
     variance = 2.0 * loss / float(problem.weight.sum())
-    return replace(state, noise=max(float(np.sqrt(variance)), settings.noise_floor))
+    return state._replace(noise=max(float(np.sqrt(variance)), settings.noise_floor))
 
 
 def first_state(problem: Problem, start: Solution, settings: MMSettings) -> MMState:
@@ -124,9 +124,9 @@ def graduate(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
 
 
 def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: bool | None = None) -> Solution:
-    """Minimise problem (5) from a start such as the mixed-norm fit; rows that are zero can come back.
+    """Minimise problem (5) from a start such as the mixed-norm fit; the penalty of ``problem`` is not used.
 
-    The penalty of ``problem`` is not used. There is no certificate, so that the gap of the solution is nan.
+    Rows that are zero can come back. There is no certificate, so that the gap of the solution is nan.
     """
     state = first_state(problem, start, settings)
     trace = [objective(problem, state, settings)]
@@ -143,10 +143,7 @@ def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: 
             converged = trace[-2] - trace[-1] <= settings.tol * float(problem.weight.sum())
             work.update(len(trace) / settings.max_iter)
     log.debug("MM: %d convex problems, objective %g", len(trace) - 1, trace[-1])
-    found = state.solution
-    return Solution(
-        W=found.W,
-        intercept=found.intercept,
+    return state.solution._replace(
         objective=trace[-1],
         gap=float("nan"),
         scale=problem.gap_scale,

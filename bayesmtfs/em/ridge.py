@@ -16,11 +16,10 @@ With ``E = D^(-1/2)`` the step is ``-E (I + E A'A E)^-1 E gradient``: nothing ov
 and only powers of v, which is of order 1, are taken. The system is p x p, or n x n by Woodbury's identity where a task
 has fewer rows than features. The paper uses conjugate gradients.
 
-For least squares at q = 2 and rows of single features E-step and M-step are one formula, with z the centred target,
+For least squares at q = 2 and rows of single features E-step and M-step are one formula (`LeastSquares`), with z the
+centred target and ``A_t' A_t`` formed once,
 
-    w_t = E (I + E A_t' A_t E / sigma_t^2)^-1 E A_t' z_t / sigma_t^2,      E = diag(||w^i||_2) / sqrt(m),
-
-and `LeastSquares` has it, ``A_t' A_t`` formed once: the same numbers without what another q or loss would need.
+    w_t = E (I + E A_t' A_t E / sigma_t^2)^-1 E A_t' z_t / sigma_t^2,      E = diag(||w^i||_2) / sqrt(m).
 """
 
 import math
@@ -65,13 +64,9 @@ class Curvature(NamedTuple):
 
 
 def curvature(designs: Sequence[FloatArray], row_curvatures: Sequence[FloatArray], fit_intercept: bool) -> Curvature:
-    """Curvature of weighted losses.
+    """Curvature of weighted losses, from designs (n_t, p) and second derivatives (n_t,) of the loss, weights included.
 
-    Parameters
-    ----------
-    designs : (n_t, p) array per task
-    row_curvatures : (n_t,) second derivatives of the loss per task, weights included
-    fit_intercept : whether the intercept moves along: then features count as deviations from their weighted mean
+    With an intercept, which moves along, features count as deviations from their weighted mean.
     """
     p, m = designs[0].shape[1], len(designs)
     means, totals = np.zeros((p, m)), np.empty(m)
@@ -119,16 +114,10 @@ def row_ridge_step(
     scales: FloatArray,
     norm_q: float,
 ) -> FloatArray:
-    """(p, m) Step of W towards the minimum of every task's problem.
+    """(p, m) Step of W (p, m) towards the minimum of every task's problem.
 
-    Parameters
-    ----------
-    curv : curvature of the losses, before the noise
-    precision : (m,) factor of each task's loss, ``1 / sigma_t^2``
-    gradient : (p, m) gradient of the loss in W, precision included, with the best move of the intercept taken out
-    W : (p, m) where the step begins
-    scales : (p, m) rho, 0 for entries that are fixed at 0
-    norm_q : q
+    The loss of task t counts with ``precision`` (m,), ``1 / sigma_t^2``; the gradient (p, m) has it in it, with the best
+    move of the intercept taken out. Scales rho (p, m) are 0 for entries that are fixed at 0.
     """
     V = np.divide(W, scales, out=np.zeros_like(W), where=scales > 0)
     shrink, penalty_gradient = penalty_terms(V, norm_q)
@@ -146,9 +135,6 @@ def row_ridge_step(
         system[np.diag_indices_from(system)] += 1.0
         step[:, t] = h[:, t] - B.T @ np.linalg.solve(system, B @ h[:, t])
     return -E * step
-
-
-# ---------------------------------------------------------------------- least squares at q = 2
 
 
 class LeastSquares(NamedTuple):
@@ -228,7 +214,14 @@ def conjugate_gradients(apply: Callable[[FloatArray], FloatArray], right: FloatA
     return U
 
 
-# ---------------------------------------------------------------------- whole rows
+def falling_share(value: Callable[[float], float], shortest: float = 2.0**-30) -> float:
+    """Largest of 1, 1/2, 1/4, ... at which a function is not above its value at 0; 0 where there is none."""
+    before, share = value(0.0), 1.0
+    while share > shortest:
+        if value(share) <= before:
+            return share
+        share /= 2.0
+    return 0.0
 
 
 def best_factors(
@@ -251,12 +244,8 @@ def best_factors(
     is made smaller at once. The E-step bounds the same logarithm by ``(m/q) c^q``, so that EM alone changes a row by a
     factor of about ``ln(q)/q``.
 
-    Parameters
-    ----------
-    curv, precision, gradient, W : as in `row_ridge_step`
-    rows : (p,) row of each feature
-    entries : (R,) number of entries of each row
-    falling : (R,) rows that EM is making smaller
+    ``rows`` (p,) are the rows of the features, ``entries`` (R,) their numbers of entries, and ``falling`` (R,) those that
+    EM is making smaller; the rest is as in `row_ridge_step`.
     """
     n_rows = len(entries)
     H = np.zeros((n_rows, n_rows))

@@ -30,6 +30,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.em.active_tasks import dense
 from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -118,14 +119,6 @@ class WhitenedTasks:
         targets = tuple(np.hsplit(self.targets[0], self.n_tasks))
         return type(self)(self.designs * self.n_tasks, targets, self.design_means * self.n_tasks, self.target_means)
 
-    def design_of(self, task: int) -> FloatArray:
-        """(n, p) Design of a task."""
-        return self.designs[task if self.n_designs > 1 else 0]
-
-    def target_of(self, task: int) -> FloatArray:
-        """(n,) Target of a task."""
-        return self.targets[task][:, 0] if self.n_designs > 1 else self.targets[0][:, task]
-
     def residuals(self, W: FloatArray) -> list[FloatArray]:
         """Targets minus predictions, one (n_d, k) array per design."""
         if self.n_designs == 1:
@@ -143,18 +136,13 @@ class WhitenedTasks:
 
 
 def dense_designs(data: TaskData) -> tuple[FloatArray, ...]:
-    """Designs in double precision, one per task, or one where all tasks have the same rows.
-
-    A sparse design is made dense, up to a limit: the systems here are dense whatever the design.
-    """
+    """Designs in double precision, one per task, or one where all tasks have the same rows; sparse ones up to a limit."""
     if data.is_sparse and 8 * np.prod(data.design.shape, dtype=np.float64) > LARGEST_DENSE:
         raise ValueError(
             f"X is sparse with shape {data.design.shape}, and integrating out the coefficients would make it dense; "
             "select features first, such as with a MixedNorm estimator, or use coefficients='mode'"
         )
-    if data.is_complete:
-        return (_dense(data.design),)
-    return tuple(_dense(X) for X in data.task_designs)
+    return tuple(dense(X) for X in ((data.design,) if data.is_complete else data.task_designs))
 
 
 def whiten(
@@ -166,18 +154,15 @@ def whiten(
         if data.n_tasks == 1 or np.all(C == C[:, :1]):
             return _from_parts([(designs[0], Y, C[:, 0])], fit_intercept)
         designs = designs * data.n_tasks
-    spans = [slice(start, stop) for start, stop in data.spans]
-    parts = [(X, target[span][:, None], factor[span]) for X, span in zip(designs, spans, strict=True)]
+    parts = [(X, target[a:b, None], factor[a:b]) for X, (a, b) in zip(designs, data.spans, strict=True)]
     return _from_parts(parts, fit_intercept)
 
 
 def _from_parts(parts: list[tuple[FloatArray, FloatArray, FloatArray]], fit_intercept: bool) -> WhitenedTasks:
     designs, targets, design_means, target_means = [], [], [], []
     for X, y, factor in parts:
-        share = factor / factor.sum()
-        x_mean = share @ X if fit_intercept else np.zeros(X.shape[1])
-        y_mean = share @ y if fit_intercept else np.zeros(y.shape[1])
-        root = np.sqrt(factor)[:, None]
+        share = fit_intercept * factor / factor.sum()
+        x_mean, y_mean, root = share @ X, share @ y, np.sqrt(factor)[:, None]
         centred = X - x_mean
         # a constant column is exactly constant, whatever the rounding of its mean
         centred[:, np.ptp(X, axis=0) == 0] *= not fit_intercept
@@ -186,10 +171,6 @@ def _from_parts(parts: list[tuple[FloatArray, FloatArray, FloatArray]], fit_inte
         design_means.append(x_mean)
         target_means.append(y_mean)
     return WhitenedTasks(tuple(designs), tuple(targets), tuple(design_means), np.concatenate(target_means))
-
-
-def _dense(X: FloatArray) -> FloatArray:
-    return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
 
 
 # ---------------------------------------------------------------------- the posterior
@@ -214,21 +195,13 @@ def compute(
     relations: Relations | None,
     with_leverage: bool = False,
 ) -> RowPosterior:
-    """Compute the posterior in the cheapest way, at gamma (p,), tau (D,) of every design, and R or the identity.
-
-    The variances of the predictions (``with_leverage``) need one design per task.
-    """
+    """Posterior in the cheapest way, at gamma (p,), tau (D,) and R or I; ``with_leverage`` needs one design per task."""
     p = len(row_variances)
     if relations is None:
         by = _by_features if p * tasks.n_designs < sum(len(X) for X in tasks.designs) else _by_rows
         return by(tasks, row_variances, precision, with_leverage)
-    related_by = _related_by_rows if tasks.n_rows <= p * relations.n_factors else _related_by_factors
+    related_by = _related_by_rows if tasks.n_rows <= p * relations.factors.shape[1] else _related_by_factors
     return related_by(tasks, row_variances, precision, relations, with_leverage)
-
-
-def system_size(tasks: WhitenedTasks, n_factors: int) -> int:
-    """Size of the system that relations with this number of factors need."""
-    return min(tasks.n_rows, tasks.n_features * n_factors)
 
 
 # ---------------------------------------------------------------------- tasks on their own
@@ -316,9 +289,9 @@ def _related_by_rows(
 ) -> RowPosterior:
     """One system over the rows of all tasks."""
     m, R = tasks.n_tasks, relations.matrix
-    tau = np.repeat(np.sqrt(precision), m // tasks.n_designs)
-    designs = [tau[t] * tasks.design_of(t) for t in range(m)]
-    y = np.concatenate([tau[t] * tasks.target_of(t) for t in range(m)])
+    roots, tasks = np.repeat(np.sqrt(precision), m // tasks.n_designs), tasks.separate()
+    designs = [root * X for root, X in zip(roots, tasks.designs, strict=True)]
+    y = np.concatenate([root * target[:, 0] for root, target in zip(roots, tasks.targets, strict=True)])
     ends = np.cumsum([len(X) for X in designs])
     spans = [slice(end - len(X), end) for end, X in zip(ends, designs, strict=True)]
     C = np.eye(len(y))
@@ -372,7 +345,8 @@ def _related_by_factors(
     given = np.linalg.inv(system)  # (I + own_t G_t)^-1
     M, a = given @ gram, (given @ product)[:, :, 0]
     M = 0.5 * (M + M.transpose(0, 2, 1))
-    task_quadratic = _task_weights(precision, m) * tasks.target_squares - own * np.sum(product[:, :, 0] * a, axis=1)
+    squares = np.repeat(precision, m // tasks.n_designs) * tasks.target_squares
+    task_quadratic = squares - own * np.sum(product[:, :, 0] * a, axis=1)
 
     joint = np.einsum("tk,tl,tij->ikjl", F, F, M, optimize=True).reshape(p * r, p * r)
     joint[np.diag_indices_from(joint)] += 1.0
@@ -400,7 +374,3 @@ def _related_by_factors(
         degrees=np.einsum("tij,tij->t", gram, covariances),
         leverage=_leverage(tasks, root, precision, covariances) if with_leverage else None,
     )
-
-
-def _task_weights(precision: FloatArray, n_tasks: int) -> FloatArray:
-    return np.repeat(precision, n_tasks // len(precision))

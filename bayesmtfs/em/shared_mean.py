@@ -1,41 +1,37 @@
 r"""A mean shared by all tasks, and deviations from it under the row prior of any EM route.
 
 The weights of task t are ``w_0 + v_t``. With F the objective of a route (`jeffreys`, `matrix_variate`, `mm`) for the
-deviations V, one intercept per task and the noise, this is
+deviations V, one free intercept per task and the noise, this is
 
     minimise over w_0, V, b, sigma:   F(V, b, sigma; predictions moved by x'w_0) + mean_strength / 2 ||w_0||^2:
 
 rows of Zhang, Yeung and Xu (2010, section 4) with a location, which has a normal prior of precision ``mean_strength``
-(Evgeniou and Pontil 2004, KDD, for the ridge case). The intercepts stay free, as everywhere on these routes.
+(Evgeniou and Pontil 2004, KDD, for the ridge case). One iteration lowers the objective in three blocks:
 
-One iteration lowers the objective in three blocks:
-
-- V, b, sigma for a given w_0: some steps of the route, on targets less the predictions of the mean (losses that are not
-  quadratic have them as an offset);
 - w_0 and b for given V and sigma: one Newton step, exact for the squared loss (a ridge regression over all tasks);
 - w_0 for given sums ``w_0 + v_t``, where the loss does not change: one step on the prior of V and w_0. Without it the
-  other two blocks crawl wherever the data determine the sums well.
+  other two blocks crawl wherever the data determine the sums well;
+- V, b, sigma for a given w_0: some steps of the route, on targets less the predictions of the mean (losses that are not
+  quadratic have them as an offset).
 
 What a route decides from the data (units, floor of the noise, q, shrinkage of the relations) is decided once, around
 the first mean, and then held fixed, so that one objective is lowered throughout.
 
-With the deviations integrated out (`evidence`) the objective, minimised over w_0, row variances gamma, noise and
-relations R, is
-
-    - ln p(y - x'w_0 | gamma, noise, R) + ... + mean_strength / 2 ||w_0||^2,
-
-in two blocks: the evidence on targets less the predictions of the mean; and the best w_0 for given gamma, noise and R,
+With the deviations integrated out (`evidence`; squared loss only) the objective, minimised over w_0, row variances
+gamma, noise and relations R, is ``- ln p(y - x'w_0 | gamma, noise, R) + ... + mean_strength / 2 ||w_0||^2``, in two
+blocks: the evidence on targets less the predictions of the mean; and the best w_0 for given gamma, noise and R,
 generalised least squares. The latter is the w_0 of the joint mode of (w_0, V),
 
     minimise  sum_t 1/(2 s_t) ||y_t - b_t - X_t (w_0 + v_t)||^2 + 1/2 sum_i v^i R^-1 v^i' / gamma_i
               + mean_strength / 2 ||w_0||^2,
 
 found by conjugate gradients; since V at the start of it is the posterior mean, even a step that is cut short lowers the
-objective. Squared loss only: the bound of another family's evidence has no offset.
+objective.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,13 +41,13 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_mean import WithOffset
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
-from bayesmtfs.em.active_tasks import rows_of
+from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, task_relations
+from bayesmtfs.em.active_tasks import EMProblem, rows_of
 from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.matrix_variate import RelatedFit
 from bayesmtfs.em.mm import MMSettings
-from bayesmtfs.em.ridge import conjugate_gradients
+from bayesmtfs.em.ridge import conjugate_gradients, falling_share
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
@@ -86,16 +82,19 @@ class MeanProblem:
         sums = np.bincount(self.data.rows, weights=values, minlength=self.data.design.shape[0])
         return np.asarray(self.data.design.T @ sums)
 
-    def around(self, mean: FloatArray) -> tuple[TaskData, Family]:
-        """Data and family of the deviations from a mean."""
-        moved = self.predictions(mean)
-        if self.family.quadratic:
-            return self.data.with_target(np.asarray(self.data.y, dtype=np.float64) - moved), self.family
-        return self.data, WithOffset(self.family, moved)
-
+    @cached_property
     def units(self) -> WithinTaskUnits:
         """What 1 stands for in these data."""
         return within_task_units(self.data, self.fit_intercept, self.family.quadratic)
+
+    def around(self, mean: FloatArray) -> EMProblem:
+        """The problem of the deviations from a mean, in the same units."""
+        data, family, moved = self.data, self.family, self.predictions(mean)
+        if family.quadratic:
+            data = data.with_target(np.asarray(data.y, dtype=np.float64) - moved)
+        else:
+            family = WithOffset(family, moved)
+        return EMProblem(data, family, self.fit_intercept, self.units)
 
     def ridge(self, mean: FloatArray) -> float:
         """``mean_strength / 2 ||w_0||^2``."""
@@ -108,15 +107,19 @@ class MeanProblem:
 
     def deviations(self, mean: FloatArray, W: FloatArray) -> FloatArray:
         """(p, m) v_t of given sums."""
-        V: FloatArray = W - mean[:, np.newaxis]
-        return V if self.data.present is None else np.where(self.data.present, V, 0.0)
+        return self.sums(-mean, W)
+
+    def intercepts(self, values: FloatArray, factor: FloatArray) -> FloatArray:
+        """(m,) Sums of the values (N,) over the tasks, over those of a factor: what intercepts take up."""
+        sums, totals = (np.add.reduceat(numbers, self.data.offsets[:-1]) for numbers in (values, factor))
+        return np.divide(sums, totals, out=np.zeros_like(sums), where=(totals > 0) & self.fit_intercept)
 
 
-class Around(NamedTuple):
+class Around[Found: (Solution, EvidenceSolution)](NamedTuple):
     """A mean, and the deviations from it."""
 
     mean: FloatArray  # (p,)
-    deviations: Solution  # V, intercepts and noise; its objective is without the ridge
+    deviations: Found  # V, intercepts and noise; its objective is without the ridge
 
 
 class RowPrior(NamedTuple):
@@ -129,79 +132,67 @@ class RowPrior(NamedTuple):
     whiten: FloatArray | None = None  # (m, m); None: the identity
 
 
-Route = Callable[[FloatArray, Solution], Solution]  # better deviations around a mean, from a start
-
-
 def default_strength(data: TaskData, family: Family, deviation: float) -> float:
     """A hundredth of the mean squared column norm of X, over the square of the deviation that the loss is divided by."""
     problem = Problem(data, family, RowPenalty(1.0, 2.0), data.weight, False)
     return convex_shared_mean.default_mean_strength(problem) / deviation**2
 
 
-# ---------------------------------------------------------------------- the mean, for given deviations
+# ---------------------------------------------------------------------- the mean
 
 
-def update_mean(problem: MeanProblem, point: Around) -> Around:
+def move_mean(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> Around[Solution]:
+    """Move the mean, for given deviations and then for given sums; the objective falls."""
+    return recentre(problem, update_mean(problem, point), prior)
+
+
+def update_mean(problem: MeanProblem, point: Around[Solution]) -> Around[Solution]:
     """Newton steps of w_0 and b for given V and noise; each lowers the objective."""
     for _ in range(1 if problem.family.quadratic else NEWTON_STEPS):
         point = _newton_step(problem, point)
     return point
 
 
-def _newton_step(problem: MeanProblem, point: Around) -> Around:
+def _newton_step(problem: MeanProblem, point: Around[Solution]) -> Around[Solution]:
     data, family, (mean, deviations) = problem.data, problem.family, point
     noise = np.ones(data.n_tasks) if deviations.noise is None else deviations.noise
     factor = data.weight / noise[data.task] ** 2
     eta = problem.predictions(mean) + data.linear_predictor(deviations.W, deviations.intercept)
     curved = factor * family.curvature(data.y, eta)
     theta = factor * family.gradient(data.y, eta)
-    totals = np.add.reduceat(curved, data.offsets[:-1])
-
-    def task_means(values: FloatArray) -> FloatArray:
-        """(m,) Sums over the tasks, over their curvatures: what the intercepts take."""
-        if not problem.fit_intercept:
-            return np.zeros(data.n_tasks)
-        sums = np.add.reduceat(values, data.offsets[:-1])
-        return np.divide(sums, totals, out=np.zeros_like(sums), where=totals > 0)
 
     def curvature(direction: FloatArray) -> FloatArray:
         moved = problem.predictions(direction)
-        return problem.adjoint(curved * (moved - task_means(curved * moved)[data.task])) + problem.strength * direction
+        free = moved - problem.intercepts(curved * moved, curved)[data.task]
+        return problem.adjoint(curved * free) + problem.strength * direction
 
-    free = theta - curved * task_means(theta)[data.task]
+    taken = problem.intercepts(theta, curved)
+    free = theta - curved * taken[data.task]
     step = conjugate_gradients(curvature, -(problem.adjoint(free) + problem.strength * mean))
     eta_step = problem.predictions(step)
-    move = -task_means(theta) - task_means(curved * eta_step)
+    move = -taken - problem.intercepts(curved * eta_step, curved)
     eta_step = eta_step + move[data.task]
 
     def value(share: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
             return total(family, data.y, eta + share * eta_step, factor) + problem.ridge(mean + share * step)
 
-    before, share = value(0.0), 1.0
-    while share > SHORTEST_STEP:
-        moved = mean + share * step
-        if value(share) <= before:
-            return Around(moved, deviations._replace(intercept=deviations.intercept + share * move))
-        share /= 2.0
-    return point
+    share = falling_share(value, SHORTEST_STEP)
+    if not share:
+        return point
+    return Around(mean + share * step, deviations._replace(intercept=deviations.intercept + share * move))
 
 
-# ---------------------------------------------------------------------- the mean, for given sums
-
-
-def recentre(problem: MeanProblem, point: Around, prior: RowPrior) -> Around:
+def recentre(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> Around[Solution]:
     """Move the mean of the rows that deviate, the sums held fixed, where that lowers prior and ridge."""
     mean, V = point.mean, point.deviations.W
     step = _recentring(problem, mean, V, prior)
-    before, share = prior.value(V) + problem.ridge(mean), 1.0
-    while share > SHORTEST_STEP:
-        moved = mean + share * step
-        after = problem.deviations(share * step, V)
-        if prior.value(after) + problem.ridge(moved) < before:
-            return Around(moved, point.deviations._replace(W=after))
-        share /= 2.0
-    return point
+
+    def value(share: float) -> float:
+        return prior.value(problem.deviations(share * step, V)) + problem.ridge(mean + share * step)
+
+    share = falling_share(value, SHORTEST_STEP)
+    return Around(mean + share * step, point.deviations._replace(W=problem.deviations(share * step, V)))
 
 
 def _recentring(problem: MeanProblem, mean: FloatArray, V: FloatArray, prior: RowPrior) -> FloatArray:
@@ -232,46 +223,36 @@ def _recentring(problem: MeanProblem, mean: FloatArray, V: FloatArray, prior: Ro
 # ---------------------------------------------------------------------- the whole
 
 
-def start_at(problem: MeanProblem, start: Solution, mean: FloatArray | None = None) -> Around:
-    """Split coefficients of all tasks into a mean, by default their average, and deviations from it."""
-    if mean is None:
-        present = np.ones(start.W.shape) if problem.data.present is None else problem.data.present
-        mean = start.W.sum(axis=1) / np.maximum(present.sum(axis=1), 1.0)
-    live = (start.W != 0).any(axis=1)
-    V = np.where(live[:, np.newaxis], problem.deviations(mean, start.W), 0.0)
-    return Around(mean, start._replace(W=V))
-
-
-def alternate(
+def alternate[Found: (Solution, EvidenceSolution)](
     problem: MeanProblem,
-    start: Around,
-    route: Route,
-    prior: Callable[[], RowPrior],
+    start: Around[Found],
+    move: Callable[[Around[Found]], Around[Found]],
+    route: Callable[[FloatArray, Found], Found],
     unit: FloatArray | None,
     *,
     tol: float,
     max_iter: int,
     progress: bool | None = None,
-) -> Around:
-    """Minimise over mean and deviations in turn; the trace of the latter is then that of the whole objective.
+) -> Around[Found]:
+    """Move the mean, and find better deviations around it, in turn; the trace is that of the whole objective.
 
-    The objective of the start must be that of the route. ``prior`` gives the prior of the deviations as it is now, for
-    `recentre`. It has converged when no coefficient changes by more than ``tol`` in its ``unit`` (p,), or, where that is
-    None, when the objective falls by less than ``tol`` per observation.
+    The objective of the start must be that of the route. It has converged when no coefficient changes by more than
+    ``tol`` in its ``unit`` (p,), or, where that is None, when the objective falls by less than ``tol`` per observation.
     """
     point = start
     trace = [start.deviations.objective + problem.ridge(start.mean)]
     converged = False
     with Progress("shared mean", progress) as work:
         while not converged and len(trace) <= max_iter:
-            moved = recentre(problem, update_mean(problem, point), prior())
-            found = route(moved.mean, moved.deviations)
-            after = Around(moved.mean, found)
-            trace.append(found.objective + problem.ridge(after.mean))
-            fall = (trace[-2] - trace[-1]) / float(problem.data.weight.sum())
+            moved = move(point)
+            after = moved._replace(deviations=route(*moved))
+            value = after.deviations.objective + problem.ridge(after.mean)
+            fall = (trace[-1] - value) / float(problem.data.weight.sum())
             converged = bool((fall if unit is None else _change(point, after, unit)) <= tol)
-            point = after
-            if found.interrupted:
+            if fall >= 0.0 or unit is not None:
+                point = after
+                trace.append(value)
+            if after.deviations.interrupted:
                 raise KeyboardInterrupt  # inside the route, which has given what there is
             work.update(len(trace) / max_iter)
     ended = point.deviations._replace(
@@ -284,16 +265,13 @@ def alternate(
     return point._replace(deviations=ended)
 
 
-def _change(before: Around, after: Around, unit: FloatArray) -> float:
+def _change(before: Around[Any], after: Around[Any], unit: FloatArray) -> float:
     """Largest change of a mean or a deviation, in its unit."""
-    change = np.maximum(
-        np.abs(after.mean - before.mean),
-        np.max(np.abs(after.deviations.W - before.deviations.W), axis=1, initial=0.0),
-    )
-    return float(np.max(change / unit, initial=0.0))
+    deviations = np.max(np.abs(after.deviations.W - before.deviations.W), axis=1, initial=0.0)
+    return float(np.max(np.maximum(np.abs(after.mean - before.mean), deviations) / unit, initial=0.0))
 
 
-def as_sums(problem: MeanProblem, point: Around) -> Solution:
+def as_sums(problem: MeanProblem, point: Around[Solution]) -> Solution:
     """The solution with the coefficients of the tasks, ``w_0 + v_t``."""
     return point.deviations._replace(W=problem.sums(point.mean, point.deviations.W))
 
@@ -308,53 +286,50 @@ class MeanStart(NamedTuple):
     mean: FloatArray | None  # None: their average
 
 
-def first_point(problem: MeanProblem, start: MeanStart, deviation: float) -> Around:
+def first_point(problem: MeanProblem, start: MeanStart, deviation: float) -> Around[Solution]:
     """Mean and deviations of a start, the mean improved once at a given noise."""
-    noise = np.full(problem.data.n_tasks, deviation)
-    return update_mean(problem, start_at(problem, start.W._replace(noise=noise), start.mean))
+    W, mean = start.W.W, start.mean
+    if mean is None:
+        present = np.ones(W.shape) if problem.data.present is None else problem.data.present
+        mean = W.sum(axis=1) / np.maximum(present.sum(axis=1), 1.0)
+    V = np.where((W != 0).any(axis=1)[:, np.newaxis], problem.deviations(mean, W), 0.0)
+    deviations = start.W._replace(W=V, noise=np.full(problem.data.n_tasks, deviation))
+    return update_mean(problem, Around(mean, deviations))
 
 
 def fit_jeffreys(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, *, progress: bool | None = None
 ) -> JeffreysFit:
     """Fit mean and deviations under the Jeffreys prior of the deviations' scales; settings as for `jeffreys.fit`."""
-    units = problem.units()
-    found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), units, start, progress)
+    found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), start, progress)
     if settings.norm_q is None and found.mean is not None:
         # Deviations say what q is; mean and deviations are then fitted again at it
         known = replace(settings, noise_floor=found.noise_floor)
         V = found.solution._replace(W=problem.deviations(found.mean, found.solution.W))
-        learned = _fit_deviations(problem, known, units, found.mean, V)
+        learned = jeffreys.fit(problem.around(found.mean), known, V, progress=False)
         again = MeanStart(found.solution, found.mean)
-        found = _jeffreys_at(problem, replace(known, norm_q=learned.norm_q), units, again, progress)
+        found = _jeffreys_at(problem, replace(known, norm_q=learned.norm_q), again, progress)
         found = found._replace(exponent=learned.exponent)
     return found
 
 
-def _fit_deviations(
-    problem: MeanProblem, settings: JeffreysSettings, units: WithinTaskUnits, mean: FloatArray, V: Solution
-) -> JeffreysFit:
-    options: dict[str, Any] = {"fit_intercept": problem.fit_intercept, "units": units, "progress": False}
-    return jeffreys.fit(*problem.around(mean), settings, start=V, **options)
-
-
 def _jeffreys_at(
-    problem: MeanProblem, settings: JeffreysSettings, units: WithinTaskUnits, start: MeanStart, progress: bool | None
+    problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, progress: bool | None
 ) -> JeffreysFit:
     """Fit at a known q."""
+    units, em = problem.units, settings.em
     point = first_point(problem, start, units.target)
-    first = _fit_deviations(problem, settings, units, point.mean, point.deviations)
-    em = replace(settings.em, max_iter=INNER_STEPS)
-    again = replace(settings, noise_floor=first.noise_floor, em=em)
-    prior = row_prior(problem.data, units, first.norm_q, settings.em)
+    first = jeffreys.fit(problem.around(point.mean), settings, point.deviations, progress=False)
+    again = replace(settings, noise_floor=first.noise_floor, em=replace(em, max_iter=INNER_STEPS))
+    prior = row_prior(problem.data, units, first.norm_q, em)
     found = alternate(
         problem,
         point._replace(deviations=first.solution),
-        lambda mean, V: _fit_deviations(problem, again, units, mean, V).solution,
-        lambda: prior,
+        lambda point: move_mean(problem, point, prior),
+        lambda mean, V: jeffreys.fit(problem.around(mean), again, V, progress=False).solution,
         None if first.norm_q == np.inf else units.target / units.feature,
-        tol=settings.em.tol,
-        max_iter=settings.em.max_iter,
+        tol=em.tol,
+        max_iter=em.max_iter,
         progress=progress,
     )
     return first._replace(solution=as_sums(problem, found), mean=found.mean)
@@ -385,54 +360,51 @@ def fit_matrix_variate(
 
     Settings and shrinkage are as for `matrix_variate.fit`.
     """
-    units = problem.units()
+    units = problem.units
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
     V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
-    options: dict[str, Any] = {"fit_intercept": problem.fit_intercept, "units": units, "progress": False}
-    options["counted"] = (V.W != 0).any(axis=1)
-    related = matrix_variate.fit(*problem.around(mean), settings, V, shrinkage=shrinkage, **options)
+    options: dict[str, Any] = {"counted": (V.W != 0).any(axis=1), "progress": False}
+    related = matrix_variate.fit(problem.around(mean), settings, V, shrinkage=shrinkage, **options)
     inner = replace(settings, noise_floor=related.noise_floor, max_iter=INNER_STEPS)
+
+    def move(point: Around[Solution]) -> Around[Solution]:
+        whiten = related.relations.inverse_root
+        return move_mean(problem, point, row_prior(problem.data, units, settings.norm_q, settings, whiten))
 
     def route(mean: FloatArray, V: Solution) -> Solution:
         nonlocal related
         nu, known = related.shrinkage, related.relations
-        related = matrix_variate.fit(*problem.around(mean), inner, V, shrinkage=nu, relations=known, **options)
+        related = matrix_variate.fit(problem.around(mean), inner, V, shrinkage=nu, relations=known, **options)
         return related.solution
-
-    def prior() -> RowPrior:
-        return row_prior(problem.data, units, settings.norm_q, settings, related.relations.inverse_root)
 
     start, unit = Around(mean, related.solution), units.target / units.feature
     tol, most = settings.tol, settings.max_iter
-    found = alternate(problem, start, route, prior, unit, tol=tol, max_iter=most, progress=progress)
+    found = alternate(problem, start, move, route, unit, tol=tol, max_iter=most, progress=progress)
     return related._replace(solution=as_sums(problem, found)), found.mean
 
 
 def fit_generalized_normal(
     problem: MeanProblem, settings: MMSettings, start: MeanStart, deviation: float, *, progress: bool | None = None
-) -> Around:
+) -> Around[Solution]:
     """Fit mean and deviations under problem (5) of the deviations, from a first guess of the noise."""
-    data = problem.data
-    penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(data), GeneralizedNormal(settings.norm_q)
+    penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(problem.data), GeneralizedNormal(settings.norm_q)
 
     def fit(mean: FloatArray, V: Solution, settings: MMSettings) -> Solution:
-        moved, family = problem.around(mean)
-        return mm.solve(
-            Problem(moved, family, penalty, data.weight, problem.fit_intercept), V, settings, progress=False
-        )
+        data, family, fit_intercept, _ = problem.around(mean)
+        convex = Problem(data, family, penalty, data.weight, fit_intercept)
+        return mm.solve(convex, V, settings, progress=False)
 
     def value(V: FloatArray) -> float:
         return rows.type2_value(blocks.gather(V), settings.offset, blocks.sizes)
 
     prior = RowPrior(value, blocks, settings.norm_q, settings.offset)
     point = first_point(problem, start, deviation)
-    begin = point._replace(deviations=fit(point.mean, point.deviations, settings))
     inner = replace(settings, graduated=False, max_iter=INNER_PROBLEMS)
     return alternate(
         problem,
-        begin,
+        point._replace(deviations=fit(*point, settings)),
+        lambda point: move_mean(problem, point, prior),
         lambda mean, V: fit(mean, V, inner),
-        lambda: prior,
         None,
         tol=settings.tol,
         max_iter=settings.max_iter,
@@ -441,13 +413,6 @@ def fit_generalized_normal(
 
 
 # ---------------------------------------------------------------------- deviations integrated out
-
-
-class MeanEvidence(NamedTuple):
-    """A mean, and the posterior of the deviations around it."""
-
-    mean: FloatArray  # (p,)
-    deviations: EvidenceSolution  # its trace is that of the whole objective
 
 
 def maximise_evidence(
@@ -459,7 +424,7 @@ def maximise_evidence(
     max_iter: int = 1000,
     progress: bool | None = None,
     **options: Any,
-) -> MeanEvidence:
+) -> Around[EvidenceSolution]:
     """Maximise the evidence over the mean too; ``options`` are relations and their shrinkage, for `evidence.solve`.
 
     ``max_iter`` is the most moves of the mean, and the most posteriors between two of them.
@@ -467,30 +432,20 @@ def maximise_evidence(
     data = problem.data
     floor = evidence.NOISE_FLOOR if noise_floor is None else noise_floor
     whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
-    options |= {"fit_intercept": problem.fit_intercept, "shared_noise": shared_noise, "max_iter": max_iter}
-    options |= {"least_noise": np.sqrt(whole.floor), "progress": False}
+    options |= {"shared_noise": shared_noise, "least_noise": np.sqrt(whole.floor)}
+    options |= {"max_iter": max_iter, "progress": False}
     mean = best_mean(problem, np.zeros(data.n_features), pooled(problem, np.sqrt(whole.target_variances)))
-    found = evidence.solve(*problem.around(mean), tol=COARSE * tol, **options)
+    found = evidence.solve(*problem.around(mean)[:3], tol=COARSE * tol, **options)
     options["relation_shrinkage"] = found.relation_shrinkage
-    enough = tol * float(data.weight.sum())
-    trace = [float(found.objective_trace[-1]) + problem.ridge(mean)]
-    converged = False
-    with Progress("shared mean", progress) as work:
-        while not converged and len(trace) <= max_iter:
-            moved = best_mean(problem, mean, found)
-            after = evidence.solve(*problem.around(moved), tol=tol, start=found, **options)
-            value = float(after.objective_trace[-1]) + problem.ridge(moved)
-            converged = trace[-1] - value <= enough
-            if value <= trace[-1]:
-                mean, found = moved, after
-                trace.append(value)
-            if after.interrupted:
-                raise KeyboardInterrupt  # inside the evidence, which has given what there is
-            work.update(len(trace) / max_iter)
-    ended = found._replace(
-        objective_trace=np.array(trace), n_iter=len(trace) - 1, converged=converged, interrupted=work.interrupted
-    )
-    return MeanEvidence(mean, ended)
+
+    def move(point: Around[EvidenceSolution]) -> Around[EvidenceSolution]:
+        return point._replace(mean=best_mean(problem, *point))
+
+    def route(mean: FloatArray, start: EvidenceSolution) -> EvidenceSolution:
+        return evidence.solve(*problem.around(mean)[:3], tol=tol, start=start, **options)
+
+    start = Around(mean, found)
+    return alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
 
 
 def pooled(problem: MeanProblem, noise: FloatArray) -> EvidenceSolution:
@@ -508,47 +463,27 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
     data, ridge = problem.data, np.sqrt(problem.strength)
     noise = np.ones(data.n_tasks) if found.noise is None else found.noise
     factor = data.weight / noise[data.task] ** 2
-    totals = np.add.reduceat(factor, data.offsets[:-1])
     active = np.flatnonzero(found.row_variances)
-    scales, root = np.sqrt(found.row_variances[active])[:, np.newaxis], _root(found)
-    zero = np.zeros(data.n_tasks)
+    scales, zero = np.sqrt(found.row_variances[active])[:, np.newaxis], np.zeros(data.n_tasks)
+    R = found.task_relations
+    root = np.eye(data.n_tasks) if R is None else task_relations.square_root(R)
 
-    def deviations(U: FloatArray) -> FloatArray:
+    def predictions(u: FloatArray) -> FloatArray:
         V = np.zeros((data.n_features, data.n_tasks))
-        V[active] = (scales * U) @ root
-        return V if data.present is None else np.where(data.present, V, 0.0)
-
-    def parts(u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return u[: data.n_features] / ridge, u[data.n_features :].reshape(len(active), data.n_tasks)
-
-    def weighted(values: FloatArray) -> FloatArray:
-        """Residuals over the noise variances, without what the intercepts take."""
-        values = factor * values
-        if not problem.fit_intercept:
-            return values
-        return values - factor * (np.add.reduceat(values, data.offsets[:-1]) / totals)[data.task]
+        V[active] = (scales * u[data.n_features :].reshape(len(active), data.n_tasks)) @ root
+        V = V if data.present is None else np.where(data.present, V, 0.0)
+        return problem.predictions(u[: data.n_features] / ridge) + data.linear_predictor(V, zero)
 
     def pulled(values: FloatArray) -> FloatArray:
-        """Adjoint of the predictions."""
+        """Adjoint of the predictions, for residuals over the noise variances without what the intercepts take."""
+        values = factor * (values - problem.intercepts(factor * values, factor)[data.task])
         back = scales * (data.adjoint(values)[active] @ root)
         return np.concatenate([problem.adjoint(values) / ridge, back.ravel()])
 
-    def curvature(u: FloatArray) -> FloatArray:
-        shared, U = parts(u)
-        predicted = problem.predictions(shared) + data.linear_predictor(deviations(U), zero)
-        return u + pulled(weighted(predicted))
-
     residuals = data.y - problem.predictions(mean) - data.linear_predictor(found.W, zero)
     # At the posterior mean the gradient in V vanishes, so that the ridge on the mean is all that is missing
-    gradient = -pulled(weighted(residuals))
+    gradient = -pulled(residuals)
     gradient[: data.n_features] += ridge * mean
     gradient[data.n_features :] = 0.0
-    return mean + parts(conjugate_gradients(curvature, -gradient))[0]
-
-
-def _root(found: EvidenceSolution) -> FloatArray:
-    """(m, m) R^(1/2)."""
-    if found.task_relations is None:
-        return np.eye(found.W.shape[1])
-    values, vectors = np.linalg.eigh(found.task_relations)
-    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
+    step = conjugate_gradients(lambda u: u + pulled(predictions(u)), -gradient)
+    return mean + step[: data.n_features] / ridge

@@ -52,21 +52,6 @@ class Relations:
         np.fill_diagonal(R, 1.0)
         return R
 
-    @property
-    def n_factors(self) -> int:
-        """Number of common factors r."""
-        return int(self.factors.shape[1])
-
-    @cached_property
-    def inverse(self) -> FloatArray:
-        """(m, m) R^-1."""
-        return np.asarray(cho_solve(cho_factor(self.matrix, lower=True), np.eye(len(self.factors))))
-
-    @cached_property
-    def log_det(self) -> float:
-        """Logarithm of the determinant of R, at most 0."""
-        return float(np.linalg.slogdet(self.matrix).logabsdet)
-
     @cached_property
     def _eigen(self) -> tuple[FloatArray, FloatArray]:
         values, vectors = np.linalg.eigh(self.matrix)
@@ -84,9 +69,20 @@ class Relations:
         roots, vectors = self._eigen
         return np.asarray((vectors / roots) @ vectors.T)
 
+    @property
+    def log_det(self) -> float:
+        """Logarithm of the determinant of R, at most 0."""
+        return 2.0 * float(np.sum(np.log(self._eigen[0])))
+
     def penalty(self, shrinkage: float) -> float:
         """``nu/2 (ln|R| + tr R^-1 - m)``."""
-        return 0.5 * shrinkage * (self.log_det + float(np.trace(self.inverse)) - len(self.factors))
+        return 0.5 * shrinkage * (self.log_det + float(np.sum(self._eigen[0] ** -2.0)) - len(self.factors))
+
+
+def square_root(R: FloatArray) -> FloatArray:
+    """(m, m) Symmetric square root of a correlation matrix."""
+    values, vectors = np.linalg.eigh(R)
+    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
 
 
 def unrelated(n_tasks: int) -> Relations:
@@ -123,17 +119,11 @@ def choose_shrinkage(correlation: FloatArray, n_rows: int) -> float:
     A covariance that is inverse Wishart with ``nu + m + 1`` degrees of freedom and mean I has the posterior mean
     ``(nu I + n S) / (nu + n)``; its marginal likelihood has a closed form.
     """
-    m = len(correlation)
+    m, half = len(correlation), (SHRINKAGES + len(correlation) + 1) / 2
     values = np.maximum(np.linalg.eigvalsh(correlation), 0.0)
-    evidence = []
-    for nu in SHRINKAGES:
-        degrees = nu + m + 1
-        evidence.append(
-            multigammaln((degrees + n_rows) / 2, m)
-            - multigammaln(degrees / 2, m)
-            + degrees / 2 * m * np.log(nu)
-            - (degrees + n_rows) / 2 * np.sum(np.log(nu + n_rows * values))
-        )
+    logs = np.sum(np.log(SHRINKAGES[:, np.newaxis] + n_rows * values), axis=1)
+    evidence = half * m * np.log(SHRINKAGES) - (half + n_rows / 2) * logs
+    evidence += [multigammaln(a + n_rows / 2, m) - multigammaln(a, m) for a in half]
     return float(SHRINKAGES[int(np.argmax(evidence))])
 
 
@@ -189,9 +179,6 @@ def quadratic_objective(log_det: float, linear: FloatArray | None, inverse: Floa
         return value, gradient
 
     return value_and_gradient
-
-
-# ---------------------------------------------------------------------- F inside its bounds
 
 
 def _bounded(free: FloatArray) -> FloatArray:

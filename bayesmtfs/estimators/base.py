@@ -4,36 +4,33 @@ Inside, coefficients are W ``(p, m)``, features by tasks, as in the papers; outs
 ``(n_tasks, n_features)``, as scikit-learn has it. The transposition happens here and nowhere else.
 
 The parameters of an estimator are the fields of a dataclass: a class names what it adds to its base, or gives another
-default, and scikit-learn reads them from the constructor. A fit that fails leaves the estimator as it was, and not with
+default, and scikit-learn reads them from the constructor. A parameter or attribute is described in the docstring of the
+class that brings it, and again only where its meaning changes; `estimator_class` completes the docstrings of those that
+inherit it. A fit that fails leaves the estimator as it was, and not with
 the names of new data beside the coefficients of old.
 """
 
 import importlib
+import inspect
+import itertools
 import numbers
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from bayesmtfs import families
-from bayesmtfs.data.frames import (
-    Column,
-    Encoding,
-    column_names,
-    column_values,
-    is_frame,
-    take_columns,
-    with_columns,
-)
+from bayesmtfs.data import frames
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
@@ -41,6 +38,62 @@ from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import RESULT_AXES, RESULT_KIND, Convergence, FitResult, current_versions
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, Solution, warn
+
+# ---------------------------------------------------------------------- parameters and what is said about them
+
+
+@dataclass_transform(field_specifiers=(field,))
+def estimator_class[C: type](*, kw_only: bool = False) -> Callable[[C], C]:
+    """Decorator of estimators: fields are parameters, and the docstring is completed by those of the base classes."""
+
+    def make(cls: C) -> C:
+        made: Any = dataclass(repr=False, eq=False, kw_only=kw_only)(cls)
+        made._own_doc = made.__doc__
+        made.__doc__ = complete_docstring(made)
+        return made
+
+    return make
+
+
+def complete_docstring(cls: type) -> str:
+    """The docstring of a class with all its parameters, in their order, and with the attributes of its bases.
+
+    What the class does not describe itself is described as by the nearest of its bases that does.
+    """
+    own, *bases = [docstring_sections(vars(base).get("_own_doc", base.__doc__)) for base in cls.__mro__]
+    described: dict[str, dict[str, str]] = {"Parameters": {}, "Attributes": {}}
+    for (section, entries), sections in itertools.product(described.items(), (own, *bases)):
+        for name, text in section_entries(sections.pop(section, "")).items():
+            entries.setdefault(name, text)
+    parameters = [name for name in inspect.signature(cls).parameters if name in described["Parameters"]]
+    described["Parameters"] = {name: described["Parameters"][name] for name in parameters}
+    texts = {section: _join_entries(entries) for section, entries in described.items() if entries} | own
+    parts = [f"{section}\n{'-' * len(section)}\n{text}" for section, text in texts.items() if section]
+    return "\n\n".join([own[""], *parts])
+
+
+def docstring_sections(docstring: str | None) -> dict[str, str]:
+    """Text of a numpydoc docstring by section; what is above the first has the name ``""``."""
+    above, *rest = re.split(r"^(\w[\w ]*)\n-{3,}$", inspect.cleandoc(docstring or ""), flags=re.MULTILINE)
+    texts = {"": above, **dict(zip(rest[::2], rest[1::2], strict=True))}
+    return {name: text.strip("\n") for name, text in texts.items()}
+
+
+def section_entries(text: str) -> dict[str, str]:
+    """What a section says after each name: after a and b the same where it has ``a, b : float``."""
+    entries: dict[str, str] = {}
+    for entry in re.split(r"(?<!,)\n(?=\w)", text):
+        heading = re.match(r"\w+(?:,\s+\w+)*", entry)
+        if heading is not None:
+            names = re.findall(r"\w+", heading[0])
+            entries.update(dict.fromkeys(names, entry[heading.end() :].rstrip()))
+    return entries
+
+
+def _join_entries(entries: dict[str, str]) -> str:
+    """The text of a section; neighbours of which the same is said stand together."""
+    return "\n".join(", ".join(names) + text for text, names in itertools.groupby(entries, entries.__getitem__))
+
 
 # ---------------------------------------------------------------------- before a fit
 
@@ -62,18 +115,8 @@ def check_kinds(estimator: Any) -> None:
 
     Without a look, ``fit_intercept="no"`` counts as true and ``max_iter=1.5`` as one round or two. Ranges are checked by
     the classes themselves.
-
-    Examples
-    --------
-    >>> from bayesmtfs import MixedNormRegressor
-    >>> check_kinds(MixedNormRegressor(fit_intercept="no"))
-    Traceback (most recent call last):
-    ...
-    ValueError: fit_intercept is 'no'; pass True or False
     """
-    if not is_dataclass(estimator):
-        return
-    for parameter in fields(estimator):
+    for parameter in fields(estimator) if is_dataclass(estimator) else ():
         value = getattr(estimator, parameter.name)
         truth = isinstance(value, bool | np.bool_)
         if parameter.type is bool and not truth:
@@ -85,6 +128,7 @@ def check_kinds(estimator: Any) -> None:
 # ---------------------------------------------------------------------- all estimators
 
 
+Names = tuple[str, ...]
 Form = Literal["single", "long", "wide", "classes"]  # classes: one task per class, over one design
 ESTIMATOR_KIND = "Estimator"
 
@@ -97,7 +141,28 @@ class NewRows(NamedTuple):
 
 
 class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
-    """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here."""
+    """Base of all estimators: ``fit`` is theirs, everything that follows a fit is here.
+
+    Parameters
+    ----------
+    standardize : bool
+        Scale features to unit deviation within each task before the fit; results are in the user's units all the same.
+    task_column : column of X that holds the task
+        A name for data frames, a number for arrays.
+    unknown_task : "error" or "mean"
+        What to do at ``predict`` with a task that was not there in ``fit``; "mean" takes the average task.
+    groups : (n_columns,) labels
+        Columns with the same label enter or leave together, as the levels of a categorical column do.
+    progress : bool or None
+        Progress bar: always, never, or (None) for long fits on a terminal.
+
+    Attributes
+    ----------
+    tasks_ : (n_tasks,) labels
+    n_iter_ : int
+    converged_ : bool
+    result_ : FitResult
+    """
 
     loss: Any = "squared"  # the name of a loss or a family; a parameter where there is a choice
     task_column: Any
@@ -105,10 +170,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     standardize: bool
     groups: Any
 
-    # Fitted arrays that a file keeps besides coefficients, intercept and names
-    _saved_attributes: ClassVar[tuple[str, ...]] = ()
-
-    # ------------------------------------------------------------------ the fit
+    # Fitted arrays that a file keeps besides coefficients, intercept and names, and besides those of the base classes
+    _saved_attributes: ClassVar[Names] = ()
 
     def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Fit all tasks together.
@@ -135,6 +198,11 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _check_parameters(self) -> None:
         """Raise where a parameter is out of its range."""
 
+    def _require(self, parameter: str, valid: bool | np.bool_, wanted: str) -> None:
+        """Refuse the value of a parameter that is not what is wanted."""
+        if not valid:
+            raise ValueError(f"{parameter} is {getattr(self, parameter)!r}; pass {wanted}")
+
     @abstractmethod
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Targets as the family wants them; `predictors` says how."""
@@ -142,8 +210,6 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     @abstractmethod
     def _fit(self, data: TaskData) -> None:
         """Fit data that was read and set the fitted attributes."""
-
-    # ------------------------------------------------------------------ reading
 
     def _read_fit_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
         """Read what ``fit`` got, in any of its forms, and remember names and form."""
@@ -157,9 +223,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         return data
 
     def _take_task_data(self, data: TaskData, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
-        given = [
-            name for name, value in (("y", y), ("tasks", tasks), ("sample_weight", sample_weight)) if value is not None
-        ]
+        parts = {"y": y, "tasks": tasks, "sample_weight": sample_weight}
+        given = [name for name, value in parts.items() if value is not None]
         if given:
             raise ValueError(
                 f"X is TaskData, which holds everything already, but {given[0]} was passed too; leave it out"
@@ -172,19 +237,18 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _read_arrays(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
         if y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; pass one target per row"
-            )
+            name = type(self).__name__
+            raise ValueError(f"{name} requires y to be passed, but the target y is None; pass one target per row")
         features, tasks = self._split_task_column(X, tasks)
         table = read_design(features)
         validate_data(self, X, skip_check_array=True)
         target = self._read_target(y, table.X.shape[0])
-        wide = target.ndim == 2 and tasks is None
-        self._form = "wide" if wide else "single" if tasks is None else "long"
-        if wide:
-            names = column_names(y) if is_frame(y) else None
-            return TaskData.from_wide_table(table, target, sample_weight, self.groups, names)
-        data = TaskData.from_table(table, target, tasks, sample_weight, self.groups)
+        if target.ndim == 2 and tasks is None:
+            self._form = "wide"
+            names = frames.column_names(y) if frames.is_frame(y) else None
+            return TaskData.from_wide(table, target, sample_weight, self.groups, names)
+        self._form = "single" if tasks is None else "long"
+        data = TaskData.from_long(table, target, tasks, sample_weight, self.groups)
         _warn_of_fractions(data)
         return data
 
@@ -197,20 +261,18 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             return X, tasks
         if tasks is not None:
             raise ValueError("tasks was passed although task_column is set; pass the labels in one way only")
-        if is_frame(X):
-            names = column_names(X)
+        if frames.is_frame(X):
+            names = frames.column_names(X)
             if self.task_column not in names:
-                raise ValueError(
-                    f"task_column is {self.task_column!r}, which is not a column of X; columns are {names}"
-                )
+                raise ValueError(f"task_column is {self.task_column!r}, no column of X; columns are {names}")
             rest = [name for name in names if name != self.task_column]
-            return take_columns(X, rest), column_values(X, self.task_column)
+            return frames.take_columns(X, rest), frames.column_values(X, self.task_column)
         if sp.issparse(X):
             raise ValueError("task_column does not go with a sparse X; pass the labels as tasks, or a data frame")
         array = np.asarray(X)
         if not isinstance(self.task_column, int | np.integer) or array.ndim != 2:
             raise ValueError(
-                f"task_column is {self.task_column!r} but X is not a data frame; pass the number of its column"
+                f"task_column is {self.task_column!r} but X is no data frame; pass the number of its column"
             )
         if not -array.shape[1] <= self.task_column < array.shape[1]:
             raise ValueError(f"task_column is {self.task_column} but X has {array.shape[1]} columns")
@@ -220,8 +282,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """Read rows to predict for."""
         check_is_fitted(self)
         absent = self.result_.absent
-        if absent is not None and is_frame(X):
-            X = with_columns(X, list(self.feature_names_in_))
+        if absent is not None and frames.is_frame(X):
+            X = frames.with_columns(X, list(self.feature_names_in_))
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
         design = self._read_features(features, allow_missing=absent is not None)
@@ -242,21 +304,17 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
-        if not is_frame(X):
+        if not frames.is_frame(X):
             check_two_axes(X)
         validate_data(self, X, reset=False, skip_check_array=True)
 
     def _read_features(self, features: Any, allow_missing: bool = False) -> Design:
         """Read feature columns the way they were read in fit."""
-        if self._encoding is not None and is_frame(features):
-            features = take_columns(features, [column.name for column in self._encoding.columns])
+        if self._encoding is not None and frames.is_frame(features):
+            features = frames.take_columns(features, [column.name for column in self._encoding.columns])
         elif self._encoding is not None and self._encoding.has_categories:
-            raise ValueError(
-                "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
-            )
-        return read_design(features, self._encoding if is_frame(features) else None, allow_missing).X
-
-    # ------------------------------------------------------------------ what a fit leaves behind
+            raise ValueError("X is no data frame but had categorical columns in fit; pass a frame with these columns")
+        return read_design(features, self._encoding if frames.is_frame(features) else None, allow_missing).X
 
     def _store(
         self, data: TaskData, solution: Solution, scales: FloatArray | None, tol: float, **settings: Any
@@ -278,24 +336,27 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self.intercept_: FloatArray = solution.intercept
         self.n_iter_ = solution.n_iter
         self.converged_ = solution.converged
-        self.result_ = FitResult(
+        convergence = Convergence(
+            converged=solution.converged,
+            n_iter=solution.n_iter,
+            objective=solution.objective,
+            gap=solution.gap,
+            tol=tol,
+            objective_trace=solution.objective_trace,
+        )
+        found = {"coef": self.coef_, "intercept": self.intercept_, "noise": solution.noise, "absent": absent}
+        self.result_ = self._named_result(convergence, settings, **found)
+
+    def _named_result(self, convergence: Convergence, settings: dict[str, Any], **found: Any) -> FitResult:
+        """What was found, with the names of tasks and features and all settings."""
+        return FitResult(
             method=type(self).__name__,
-            coef=self.coef_,
-            intercept=self.intercept_,
             task_names=self.tasks_,
             feature_names=self._feature_names,
-            convergence=Convergence(
-                converged=solution.converged,
-                n_iter=solution.n_iter,
-                objective=solution.objective,
-                gap=solution.gap,
-                tol=tol,
-                objective_trace=solution.objective_trace,
-            ),
+            convergence=convergence,
             settings={**self._plain_params(), **settings},
             versions=current_versions(),
-            noise=solution.noise,
-            absent=absent,
+            **found,
         )
 
     # ------------------------------------------------------------------ prediction
@@ -321,9 +382,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         index = match_labels(data.task_names, data.n_tasks, self.tasks_)
         if (index < 0).any():
-            raise ValueError(
-                f"X has tasks that were not there in fit: {describe_unknown(data.task_names, index, self.tasks_)}"
-            )
+            unknown = describe_unknown(data.task_names, index, self.tasks_)
+            raise ValueError(f"X has tasks that were not there in fit: {unknown}")
         W, intercept = self.coef_[index].T, self.intercept_[index]
         if self._form == "wide" and data.shared_design:
             return np.asarray(data.design @ W + intercept)
@@ -333,15 +393,20 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     # ------------------------------------------------------------------ feature selection
 
     def get_support(self, indices: bool = False) -> BoolArray | IntArray:
-        """Features with a non-zero coefficient in any task.
+        """Features that are selected: with a non-zero coefficient in any task, unless the estimator has its own choice.
+
+        That is the inclusion probability above ``inclusion_threshold`` for posteriors, and the rank for rankings.
 
         Parameters
         ----------
         indices : return the numbers of the features instead of a mask
         """
         check_is_fitted(self)
-        support: BoolArray = (self.coef_ != 0).any(axis=0)
-        return np.flatnonzero(support) if indices else support
+        return np.flatnonzero(self._selected) if indices else self._selected
+
+    @property
+    def _selected(self) -> BoolArray:
+        return (self.coef_ != 0).any(axis=0)
 
     def transform(self, X: Any) -> Any:
         """Keep the selected features of X.
@@ -368,17 +433,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         names = self._feature_names
         if input_features is not None:
-            given = np.asarray(input_features, dtype=object)
-            known = getattr(self, "feature_names_in_", None)
-            if known is not None and not np.array_equal(given, known):
-                raise ValueError("input_features is not equal to feature_names_in_; pass the names of fit")
-            if len(given) != self.n_features_in_:
-                raise ValueError(
-                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
-                    f"got {len(given)}"
-                )
-            if known is None:
-                names = given
+            given = _check_feature_names_in(self, input_features)
+            names = names if hasattr(self, "feature_names_in_") else given
         return np.asarray(names, dtype=object)[self.get_support()]
 
     # ------------------------------------------------------------------ scikit-learn and files
@@ -402,9 +458,13 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """Parameters as a file keeps them, from which the estimator is made again."""
         return self._plain_params()
 
+    @classmethod
+    def _saved_names(cls) -> set[str]:
+        return {name for base in cls.__mro__ for name in vars(base).get("_saved_attributes", ())}
+
     def _saved_fit(self) -> dict[str, Any]:
         """Fitted attributes that a file keeps besides those of the result."""
-        return {name: getattr(self, name) for name in self._saved_attributes if hasattr(self, name)}
+        return {name: getattr(self, name) for name in sorted(self._saved_names()) if hasattr(self, name)}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file at exactly this path; `bayesmtfs.load` reads it back.
@@ -436,7 +496,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self = cls(**state["params"])
         self.result_ = FitResult.from_stored(stored._replace(kind=RESULT_KIND, header=header))
         self._form = state["form"]
-        self._encoding = None if state["columns"] is None else Encoding(tuple(Column(*c) for c in state["columns"]))
+        self._encoding = (
+            None if state["columns"] is None else frames.Encoding(tuple(frames.Column(*c) for c in state["columns"]))
+        )
         self._feature_names = self.result_.feature_names
         self.tasks_ = self.result_.task_names
         self.coef_ = self.result_.coef.copy()
@@ -446,7 +508,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self.n_features_in_ = state["n_features_in"]
         if state["feature_names_in"] is not None:
             self.feature_names_in_ = state["feature_names_in"]
-        strange = state["fitted"].keys() - set(cls._saved_attributes)
+        strange = state["fitted"].keys() - cls._saved_names()
         if strange:  # they could stand in the place of methods
             raise ValueError(f"it brings the attributes {sorted(strange)}, which save does not write")
         for name, value in state["fitted"].items():
@@ -480,9 +542,17 @@ def _warn_of_fractions(data: TaskData) -> None:
 # ---------------------------------------------------------------------- estimators that see all rows at once
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class BatchEstimator(MultiTaskEstimator):
-    """Base of the penalised and the EM estimators."""
+    """Base of the penalised and the EM estimators.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        One intercept per task, without a penalty or prior.
+    warm_start : bool
+        Begin from the coefficients of the last fit.
+    """
 
     fit_intercept: bool = True
     standardize: bool = False
@@ -500,16 +570,27 @@ class BatchEstimator(MultiTaskEstimator):
         """Refuse what no such fit can do."""
         self._check_loss()
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
-        if self.mean_strength is not None and not self.mean_strength > 0:
-            raise ValueError(f"mean_strength is {self.mean_strength}; pass a positive number, or None")
-        if not self.tol > 0:
-            raise ValueError(f"tol is {self.tol}; pass a positive number such as 1e-6")
-        if self.max_iter < 1:
-            raise ValueError(f"max_iter is {self.max_iter}; pass a whole number of at least 1")
+        positive = self.mean_strength is None or self.mean_strength > 0
+        self._require("mean_strength", positive, "a positive number, or None")
+        self._require("tol", self.tol > 0, "a positive number such as 1e-6")
+        self._require("max_iter", self.max_iter >= 1, "a whole number of at least 1")
 
     @abstractmethod
     def _check_loss(self) -> None:
         """Refuse a loss that the route cannot fit."""
+
+    def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+        """The last fit as a start, where that is wanted and fits the data."""
+        last = getattr(self, "coef_", None)
+        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
+            return None
+        return as_start(last, self.intercept_, scales)
+
+
+def as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:
+    """Coefficients (m, p) in the user's units as a start for (possibly scaled) data."""
+    W = coef.T if scales is None else coef.T * scales
+    return Solution(W, intercept, np.nan, np.nan, np.nan, False, 0, np.empty(0))
 
 
 def check_family(loss: Any, labels: bool) -> Family:

@@ -9,290 +9,42 @@ in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` 
 
 import json
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.inputs import Design, match_labels
+from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.scaling import target_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice, check_family
-from bayesmtfs.estimators.bayesian_prediction import (
-    NO_POPULATION,
-    PredictiveDraws,
-    Summary,
-    check_interval,
-    mean_interval,
-    mean_logit,
-    mean_predictor,
-    predictive_summary,
-)
+from bayesmtfs.estimators import bayesian_prediction as prediction
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, check_family, estimator_class
+from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
-from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
-from bayesmtfs.types import BoolArray, FloatArray, IntArray
+from bayesmtfs.results.fit_result import Convergence, FitResult
+from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
+STATED_PRIOR = (
+    *("expected_features", "global_scale", "learn_global_scale", "tail_shape", "spike_shape", "norm_q_bounds"),
+    *("shared_noise", "shared_mean", "mean_strength"),
+)
 INTERVAL = (0.05, 0.95)  # of a learned q
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class BayesianEstimator(MultiTaskEstimator):
-    """What both estimators share."""
-
-    _labels: ClassVar[bool]
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        "inclusion_probability_",
-        "local_false_sign_rate_",
-        "coef_std_",
-        "mean_coef_",
-        "noise_",
-        "norm_q_",
-        "norm_q_interval_",
-        "task_relations_",
-        "_diagnostics",
-    )
-
-    prior: str = "generalized_normal"
-    norm_q: float | str = 2
-    sampler: str = "auto"
-    draws: int = 1000
-    tune: int = 1000
-    chains: int = 4
-    effect_size: float = 0.05
-    inclusion_threshold: float = 0.5
-    expected_features: float | None = None
-    global_scale: float | None = None
-    learn_global_scale: bool = True
-    tail_shape: float = 0.5
-    spike_shape: float = 0.5
-    row_scale_bounds: Any = "auto"
-    norm_q_bounds: tuple[float, float] = (1.0, 50.0)
-    shared_noise: bool = False
-    shared_mean: bool = False
-    mean_strength: float | None = None
-    penalty_strength: float | None = None
-    relation_concentration: float = 2.0
-    target_accept: float = 0.9
-    max_features: int | None = 1000
-    fit_intercept: bool = True
-    standardize: bool = False
-    task_column: Any = None
-    unknown_task: str = "error"
-    groups: ArrayLike | None = None
-    random_state: Any = None
-    n_jobs: int | None = None
-    progress: bool | None = None
-    loss: str | Family = "squared"
-
-    # ------------------------------------------------------------------ the fit
-
-    def _check_parameters(self) -> None:
-        check_choice("prior", self.prior, PRIORS)
-        check_choice("sampler", self.sampler, SAMPLERS)
-        check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
-        _check_loss(self.loss, self._labels, self.prior)
-        _check_norm_q(self.norm_q, self.prior)
-        _check_prior(self.prior, self.row_scale_bounds, self.unknown_task)
-        _check_shared_mean(self.shared_mean, self.mean_strength, self.prior)
-        if isinstance(self.random_state, int | np.integer) and self.random_state < 0:
-            raise ValueError(f"random_state is {self.random_state}; pass a whole number of at least 0, or None")
-        for name, least in (("draws", 4), ("tune", 0), ("chains", 1), ("max_features", 1)):
-            _check_whole_number(name, getattr(self, name), least)
-        for name in ("inclusion_threshold", "target_accept"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass a number between 0 and 1")
-        if not 0 <= self.effect_size < math.inf:
-            raise ValueError(f"effect_size is {self.effect_size}; pass a number of at least 0, such as 0.05")
-
-    def _fit(self, data: TaskData) -> None:
-        request = self._request()
-        found = sample_posterior(data, request, **self._stated_prior())
-        remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
-        warn_of_problems(found.diagnostics, found.draws.message, remedy)
-        warn_of_tails(found.diagnostics)
-        self._store_posterior(data, found, request)
-
-    def _request(self) -> PosteriorRequest:
-        """How to sample."""
-        seed = self.random_state
-        if not isinstance(seed, int | np.integer):
-            seed = check_random_state(seed).randint(2**31 - 1)
-        return PosteriorRequest(
-            prior=self.prior,
-            family=find_family(self.loss),
-            norm_q=None if isinstance(self.norm_q, str) else float(self.norm_q),
-            sampler=self.sampler,
-            draws=int(self.draws),
-            tune=int(self.tune),
-            chains=int(self.chains),
-            random_seed=int(seed),
-            fit_intercept=self.fit_intercept,
-            standardize=self.standardize,
-            max_features=self.max_features,
-            penalty_strength=self.penalty_strength,
-            relation_concentration=self.relation_concentration,
-            target_accept=self.target_accept,
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
-
-    def _stated_prior(self) -> dict[str, Any]:
-        """Parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`."""
-        return {
-            "expected_features": self.expected_features,
-            "global_scale": self.global_scale,
-            "learn_global_scale": self.learn_global_scale,
-            "tail_shape": self.tail_shape,
-            "spike_shape": self.spike_shape,
-            "bounds": self.row_scale_bounds,
-            "norm_q_bounds": self.norm_q_bounds,
-            "shared_noise": self.shared_noise,
-            "shared_mean": self.shared_mean,
-            "mean_strength": self.mean_strength,
-        }
-
-    def _store_posterior(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> None:
-        """Set the fitted attributes; features that were screened out have coefficient 0."""
-        variables, shape = found.draws.variables, (data.n_tasks, data.n_features)
-        coef = variables["coef"]
-        self.coef_, self.coef_std_ = np.zeros(shape), np.zeros(shape)
-        self.coef_[:, found.in_tree] = coef.mean(axis=(0, 1)).T
-        self.coef_std_[:, found.in_tree] = coef.std(axis=(0, 1)).T
-        for name in ("mean_coef_", "task_relations_"):  # of an earlier fit with another prior
-            self.__dict__.pop(name, None)
-        if "mean_coef" in variables:
-            self.mean_coef_ = np.zeros(data.n_features)
-            self.mean_coef_[found.in_tree] = variables["mean_coef"].mean(axis=(0, 1))
-        self.intercept_ = variables["intercept"].mean(axis=(0, 1))
-        self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
-        self.inclusion_probability_ = np.zeros(data.n_features)
-        height = target_deviation(data) if request.family.has_noise else 1.0
-        unit = found.tree["constant_data"]["feature_deviation"].values / height
-        self.inclusion_probability_[found.in_tree] = inclusion_probability(coef, unit, self.effect_size)
-        self.local_false_sign_rate_ = np.ones(shape)
-        self.local_false_sign_rate_[:, found.in_tree] = local_false_sign_rate(coef)
-        q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
-        self.norm_q_ = float(np.median(q))
-        # Order statistics: interpolating between two infinities gives no number
-        low, high = np.quantile(q, INTERVAL, method="inverted_cdf")
-        self.norm_q_interval_ = (float(low), float(high))
-        if "task_relations" in variables:
-            self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
-        # A tree that travels without its estimator still says what was asked for
-        found.tree.attrs["settings"] = json.dumps(self._plain_params(), default=str)
-        self._diagnostics = found.diagnostics.as_dict()
-        self.n_iter_ = found.draws.n_draws
-        self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)
-        self.result_ = self._result(data, found, request)
-
-    def _result(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> FitResult:
-        sampler = f"{found.draws.n_chains} chains of {found.draws.n_draws} draws by the sampler '{found.draws.sampler}'"
-        penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
-        return FitResult(
-            method=type(self).__name__,
-            coef=self.coef_,
-            intercept=self.intercept_,
-            task_names=self.tasks_,
-            feature_names=self._feature_names,
-            convergence=Convergence(
-                converged=self.converged_, n_iter=self.n_iter_, message=f"{sampler}.", advice="raise draws and tune"
-            ),
-            selection=self.inclusion_probability_ > self.inclusion_threshold,
-            posterior=found.tree,
-            settings={**self._plain_params(), **penalty, "n_rows": data.n_observations},
-            versions=current_versions(),
-            seed=request.random_seed,
-            noise=self.noise_,
-            absent=None if data.present is None else ~data.present.T,
-            screened_out=found.screened_out,
-        )
-
-    @property
-    def diagnostics_(self) -> Diagnostics:
-        """Whether the draws can be trusted; ``diagnostics_.to_frame()`` is a table."""
-        check_is_fitted(self)
-        return Diagnostics.from_dict(self._diagnostics)
-
-    @property
-    def posterior_(self) -> Any:
-        """The draws, a DataTree in ArviZ form."""
-        check_is_fitted(self)
-        return self.result_.posterior
-
-    def get_support(self, indices: bool = False) -> BoolArray | IntArray:
-        """Features whose inclusion probability exceeds ``inclusion_threshold``.
-
-        Parameters
-        ----------
-        indices : return the numbers of the features instead of a mask
-        """
-        check_is_fitted(self)
-        support: BoolArray = self.inclusion_probability_ > self.inclusion_threshold
-        return np.flatnonzero(support) if indices else support
-
-    # ------------------------------------------------------------------ predictions
-
-    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
-        """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
-        check_is_fitted(self)
-        family = find_family(self.loss)
-        if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, mean_logit(family))[0]
-        if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, mean_predictor, expected=True)[0]
-        return super()._linear_predictor(X, tasks)
-
-    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
-        """Summaries of predictive draws, each of the shape of a prediction; ``expected`` is for new tasks."""
-        draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
-        if isinstance(X, TaskData):
-            return self._summarise_task_data(X, summary, draws)
-        rows = self._read_rows(X, tasks)
-        if rows.task is not None:
-            return _by_task(rows.X, rows.task, summary, draws)
-        columns = [draws.summarise(rows.X, t, summary) for t in range(len(self.tasks_))]
-        if self._form in ("single", "long"):
-            return columns[0]
-        return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-
-    def _summarise_task_data(self, data: TaskData, summary: Summary, draws: PredictiveDraws) -> tuple[FloatArray, ...]:
-        index = match_labels(data.task_names, data.n_tasks, self.tasks_)
-        if self.unknown_task == "error" and (index < 0).any():
-            self._predict_task_data(data)  # says which tasks are unknown
-        if self._form == "wide" and data.shared_design:
-            columns = [draws.summarise(data.design, int(t), summary) for t in index]
-            return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
-        parts = _by_task(data.X, index[data.task], summary, draws)
-        return tuple(cast(FloatArray, data.in_input_order(part)) for part in parts)
-
-
-def _by_task(X: Design, task: IntArray, summary: Summary, draws: PredictiveDraws) -> tuple[FloatArray, ...]:
-    """Summaries at rows of several tasks."""
-    result: list[FloatArray] = []
-    for t in np.unique(task):
-        chosen = task == t
-        parts = draws.summarise(X[chosen], int(t), summary)
-        if not result:
-            result = [np.empty(len(task)) for _ in parts]
-        for whole, part in zip(result, parts, strict=True):
-            whole[chosen] = part
-    return tuple(result) if result else draws.summarise(X, 0, summary)
-
-
-@dataclass(repr=False, eq=False)
-class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
-    """Multi-task regression with a full posterior.
+    """What both estimators share.
 
     Parameters
     ----------
@@ -349,7 +101,6 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         One intercept per task.
     standardize : bool, default False
         Scale features within each task instead of over all rows.
-    task_column, groups : see `MixedNormRegressor`
     unknown_task : {"error", "mean", "population"}
         What to do with a task that was not there in fit: refuse it, predict with the average task, or draw it from the
         population of tasks.
@@ -370,7 +121,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     local_false_sign_rate_ : (n_tasks, n_features)
         ``min(P(w <= 0), P(w >= 0))``.
     coef_, coef_std_ : (n_tasks, n_features)
-        Posterior means and deviations.
+        Posterior means and deviations; 0 for features that were screened out.
     mean_coef_ : (n_features,)
         Posterior mean of what the tasks have in common, with ``shared_mean``.
     intercept_, noise_ : (n_tasks,)
@@ -380,7 +131,235 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     task_relations_ : (n_tasks, n_tasks)
         Posterior mean, of prior="matrix_variate".
     diagnostics_ : `bayesmtfs.posterior.diagnostics.Diagnostics`
-    tasks_, n_iter_, converged_, result_
+    """
+
+    _saved_attributes: ClassVar[Names] = (
+        "inclusion_probability_",
+        "local_false_sign_rate_",
+        "coef_std_",
+        "mean_coef_",
+        "noise_",
+        "norm_q_",
+        "norm_q_interval_",
+        "task_relations_",
+        "_diagnostics",
+    )
+
+    prior: str = "generalized_normal"
+    norm_q: float | str = 2
+    sampler: str = "auto"
+    draws: int = 1000
+    tune: int = 1000
+    chains: int = 4
+    effect_size: float = 0.05
+    inclusion_threshold: float = 0.5
+    expected_features: float | None = None
+    global_scale: float | None = None
+    learn_global_scale: bool = True
+    tail_shape: float = 0.5
+    spike_shape: float = 0.5
+    row_scale_bounds: Any = "auto"
+    norm_q_bounds: tuple[float, float] = (1.0, 50.0)
+    shared_noise: bool = False
+    shared_mean: bool = False
+    mean_strength: float | None = None
+    penalty_strength: float | None = None
+    relation_concentration: float = 2.0
+    target_accept: float = 0.9
+    max_features: int | None = 1000
+    fit_intercept: bool = True
+    standardize: bool = False
+    task_column: Any = None
+    unknown_task: str = "error"
+    groups: ArrayLike | None = None
+    random_state: Any = None
+    n_jobs: int | None = None
+    progress: bool | None = None
+    loss: str | Family = "squared"
+
+    def _check_parameters(self) -> None:
+        check_choice("prior", self.prior, PRIORS)
+        check_choice("sampler", self.sampler, SAMPLERS)
+        check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
+        self._check_loss()
+        self._check_norm_q()
+        self._check_prior()
+        self._check_shared_mean()
+        negative = isinstance(self.random_state, int | np.integer) and self.random_state < 0
+        self._require("random_state", not negative, "a whole number of at least 0, or None")
+        for name, least in (("draws", 4), ("tune", 0), ("chains", 1), ("max_features", 1)):
+            number = getattr(self, name)
+            valid = number is None or (int(number) == number and number >= least)
+            self._require(name, valid, f"a whole number of at least {least}")
+        for name in ("inclusion_threshold", "target_accept"):
+            self._require(name, 0 < getattr(self, name) < 1, "a number between 0 and 1")
+        self._require("effect_size", 0 <= self.effect_size < math.inf, "a number of at least 0, such as 0.05")
+
+    def _check_loss(self) -> None:
+        family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
+        if not family.offers("pymc_dist"):
+            family.require("NUTS", "log_density", "pymc_dist")
+        if not family.offers("log_density") and self.prior != "mixed_norm":
+            raise ValueError(
+                f"loss={self.loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {self.prior!r}; "
+                "use loss='logistic'"
+            )
+
+    def _check_norm_q(self) -> None:
+        q: Any = self.norm_q
+        known = q == "learn" if isinstance(q, str) else q is not None and q >= 1
+        self._require("norm_q", known, "a number of at least 1, np.inf, or 'learn'")
+        if q == "learn" and self.prior == "mixed_norm":
+            raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
+        if self.prior == "horseshoe" and q != 2:
+            raise ValueError(f"norm_q is {q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+
+    def _check_prior(self) -> None:
+        if self.unknown_task == "population" and self.prior == "mixed_norm":
+            raise ValueError(prediction.NO_POPULATION)
+        bounds = self.row_scale_bounds
+        if self.prior == "jeffreys" and bounds is None:
+            raise ValueError(
+                "row_scale_bounds is None, but the Jeffreys prior without bounds is improper and so is its posterior; "
+                "pass 'auto' or (low, high), or use prior='generalized_normal'"
+            )
+        if isinstance(bounds, str):
+            valid = bounds == "auto"
+        else:
+            valid = bounds is None or (np.shape(bounds) == (2,) and 0 < bounds[0] < bounds[1] < math.inf)
+        self._require("row_scale_bounds", valid, "'auto' or two finite numbers 0 < low < high")
+
+    def _check_shared_mean(self) -> None:
+        valid = self.mean_strength is None or 0 < self.mean_strength < math.inf
+        self._require("mean_strength", valid, "a finite number above 0, or None")
+        if self.shared_mean and self.prior not in SHARED_MEAN_PRIORS:
+            raise ValueError(
+                f"shared_mean=True does not go with prior={self.prior!r}, whose rows have no mean of their own; use "
+                "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
+            )
+
+    def _fit(self, data: TaskData) -> None:
+        request = self._request()
+        found = sample_posterior(data, request, **self._stated_prior())
+        remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
+        warn_of_problems(found.diagnostics, found.draws.message, remedy)
+        warn_of_tails(found.diagnostics)
+        self._store_posterior(data, found, request)
+
+    def _request(self) -> PosteriorRequest:
+        """How to sample: parameters go by their own names, but for three."""
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31 - 1)
+        own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
+        own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
+        return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
+
+    def _stated_prior(self) -> dict[str, Any]:
+        """Parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`."""
+        return {name: getattr(self, name) for name in STATED_PRIOR} | {"bounds": self.row_scale_bounds}
+
+    def _store_posterior(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> None:
+        """Set the fitted attributes; features that were screened out have coefficient 0."""
+        variables, kept = found.draws.variables, found.in_tree
+        coef = variables["coef"]
+        self.coef_ = _widened(coef.mean(axis=(0, 1)).T, kept)
+        self.coef_std_ = _widened(coef.std(axis=(0, 1)).T, kept)
+        for name in ("mean_coef_", "task_relations_"):  # of an earlier fit with another prior
+            self.__dict__.pop(name, None)
+        if "mean_coef" in variables:
+            self.mean_coef_ = _widened(variables["mean_coef"].mean(axis=(0, 1)), kept)
+        self.intercept_ = variables["intercept"].mean(axis=(0, 1))
+        self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
+        height = target_deviation(data) if request.family.has_noise else 1.0
+        unit = found.tree["constant_data"]["feature_deviation"].values / height
+        self.inclusion_probability_ = _widened(inclusion_probability(coef, unit, self.effect_size), kept)
+        self.local_false_sign_rate_ = _widened(local_false_sign_rate(coef), kept, fill=1.0)
+        q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
+        self.norm_q_ = float(np.median(q))
+        # Order statistics: interpolating between two infinities gives no number
+        low, high = np.quantile(q, INTERVAL, method="inverted_cdf")
+        self.norm_q_interval_ = (float(low), float(high))
+        if "task_relations" in variables:
+            self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
+        # A tree that travels without its estimator still says what was asked for
+        found.tree.attrs["settings"] = json.dumps(self._plain_params(), default=str)
+        self._diagnostics = found.diagnostics.as_dict()
+        self.n_iter_ = found.draws.n_draws
+        self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)
+        self.result_ = self._result(data, found, request)
+
+    def _result(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> FitResult:
+        draws = found.draws
+        sampler = f"{draws.n_chains} chains of {draws.n_draws} draws by the sampler '{draws.sampler}'."
+        penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
+        return self._named_result(
+            Convergence(converged=self.converged_, n_iter=self.n_iter_, message=sampler, advice="raise draws and tune"),
+            {**penalty, "n_rows": data.n_observations},
+            coef=self.coef_,
+            intercept=self.intercept_,
+            selection=self._selected,
+            posterior=found.tree,
+            seed=request.random_seed,
+            noise=self.noise_,
+            absent=None if data.present is None else ~data.present.T,
+            screened_out=found.screened_out,
+        )
+
+    @property
+    def diagnostics_(self) -> Diagnostics:
+        """Whether the draws can be trusted; ``diagnostics_.to_frame()`` is a table."""
+        check_is_fitted(self)
+        return Diagnostics.from_dict(self._diagnostics)
+
+    @property
+    def posterior_(self) -> Any:
+        """The draws, a DataTree in ArviZ form."""
+        check_is_fitted(self)
+        return self.result_.posterior
+
+    @property
+    def _selected(self) -> BoolArray:
+        return self.inclusion_probability_ > self.inclusion_threshold
+
+    def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
+        """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
+        check_is_fitted(self)
+        family = find_family(self.loss)
+        if family.targets == "labels" and family.offers("mean"):
+            return self._summarise(X, tasks, prediction.mean_logit(family))[0]
+        if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
+            return self._summarise(X, tasks, prediction.mean_predictor, expected=True)[0]
+        return super()._linear_predictor(X, tasks)
+
+    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
+        """Summaries of predictive draws, each of the shape of a prediction; ``expected`` is for new tasks."""
+        draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
+        if isinstance(X, TaskData):
+            index = match_labels(X.task_names, X.n_tasks, self.tasks_)
+            if self.unknown_task == "error" and (index < 0).any():
+                self._predict_task_data(X)  # says which tasks are unknown
+            if self._form == "wide" and X.shared_design:
+                return draws.of_tasks(X.design, index, summary)
+            return tuple(X.in_input_order(part) for part in draws.by_task(X.X, index[X.task], summary))
+        rows = self._read_rows(X, tasks)
+        if rows.task is not None:
+            return draws.by_task(rows.X, rows.task, summary)
+        if self._form in ("single", "long"):
+            return draws.summarise(rows.X, 0, summary)
+        return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary)
+
+
+def _widened(values: FloatArray, kept: BoolArray, fill: float = 0.0) -> FloatArray:
+    """(..., p) Values (..., p') of the features that were kept, and ``fill`` for the others."""
+    whole = np.full((*values.shape[:-1], len(kept)), fill)
+    whole[..., kept] = values
+    return whole
+
+
+@estimator_class()
+class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
+    """Multi-task regression with a full posterior.
 
     Examples
     --------
@@ -394,8 +373,6 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     >>> bool((low < mean).all() and (mean < high).all())
     True
     """
-
-    _labels = False
 
     def predict(self, X: Any, tasks: Any = None, return_std: bool = False, interval: float | None = None) -> Any:
         """Predict targets.
@@ -417,10 +394,10 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         mean = self._linear_predictor(X, tasks) if family.linear_mean else self._mean(X, tasks)
         if not return_std and interval is None:
             return mean
-        check_interval(interval)
+        prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        _, deviation, *ends = self._summarise(X, tasks, predictive_summary(family, rng, interval))
+        _, deviation, *ends = self._summarise(X, tasks, prediction.predictive_summary(family, rng, interval))
         return (mean, *([deviation] if return_std else []), *ends)
 
     def _mean(self, X: Any, tasks: Any) -> FloatArray:
@@ -430,12 +407,13 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         return self._summarise(X, tasks, lambda eta, noise: (family.mean(eta).mean(axis=0),), expected=True)[0]
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     """Multi-task classification with a full posterior.
 
     Probabilities are averages over draws, and ``decision_function`` is the logit of that average;
-    `probability_interval` says how sure they are.
+    `probability_interval` says how sure they are. Row scales are in log-odds per deviation of x, the deviation of a
+    shared mean is ``2 / sqrt(mean_strength)``, and labels in ``posterior_`` are -1 and +1.
 
     Parameters
     ----------
@@ -446,17 +424,6 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         say less than numbers, and with few rows the posterior leaves most features larger than that in some task, so
         that all are included. Take a size that matters and that the data resolve, such as 0.3, or look at
         ``local_false_sign_rate_``.
-    prior, norm_q, sampler, draws, tune, chains, inclusion_threshold, expected_features, global_scale,
-    learn_global_scale, tail_shape, spike_shape, row_scale_bounds, norm_q_bounds, shared_noise, shared_mean,
-    mean_strength, penalty_strength, relation_concentration, target_accept, max_features, fit_intercept, standardize,
-    task_column, unknown_task, groups, random_state, n_jobs, progress : see `BayesianRegressor`; row scales are in
-    log-odds per deviation of x, and the deviation of a shared mean is ``2 / sqrt(mean_strength)``
-
-    Attributes
-    ----------
-    classes_ : (n_classes,) sorted labels
-    posterior_, inclusion_probability_, local_false_sign_rate_, coef_, coef_std_, mean_coef_, intercept_, norm_q_,
-    diagnostics_, tasks_, n_iter_, converged_, result_ : see `BayesianRegressor`; labels in ``posterior_`` are -1 and +1
 
     Examples
     --------
@@ -470,9 +437,6 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     >>> bool((low < mean).all() and (mean < high).all())
     True
     """
-
-    _labels = True
-    _saved_attributes = (*BayesianEstimator._saved_attributes, "classes_")
 
     loss: str | Family = "logistic"
 
@@ -489,63 +453,8 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         means, lower and upper ends, each (n,), or (n, n_tasks) or (n, n_classes)
         """
         check_is_fitted(self)
-        check_interval(interval)
+        prediction.check_interval(interval)
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, mean_interval(family, interval))
-
-
-# ---------------------------------------------------------------------- checks
-
-
-def _check_whole_number(name: str, number: Any, least: int) -> None:
-    if name == "max_features" and number is None:
-        return
-    if int(number) != number or number < least:
-        raise ValueError(f"{name} is {number}; pass a whole number of at least {least}")
-
-
-def _check_loss(loss: Any, labels: bool, prior: str) -> None:
-    family = check_family(loss, labels)
-    if not family.offers("pymc_dist"):
-        family.require("NUTS", "log_density", "pymc_dist")
-    if not family.offers("log_density") and prior != "mixed_norm":
-        raise ValueError(
-            f"loss={loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {prior!r}; "
-            "use loss='logistic'"
-        )
-
-
-def _check_norm_q(norm_q: Any, prior: str) -> None:
-    learned = isinstance(norm_q, str)
-    if norm_q is None or (learned and norm_q != "learn") or (not learned and not float(norm_q) >= 1):
-        raise ValueError(f"norm_q is {norm_q!r}; pass a number of at least 1, np.inf, or 'learn'")
-    if learned and prior == "mixed_norm":
-        raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
-    if prior == "horseshoe" and norm_q != 2:
-        raise ValueError(f"norm_q is {norm_q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
-
-
-def _check_prior(prior: str, bounds: Any, unknown_task: str) -> None:
-    if unknown_task == "population" and prior == "mixed_norm":
-        raise ValueError(NO_POPULATION)
-    if prior == "jeffreys" and bounds is None:
-        raise ValueError(
-            "row_scale_bounds is None, but the Jeffreys prior without bounds is improper and so is its posterior; pass "
-            "'auto' or (low, high), or use prior='generalized_normal'"
-        )
-    if bounds is None or (isinstance(bounds, str) and bounds == "auto"):
-        return
-    if isinstance(bounds, str) or np.shape(bounds) != (2,) or not 0 < bounds[0] < bounds[1] < math.inf:
-        raise ValueError(f"row_scale_bounds is {bounds!r}; pass 'auto' or two finite numbers 0 < low < high")
-
-
-def _check_shared_mean(shared_mean: bool, strength: float | None, prior: str) -> None:
-    if strength is not None and not 0 < strength < math.inf:
-        raise ValueError(f"mean_strength is {strength}; pass a finite number above 0, or None")
-    if shared_mean and prior not in SHARED_MEAN_PRIORS:
-        raise ValueError(
-            f"shared_mean=True does not go with prior={prior!r}, whose rows have no mean of their own; use "
-            "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
-        )
+        return self._summarise(X, tasks, prediction.mean_interval(family, interval))

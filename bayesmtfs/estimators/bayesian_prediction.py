@@ -26,10 +26,11 @@ import numpy as np
 from scipy.special import logit
 
 from bayesmtfs.data.inputs import Design
+from bayesmtfs.data.simulation import generalized_normal
 from bayesmtfs.families import Family
 from bayesmtfs.posterior.tree import with_fixed_variables
 from bayesmtfs.results.fit_result import FitResult
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_BLOCK = 4_000_000  # numbers held at once
 LEAST_TASKS = 6  # to learn g from
@@ -53,12 +54,8 @@ class TaskDraws(NamedTuple):
 class PredictiveDraws:
     """Draws of a fitted estimator, task by task.
 
-    Parameters
-    ----------
-    result : with a posterior
-    unknown_task : "mean" or "population": which task stands for one that was not there in fit
-    fit_intercept : whether the model has intercepts
-    expected : for a new task of the population, its expected coefficients instead of draws
+    ``unknown_task`` says which task stands for one that was not there in fit, the "mean" or one of the "population";
+    ``expected`` takes the expected coefficients of the latter instead of draws.
     """
 
     def __init__(self, result: FitResult, unknown_task: str, fit_intercept: bool, expected: bool = False) -> None:
@@ -79,6 +76,20 @@ class PredictiveDraws:
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
             blocks.append(summary(eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+
+    def of_tasks(self, X: Design, tasks: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
+        """Summaries (n, tasks) at the same rows of several tasks."""
+        columns = [self.summarise(X, int(t), summary) for t in tasks]
+        return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
+
+    def by_task(self, X: Design, task: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
+        """Summaries (n,) at rows of which each has its task."""
+        if not len(task):
+            return self.summarise(X, 0, summary)
+        places = [np.flatnonzero(task == t) for t in np.unique(task)]
+        found = [self.summarise(X[rows], int(task[rows[0]]), summary) for rows in places]
+        order = np.argsort(np.concatenate(places))
+        return tuple(np.concatenate(parts)[order] for parts in zip(*found, strict=True))
 
     def of_task(self, t: int) -> TaskDraws:
         """Draws of task t, or of a new one."""
@@ -206,19 +217,7 @@ class Population(NamedTuple):
 
 
 def expected_task(population: Population) -> tuple[FloatArray, FloatArray]:
-    """Coefficients (S, p) and intercepts (S,) of a new task, averaged over what is not known of it.
-
-    Examples
-    --------
-    Levels that do not follow the means of the first feature, which is the same within a task; the second one is not:
-
-    >>> offsets = np.array([[-1.0, 0.0, 1.0, 0.0, 2.0, -2.0], np.zeros(6)])
-    >>> nothing = np.zeros((1, 2))
-    >>> share, centre = np.array([1.0, 0.0]), np.zeros(2)
-    >>> known = Population(np.array([[3.0, 3.0]]), nothing, None, np.full((1, 6), 5.0), offsets, centre, share)
-    >>> expected_task(known)
-    (array([[0., 3.]]), array([5.]))
-    """
+    """Coefficients (S, p) and intercepts (S,) of a new task, averaged over what is not known of it."""
     coef, levels, _ = _taken_apart(population)
     return coef, levels.mean(axis=1) - coef @ population.centre
 
@@ -227,10 +226,8 @@ def draw_task(rng: np.random.Generator, population: Population) -> tuple[FloatAr
     """Coefficients (S, p) and intercepts (S,) of a new task, one for every draw. It takes at least two known tasks."""
     mean, levels, degrees = _taken_apart(population)
     scale = population.scale * (1.0 - population.share)
-    if population.norm_q is None:
-        coef = mean + scale * rng.standard_normal(scale.shape)
-    else:
-        coef = mean + scale * standard_entries(rng, population.norm_q, scale.shape)
+    q = population.norm_q
+    coef = mean + scale * (rng.standard_normal(scale.shape) if q is None else generalized_normal(rng, q, scale.shape))
     total, m = levels.shape
     centred = levels - levels.mean(axis=1, keepdims=True)
     deviation = np.sqrt(np.sum(centred**2, axis=1) / degrees * (1.0 + 1.0 / m))
@@ -250,16 +247,3 @@ def _taken_apart(population: Population) -> tuple[FloatArray, FloatArray, int]:
     together = np.sum(centred * population.levels, axis=1, keepdims=True)
     slope = np.divide(together, squares, out=np.ones_like(together), where=squares > 0)
     return mean * (1.0 - share + slope * share), population.levels - slope * score, m - 2
-
-
-def standard_entries(rng: np.random.Generator, q: FloatArray, shape: tuple[int, ...]) -> FloatArray:
-    """Draws of GN(0, 1, q) by the mixture of uniforms; q may be infinite.
-
-    Examples
-    --------
-    >>> draws = standard_entries(np.random.default_rng(0), np.array(2.0), (100_000,))
-    >>> round(float(np.var(draws)), 2)
-    0.5
-    """
-    mixing = rng.gamma(1.0 + 1.0 / q, size=shape) ** (1.0 / q)
-    return np.asarray(mixing * rng.uniform(-1.0, 1.0, size=shape))

@@ -10,7 +10,6 @@ of which this is the MAP.
 """
 
 import numbers
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,21 +17,14 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.discriminative.trace_ratio import (
-    Scatter,
-    TraceRatioFit,
-    TraceRatioSettings,
-    random_start,
-    row_lengths,
-    scatter,
-    solve,
-)
-from bayesmtfs.estimators.base import check_choice
+from bayesmtfs.discriminative import trace_ratio
+from bayesmtfs.discriminative.trace_ratio import Scatter, TraceRatioFit
+from bayesmtfs.estimators.base import Names, check_choice, estimator_class
 from bayesmtfs.estimators.ranking import Ranking, RankingSelector, as_count, check_size, choose_size, iterated
 from bayesmtfs.types import ConvergenceWarning, FloatArray, warn
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class DiscriminativeSelector(RankingSelector):
     """Select the features that tell the classes of several tasks apart.
 
@@ -62,20 +54,12 @@ class DiscriminativeSelector(RankingSelector):
         Folds with ``n_features_to_select="cv"``; a number of them are dealt out within tasks and classes.
     classifier : scikit-learn classifier or None
         Judges the numbers of features with ``"cv"``, one fit per task; None: a linear support vector machine.
-    standardize : bool
-        Scale features to unit deviation within each task first.
-    task_column : column of X that holds the task
-        A name for data frames, a number for arrays.
-    groups : (n_columns,) labels
-        Columns with the same label enter or leave together, as the levels of a categorical column do.
     tol : float
         Stop when the surrogate falls by less than this share of itself.
     max_iter : int
         Most iterations.
     random_state : int, RandomState or None
         Of the random starts, and of the folds.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
 
     Attributes
     ----------
@@ -83,9 +67,6 @@ class DiscriminativeSelector(RankingSelector):
         Length of each feature's row over all tasks, 0 below the floor.
     task_scores_ : (n_tasks, n_features)
         Length of each feature's row in each task.
-    ranking_ : (n_features,)
-        1 for the best feature.
-    n_features_to_select_ : int
     surrogate_trace_ : (n_iter_ + 1,)
         What the algorithm minimises; it never increases.
     objective_trace_ : (n_iter_ + 1,)
@@ -94,12 +75,6 @@ class DiscriminativeSelector(RankingSelector):
         Ratio of within-class to total scatter at the solution.
     gamma_ : (n_tasks,)
         Weight of the total scatter in the surrogate.
-    classes_ : list of arrays, one per task
-    tasks_ : (n_tasks,) labels
-    converged_ : bool
-    n_iter_ : int
-    result_ : FitResult
-        With ``task_scores_`` in the place of coefficients.
 
     Examples
     --------
@@ -119,16 +94,7 @@ class DiscriminativeSelector(RankingSelector):
     Zhang (2009), Trace ratio problem revisited, IEEE Transactions on Neural Networks 20.
     """
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        "scores_",
-        "ranking_",
-        "n_features_to_select_",
-        "classes_",
-        "surrogate_trace_",
-        "objective_trace_",
-        "trace_ratios_",
-        "gamma_",
-    )
+    _saved_attributes: ClassVar[Names] = ("surrogate_trace_", "objective_trace_", "trace_ratios_", "gamma_")
 
     within_strength: float = 1e-4
     joint_strength: float = 1e-4
@@ -146,20 +112,15 @@ class DiscriminativeSelector(RankingSelector):
     def _check_parameters(self) -> None:
         for name in ("within_strength", "joint_strength", "shrinkage"):
             value = getattr(self, name)
-            if not isinstance(value, numbers.Real) or not 0 <= float(value) < np.inf:
-                raise ValueError(f"{name} is {value!r}; pass a finite number of at least 0")
+            valid = isinstance(value, numbers.Real) and 0 <= float(value) < np.inf
+            self._require(name, valid, "a finite number of at least 0")
         for name in ("row_floor", "tol"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass a positive number such as 1e-3")
+            self._require(name, getattr(self, name) > 0, "a positive number such as 1e-3")
         for name, least in (("max_iter", 1), ("n_init", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < least:
-                raise ValueError(f"{name} is {value!r}; pass a whole number of at least {least}")
+            self._require(name, getattr(self, name) >= least, f"a whole number of at least {least}")
         check_choice("directions", self.directions, ("between", "classes"))
         if not (isinstance(self.n_features_to_select, str) and self.n_features_to_select == "cv"):
             check_size(self.n_features_to_select)
-
-    # ------------------------------------------------------------------ the fit
 
     def _rank(self, data: TaskData) -> Ranking:
         scatters = self._scatters(data)
@@ -178,15 +139,17 @@ class DiscriminativeSelector(RankingSelector):
         scaled = standardize(data).data if self.standardize else data
         parts = zip(scaled.task_designs, scaled.spans, strict=True)
         options: Any = {"shrinkage": self.shrinkage, "all_columns": self.directions == "classes"}
-        return [scatter(X, data.y[start:stop], data.weight[start:stop], **options) for X, (start, stop) in parts]
+        return [
+            trace_ratio.scatter(X, data.y[start:stop], data.weight[start:stop], **options) for X, (start, stop) in parts
+        ]
 
     def _best_fit(self, scatters: list[Scatter], data: TaskData) -> TraceRatioFit:
-        settings = TraceRatioSettings(
+        settings = trace_ratio.TraceRatioSettings(
             self.within_strength, self.joint_strength, self.row_floor, self.tol, self.max_iter
         )
         rng = check_random_state(self.random_state)
-        starts = [None, *(random_start(scatters, rng) for _ in range(self.n_init))]
-        fits = [solve(scatters, settings, start, data.groups, self.progress) for start in starts]
+        starts = [None, *(trace_ratio.random_start(scatters, rng) for _ in range(self.n_init))]
+        fits = [trace_ratio.solve(scatters, settings, start, data.groups, self.progress) for start in starts]
         return min(fits, key=lambda fit: float(fit.surrogate_trace[-1]))
 
     def _size(self, data: TaskData) -> int:
@@ -198,11 +161,14 @@ class DiscriminativeSelector(RankingSelector):
 
 def _ranking(scatters: list[Scatter], found: TraceRatioFit, data: TaskData, tol: float) -> Ranking:
     """Rows by length; those below the floor by the unpenalised solution."""
-    scores = _above(row_lengths(np.hstack(found.W), data.groups), found.floors.joint)
-    own = [_above(row_lengths(W, data.groups), floor) for W, floor in zip(found.W, found.floors.own, strict=True)]
+    scores = _above(trace_ratio.row_lengths(np.hstack(found.W), data.groups), found.floors.joint)
+    own = [
+        _above(trace_ratio.row_lengths(W, data.groups), floor)
+        for W, floor in zip(found.W, found.floors.own, strict=True)
+    ]
     unpenalised = np.hstack([task.unpenalised[1] for task in scatters])
     convergence = iterated(found.converged, found.surrogate_trace, tol)
-    return Ranking(scores, np.stack(own), row_lengths(unpenalised, data.groups), convergence)
+    return Ranking(scores, np.stack(own), trace_ratio.row_lengths(unpenalised, data.groups), convergence)
 
 
 def _above(lengths: FloatArray, floor: float) -> FloatArray:

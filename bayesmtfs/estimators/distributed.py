@@ -7,7 +7,6 @@ pure functions of partitions and coefficients, so that nothing is counted twice.
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from bayesmtfs.convex.proximal_gradient import RowSums, Spectral, row_conjugate,
 from bayesmtfs.data.classes import match_classes, read_classes
 from bayesmtfs.data.frames import Column, Encoding
 from bayesmtfs.data.inputs import match_labels, read_labels
+from bayesmtfs.data.moments import add_in_tree
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_kinds
 from bayesmtfs.estimators.penalised import DEFAULT_SHARE, MixedNormClassifier
@@ -26,20 +26,10 @@ from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution, warn
 
-FAN_IN = 8  # sums that are added in one step of the tree
-
-
-class Part(NamedTuple):
-    """One partition as its worker keeps it."""
-
-    data: TaskData  # targets are -1 and +1
-    labels: NDArray[Any]
-
 
 class Totals(NamedTuple):
     """What is known of all rows before the first step."""
 
-    tasks: NDArray[Any]
     negative: FloatArray  # (m,) weight of the rows of the first class
     positive: FloatArray  # (m,)
     products: FloatArray  # (p, m) weighted sums of the features
@@ -49,8 +39,8 @@ class Totals(NamedTuple):
 class Share(NamedTuple):
     """Sums of some tasks."""
 
-    tasks: IntArray  # (k,)
-    sums: RowSums
+    tasks: NDArray[Any]  # (k,) labels
+    sums: Any  # arrays with the tasks last, and numbers for all tasks together
 
 
 class Place(NamedTuple):
@@ -62,10 +52,10 @@ class Place(NamedTuple):
     W: FloatArray
     intercept: FloatArray
 
-    def of(self, part: Part) -> tuple[IntArray, FloatArray]:
+    def of(self, data: TaskData) -> tuple[IntArray, FloatArray]:
         """Numbers of the tasks of a part, and the weights of its rows."""
-        own = match_labels(part.labels, len(part.labels), self.tasks)
-        return own, part.data.weight / self.divisors[own][part.data.task]
+        own = match_labels(data.task_names, data.n_tasks, self.tasks)
+        return own, data.weight / self.divisors[own][data.task]
 
 
 def fit_dask(
@@ -77,8 +67,6 @@ def fit_dask(
     classes: Any = None,
 ) -> MixedNormClassifier:
     """Fit a `MixedNormClassifier` of a smooth loss to a dask DataFrame (needs the extra ``dask``).
-
-    The estimator stays as it is.
 
     W is dense on the machine that calls: ``8 p m`` bytes, some twelve times over. Ctrl-C gives the coefficients so far,
     with a `ConvergenceWarning`.
@@ -92,7 +80,7 @@ def fit_dask(
 
     Returns
     -------
-    the fitted copy
+    the fitted copy; the estimator stays as it is
     """
     model = clone(estimator)
     _check(model)
@@ -117,7 +105,7 @@ def fit_dask(
             ConvergenceWarning,
         )
     names = [name for name in frame.columns if name not in columns.named]
-    _keep_fit(model, solution, strength, passes.totals, labels, names)
+    _keep_fit(model, solution, strength, passes, labels, names)
     return model
 
 
@@ -158,18 +146,18 @@ def _keep_fit(
     model: MixedNormClassifier,
     solution: Solution,
     strength: float,
-    totals: Totals,
+    passes: "_DaskPasses",
     labels: NDArray[Any],
     names: list[Any],
 ) -> None:
     """Set the fitted attributes, as ``fit`` on the rows would."""
-    model.tasks_, model.classes_ = totals.tasks, labels
-    model._form = "single" if len(totals.tasks) == 1 else "long"
+    model.tasks_, model.classes_ = passes.tasks, labels
+    model._form = "single" if len(passes.tasks) == 1 else "long"
     model._encoding = Encoding(tuple(Column(name, None) for name in names))
     model._feature_names = np.array([str(name) for name in names])
     model.n_features_in_ = len(names)
     model.feature_names_in_ = np.array(names, dtype=object)
-    model._set_fit(solution, model.tol, penalty_strength=strength, n_rows=totals.n_rows)
+    model._set_fit(solution, model.tol, penalty_strength=strength, n_rows=passes.totals.n_rows)
     model.penalty_strength_, model.objective_, model.dual_gap_ = strength, solution.objective, solution.gap
 
 
@@ -177,45 +165,27 @@ class _DaskPasses:
     """Passes over partitions that stay where they are."""
 
     def __init__(self, parts: list[Any], loss_scale: str, family: Family) -> None:
-        totals: Totals | None = _in_tree(parts, _totals, _add_totals, ())
-        if totals is None:
+        found: Share | None = add_in_tree(parts, _totals, _add_shares)
+        if found is None:
             raise ValueError("frame holds no row with a target; pass at least one")
-        self.parts, self.totals, self.family = parts, totals, family
-        sizes = totals.negative + totals.positive
-        self.means: FloatArray = totals.products / sizes
+        self.parts, self.family = parts, family
+        self.tasks, self.totals = found
+        sizes = self.totals.negative + self.totals.positive
+        self.means: FloatArray = self.totals.products / sizes
         self.divisors = sizes if loss_scale == "mean" else np.ones_like(sizes)
 
     def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
         """Sums of one pass."""
-        share: Share = _in_tree(self.parts, _part_sums, _add_shares, (self._at(W, intercept),))
-        return _spread(share, len(intercept)).sums
+        found: Share = add_in_tree(self.parts, _part_sums, _add_shares, self._at(W, intercept))
+        return found.sums
 
     def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
         """Conjugate of the loss at theta, made feasible."""
-        found: float = _in_tree(self.parts, _part_conjugate, sum, (self._at(W, intercept), above, below))
+        found: float = add_in_tree(self.parts, _part_conjugate, sum, self._at(W, intercept), above, below)
         return found
 
     def _at(self, W: FloatArray, intercept: FloatArray) -> Place:
-        return Place(self.family, self.totals.tasks, self.divisors, W, intercept)
-
-
-def _in_tree(parts: list[Any], of_part: Callable[..., Any], add: Callable[[list[Any]], Any], common: Any) -> Any:
-    """Add what every part gives, a few at a time; None where no part gives anything."""
-    import dask
-
-    shared = [dask.delayed(value, pure=True) for value in common]
-    found = [dask.delayed(of_part, pure=True)(part, *shared) for part in parts]
-    while len(found) > 1:
-        found = [
-            dask.delayed(_add_filled, pure=True)(add, found[start : start + FAN_IN])
-            for start in range(0, len(found), FAN_IN)
-        ]
-    return dask.compute(*found)[0]
-
-
-def _add_filled(add: Callable[[list[Any]], Any], found: list[Any]) -> Any:
-    filled = [one for one in found if one is not None]
-    return add(filled) if filled else None
+        return Place(self.family, self.tasks, self.divisors, W, intercept)
 
 
 def _labels(frame: Any, target: str) -> list[Any]:
@@ -226,78 +196,45 @@ def _labels(frame: Any, target: str) -> list[Any]:
     return found
 
 
-def _read_part(frame: Any, columns: Columns, labels: NDArray[Any]) -> Part | None:
-    """Read one partition; None where no row has a target."""
+def _read_part(frame: Any, columns: Columns, labels: NDArray[Any]) -> TaskData | None:
+    """Read one partition, with targets -1 and +1; None where no row has a target."""
     (batch,) = read_stream([frame], columns, len(frame), 0)
     if not len(batch.y):
         return None
     codes = match_classes(batch.y, len(batch.y), labels)
     if (codes < 0).any():
         raise ValueError(f"column {columns.target!r} has labels beside {labels.tolist()}; name both as classes")
-    data = TaskData.from_long(batch.X, 2.0 * codes - 1.0, batch.tasks, batch.weight)
-    return Part(data, data.task_names)
+    return TaskData.from_long(batch.X, 2.0 * codes - 1.0, batch.tasks, batch.weight)
 
 
-def _totals(part: Part | None) -> Totals | None:
-    if part is None:
-        return None
-    data, starts = part.data, part.data.offsets[:-1]
-    positive = np.add.reduceat(data.weight * (data.y > 0), starts)
-    negative = np.add.reduceat(data.weight * (data.y < 0), starts)
-    return Totals(part.labels, negative, positive, data.adjoint(data.weight), data.n_observations)
+def _totals(data: TaskData) -> Share:
+    positive = np.add.reduceat(data.weight * (data.y > 0), data.offsets[:-1])
+    negative = np.add.reduceat(data.weight * (data.y < 0), data.offsets[:-1])
+    return Share(data.task_names, Totals(negative, positive, data.adjoint(data.weight), data.n_observations))
 
 
-def _add_totals(found: list[Totals]) -> Totals:
-    joined = [label for part in found for label in part.tasks.tolist()]
-    codes, names = read_labels(joined, len(joined))
-    m, p = len(names), found[0].products.shape[0]
-    negative, positive, products, start = np.zeros(m), np.zeros(m), np.zeros((p, m)), 0
-    for part in found:
-        places = codes[start : start + len(part.tasks)]
-        start += len(part.tasks)
-        negative[places] += part.negative
-        positive[places] += part.positive
-        products[:, places] += part.products
-    return Totals(names, negative, positive, products, sum(part.n_rows for part in found))
+def _part_sums(data: TaskData, at: Place) -> Share:
+    own, weight = at.of(data)
+    return Share(data.task_names, row_sums(data, weight, at.family, at.W[:, own], at.intercept[own]))
 
 
-def _part_sums(part: Part | None, at: Place) -> Share | None:
-    if part is None:
-        return None
-    own, weight = at.of(part)
-    return Share(own, row_sums(part.data, weight, at.family, at.W[:, own], at.intercept[own]))
-
-
-def _part_conjugate(part: Part | None, at: Place, above: FloatArray, below: FloatArray) -> float | None:
-    if part is None:
-        return None
-    own, weight = at.of(part)
-    return row_conjugate(part.data, weight, at.family, at.W[:, own], at.intercept[own], above[own], below[own])
+def _part_conjugate(data: TaskData, at: Place, above: FloatArray, below: FloatArray) -> float:
+    own, weight = at.of(data)
+    return row_conjugate(data, weight, at.family, at.W[:, own], at.intercept[own], above[own], below[own])
 
 
 def _add_shares(found: list[Share]) -> Share:
-    tasks = np.unique(np.concatenate([share.tasks for share in found]))
-    p = found[0].sums.positive.shape[0]
-    merged = Share(tasks, _no_sums(p, len(tasks)))
-    for share in found:
-        merged = Share(tasks, _plus(merged.sums, share.sums, np.searchsorted(tasks, share.tasks)))
-    return merged
-
-
-def _spread(share: Share, n_tasks: int) -> Share:
-    """The same for all tasks."""
-    p = share.sums.positive.shape[0]
-    return Share(np.arange(n_tasks), _plus(_no_sums(p, n_tasks), share.sums, share.tasks))
-
-
-def _no_sums(p: int, m: int) -> RowSums:
-    return RowSums(0.0, np.zeros((p, m)), np.zeros((p, m)), np.zeros(m), np.zeros(m))
-
-
-def _plus(into: RowSums, added: RowSums, places: IntArray) -> RowSums:
-    """Add sums of some tasks, in place."""
-    into.positive[:, places] += added.positive
-    into.negative[:, places] += added.negative
-    into.positive_total[places] += added.positive_total
-    into.negative_total[places] += added.negative_total
-    return into._replace(value=into.value + added.value)
+    """Sums of all the tasks that some of the shares have; the same tasks come in the same order in every pass."""
+    joined = [label for share in found for label in share.tasks.tolist()]
+    codes, names = read_labels(joined, len(joined))
+    places = np.split(codes, np.cumsum([len(share.tasks) for share in found])[:-1])
+    added = []
+    for values in zip(*(share.sums for share in found), strict=True):
+        if np.ndim(values[0]) == 0:
+            added.append(sum(values))
+            continue
+        total = np.zeros((*values[0].shape[:-1], len(names)))
+        for place, value in zip(places, values, strict=True):
+            total[..., place] += value
+        added.append(total)
+    return Share(names, type(found[0].sums)(*added))

@@ -19,7 +19,7 @@
   (`bayesmtfs.em.evidence`, q = 2). Only the second makes predictions better by the relations.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -28,19 +28,19 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import check_memory
-from bayesmtfs.data.scaling import standardize, within_task_units
+from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, shared_mean
-from bayesmtfs.em.active_tasks import rows_of
+from bayesmtfs.em.active_tasks import EMProblem, em_problem, rows_of
 from bayesmtfs.em.evidence import EvidenceSolution
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
-from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family
+from bayesmtfs.estimators.base import BatchEstimator, Names, as_start, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.generalized_normal import GeneralizedNormal, MatrixVariate
+from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solution, warn
 
@@ -49,30 +49,55 @@ RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class GeneralizedNormalRows(BatchEstimator):
-    """Base of the estimators that give ``row_scales_``, ``noise_`` and ``objective_trace_``."""
+    """Base of the estimators with generalized normal rows.
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        "noise_",
-        "row_scales_",
-        "objective_trace_",
-        "mean_coef_",
-        "mean_strength_",
-    )
+    Parameters
+    ----------
+    loss : str or Family
+        "squared", or any smooth family of numbers or counts with a curvature; one without a noise has ``noise_`` 1.
+    start_strength : float
+        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
+    shared_mean : bool
+        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and w_0 has a ridge; every task keeps an
+        intercept of its own, without a prior. Tasks with little data are drawn to the mean instead of to zero. With
+        ``coefficients="integrated"`` the deviations are integrated out (squared loss only).
+    mean_strength : float or None
+        The objective has ``mean_strength / 2 ||w_0||^2`` in addition. None takes a hundredth of the mean squared column
+        norm of X, over the variance of y for the squared loss (or ``noise ** 2`` where that is a number), so that the
+        fit does not depend on the units of y. With more features than observations that is too weak: the mean alone
+        explains all targets; pass more.
+    max_iter : int
+        Most iterations.
+    warm_start : bool
+        Begin from the last fit; rows that a Jeffreys or matrix-variate fit left at zero stay zero.
+
+    Attributes
+    ----------
+    noise_ : (n_tasks,)
+        sigma; 1 for a loss without a noise.
+    row_scales_ : (n_features,)
+        ``rho_i = (q/m)^(1/q) ||w^i||_q``, 0 for features that are out.
+    objective_trace_ : (n_iter_ + 1,)
+    mean_coef_ : (n_features,) or None
+        w_0, with ``shared_mean``; ``coef_`` holds the sums, and ``row_scales_`` are those of the deviations. With
+        ``standardize`` it is the mean of the coefficients of scaled features.
+    mean_strength_ : float or None
+        Ridge that was used.
+    """
+
+    _saved_attributes: ClassVar[Names] = ("noise_", "row_scales_", "objective_trace_", "mean_coef_", "mean_strength_")
 
     loss: str | Family = "squared"
     start_strength: float = 0.01
     noise_floor: float | None = None
 
-    # ------------------------------------------------------------------ parameters
-
     def _check_common(self) -> None:
         super()._check_common()
-        if not 0 < self.start_strength <= 1:
-            raise ValueError(f"start_strength is {self.start_strength}; pass a share above 0, at most 1, such as 0.01")
-        if self.noise_floor is not None and not self.noise_floor > 0:
-            raise ValueError(f"noise_floor is {self.noise_floor}; pass a share of sd(y) above 0, such as 0.3, or None")
+        self._require("start_strength", 0 < self.start_strength <= 1, "a share above 0, at most 1, such as 0.01")
+        positive = self.noise_floor is None or self.noise_floor > 0
+        self._require("noise_floor", positive, "a share of sd(y) above 0, such as 0.3, or None")
 
     def _check_loss(self) -> None:
         """Any smooth family with a curvature; labels are for classifiers, which also take the squared loss."""
@@ -92,33 +117,25 @@ class GeneralizedNormalRows(BatchEstimator):
     def _family(self) -> Family:
         return find_family(self.loss)
 
-    # ------------------------------------------------------------------ where a fit begins
+    def _mixed_norm_start(self, data: TaskData) -> Solution:
+        return jeffreys.mixed_norm_start(self._problem(data), self.start_strength)
 
-    def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
-        """The last fit as a start, where that is wanted and fits the data."""
-        last = getattr(self, "coef_", None)
-        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
-            return None
-        return _as_start(last, self.intercept_, scales)
+    def _problem(self, data: TaskData) -> EMProblem:
+        return em_problem(data, self._family, self.fit_intercept)
 
     def _mean_start(self, data: TaskData, start: Solution | None) -> MeanStart:
         """Start of a fit with a shared mean: that of the last fit, where it is wanted and fits the data."""
-        if start is None:
-            units = within_task_units(data, self.fit_intercept, self._family.quadratic)
-            start = jeffreys.mixed_norm_start(data, self._family, self.fit_intercept, units, self.start_strength)
         last = getattr(self, "mean_coef_", None)
         known = self.warm_start and last is not None and last.shape == (data.n_features,)
-        return MeanStart(start, last if known else None)
+        return MeanStart(start or self._mixed_norm_start(data), last if known else None)
 
     def _mean_problem(self, data: TaskData, deviation: float | None = None) -> MeanProblem:
         """The problem of a shared mean; ``deviation`` is what the loss is divided by, squared."""
         if deviation is None:
-            deviation = within_task_units(data, self.fit_intercept, self._family.quadratic).target
+            deviation = self._problem(data).units.target
         strength = self.mean_strength or shared_mean.default_strength(data, self._family, deviation)
         self.mean_strength_: float | None = float(strength)
         return MeanProblem(data, self._family, float(strength), self.fit_intercept)
-
-    # ------------------------------------------------------------------ what a fit leaves behind
 
     def _store_rows(
         self,
@@ -160,20 +177,39 @@ class GeneralizedNormalRows(BatchEstimator):
         return V if data.present is None else np.where(data.present, V, 0.0)
 
 
-def _as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:
-    """Coefficients (m, p) in the user's units as a start for (possibly scaled) data."""
-    W = coef.T if scales is None else coef.T * scales
-    return Solution(W, intercept, np.nan, np.nan, np.nan, False, 0, np.empty(0))
-
-
 # ---------------------------------------------------------------------- generalized normal
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class GeneralizedNormalEstimator(GeneralizedNormalRows):
-    """The body of both estimators."""
+    """The body of both estimators.
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = (*GeneralizedNormalRows._saved_attributes, "offset_")
+    Parameters
+    ----------
+    norm_q : float in [1, inf], default 2
+        Shape of a row.
+    offset : float or None, default 1e-3
+        alpha in the logarithm, in the units of the coefficients; None takes a thousandth of sd(y) / sd(x), so that the
+        fit does not depend on units. A large offset comes close to a mixed norm.
+    noise : "learn" or float
+        sigma, one for all tasks: the loss is divided by its square. "learn" needs the squared loss.
+    graduated : bool
+        Lower the offset in stages down to its value, for better minima.
+    noise_floor : float or None
+        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
+    tol : float
+        Fall of the objective per observation at which the fit has converged.
+    max_iter : int
+        Most convex problems at the final offset.
+
+    Attributes
+    ----------
+    offset_ : float
+    objective_trace_ : (n_iter_ + 1,)
+        Problem (5) at the final offset, plus ``N ln sigma`` where sigma is learned; it never rises.
+    """
+
+    _saved_attributes: ClassVar[Names] = ("offset_",)
 
     norm_q: float = 2
     offset: float | None = 1e-3
@@ -183,12 +219,12 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     def _check_parameters(self) -> None:
         self._check_common()
-        if not self.norm_q >= 1:
-            raise ValueError(f"norm_q is {self.norm_q}; pass a number of at least 1, or np.inf")
-        if self.offset is not None and not 0 < self.offset < np.inf:
-            raise ValueError(f"offset is {self.offset}; pass a positive number such as 1e-3, or None")
-        if self.noise != "learn" and (isinstance(self.noise, str) or not self.noise > 0):
-            raise ValueError(f"noise is {self.noise!r}; pass a positive number, or 'learn'")
+        self._require("norm_q", self.norm_q >= 1, "a number of at least 1, or np.inf")
+        self._require(
+            "offset", self.offset is None or 0 < self.offset < np.inf, "a positive number such as 1e-3, or None"
+        )
+        known = self.noise == "learn" or (not isinstance(self.noise, str) and self.noise > 0)
+        self._require("noise", known, "a positive number, or 'learn'")
         by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
         if self.noise == "learn" and not self._family.quadratic and not by_default:
             raise ValueError(
@@ -199,10 +235,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         """Fit data whose targets are numbers, or -1 and +1."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
         family = self._family
-        units = within_task_units(scaled, self.fit_intercept, family.quadratic)
-        start = self._last_fit(scaled, scales) or jeffreys.mixed_norm_start(
-            scaled, family, self.fit_intercept, units, self.start_strength
-        )
+        units = self._problem(scaled).units
+        start = self._last_fit(scaled, scales) or self._mixed_norm_start(scaled)
         noise = 1.0 if isinstance(self.noise, str) else float(self.noise)
         settings = MMSettings(
             norm_q=float(self.norm_q),
@@ -235,54 +269,12 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             return self.noise_floor * deviation
         if not self._learns_noise:
             return 0.0
-        return jeffreys.find_noise_floor(data, self._family, self.fit_intercept, start)
+        return jeffreys.find_noise_floor(self._problem(data), start)
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator):
     """Multi-task regression with generalized normal rows (type II MAP, problem 5).
-
-    Parameters
-    ----------
-    norm_q : float in [1, inf], default 2
-        Shape of a row.
-    offset : float or None, default 1e-3
-        alpha in the logarithm, in the units of the coefficients; None takes a thousandth of sd(y) / sd(x), so that the
-        fit does not depend on units. A large offset comes close to a mixed norm.
-    loss : str or Family
-        "squared", or any smooth family of numbers or counts with a curvature.
-    noise : "learn" or float
-        sigma, one for all tasks; 1 for a family without a noise.
-    graduated : bool
-        Lower the offset in stages down to its value, for better minima.
-    start_strength : float
-        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
-    noise_floor : float or None
-        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
-    fit_intercept, standardize, task_column, unknown_task, groups : see `MixedNormRegressor`
-    shared_mean, mean_strength : see `JeffreysRegressor`; the loss is divided by ``noise ** 2`` where that is a number
-    tol : float
-        Fall of the objective per observation at which the fit has converged.
-    max_iter : int
-        Most convex problems at the final offset.
-    warm_start : bool
-        Begin from the last fit.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    noise_ : (n_tasks,)
-        The shared sigma, once per task.
-    offset_ : float
-    row_scales_ : (n_features,)
-        ``rho_i = (q/m)^(1/q) ||w^i||_q``.
-    objective_trace_ : (n_iter_ + 1,)
-        Problem (5) at the final offset, plus ``N ln sigma`` where sigma is learned; it never rises.
-    mean_coef_, mean_strength_ : with ``shared_mean``, else None; ``row_scales_`` are then those of the deviations
-    tasks_, n_iter_, converged_, result_
 
     Examples
     --------
@@ -298,23 +290,13 @@ class GeneralizedNormalRegressor(MultiTaskRegressor, GeneralizedNormalEstimator)
     """
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimator):
     """Multi-task classification with generalized normal rows (type II MAP, problem 5).
 
     Parameters
     ----------
     loss : "logistic", "squared" or Family
-    noise : float or "learn"
-        sigma: the loss is divided by its square. "learn" needs the squared loss.
-    norm_q, offset, graduated, start_strength, noise_floor, fit_intercept, standardize, shared_mean, mean_strength,
-    task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `GeneralizedNormalRegressor`
-
-    Attributes
-    ----------
-    classes_ : (n_classes,) sorted labels
-    coef_, intercept_, noise_, offset_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_,
-    converged_, result_ : see `GeneralizedNormalRegressor`
 
     Examples
     --------
@@ -325,8 +307,6 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     (5, 2)
     """
 
-    _saved_attributes = (*GeneralizedNormalEstimator._saved_attributes, "classes_")
-
     loss: str | Family = field(default="logistic", kw_only=True)
     noise: float | str = 1.0
 
@@ -334,16 +314,46 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
 # ---------------------------------------------------------------------- Jeffreys
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class JeffreysEstimator(GeneralizedNormalRows):
-    """The body of both estimators."""
+    """The body of both estimators.
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *GeneralizedNormalRows._saved_attributes,
-        "norm_q_",
-        "norm_q_interval_",
-        "coef_std_",
-    )
+    Parameters
+    ----------
+    norm_q : float in [1, inf] or "learn", default 2
+        Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly. "learn" estimates it.
+    q_learning : {"two_stage", "integrated", "ecme", "paper"}
+        How q is learned: from the active rows of the fit at q = 2, their estimation error taken into account (fast, the
+        default); from Gibbs draws of everything; by the joint mode of W and q, which does not recover q; as printed.
+    coefficients : {"mode", "integrated"}
+        Mode of W, or its posterior mean at the row variances of largest evidence (needs ``norm_q=2``).
+    init : "mixed_norm" or (n_tasks, n_features) array
+        Where EM begins; features that are zero there stay zero.
+    norm_q_bounds : (float, float)
+        Range of a learned q; its prior is uniform in 1/q.
+    hyper_shape, hyper_rate : float
+        Gamma prior of ``rho^-q``, rho in units of sd(y) / sd(x); both 0: Jeffreys.
+    noise_floor : float or None
+        Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
+    shared_noise : bool
+        One noise level for all tasks.
+    tol : float
+        Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged.
+    random_state : int, RandomState or None
+        For ``q_learning="integrated"``.
+
+    Attributes
+    ----------
+    norm_q_ : float
+    norm_q_interval_ : (float, float)
+        90% interval of a learned q.
+    coef_std_ : (n_tasks, n_features) or None
+        Posterior standard deviations of the coefficients, with ``coefficients="integrated"``.
+    objective_trace_ : (n_iter_ + 1,)
+        Minus the log-posterior, scales integrated out; it never rises at fixed q and for "ecme".
+    """
+
+    _saved_attributes: ClassVar[Names] = ("norm_q_", "norm_q_interval_", "coef_std_")
 
     norm_q: float | str = 2
     q_learning: str = "two_stage"
@@ -354,8 +364,6 @@ class JeffreysEstimator(GeneralizedNormalRows):
     hyper_rate: float = 0.0
     shared_noise: bool = False
     random_state: Any = None
-
-    # ------------------------------------------------------------------ parameters
 
     def _check_parameters(self) -> None:
         check_choice("q_learning", self.q_learning, Q_LEARNING)
@@ -378,14 +386,10 @@ class JeffreysEstimator(GeneralizedNormalRows):
                 )
 
     def _check_norm_q(self) -> None:
-        learned = isinstance(self.norm_q, str)
-        if (learned and self.norm_q != "learn") or (not learned and not float(self.norm_q) >= 1):
-            raise ValueError(f"norm_q is {self.norm_q!r}; pass a number of at least 1, np.inf, or 'learn'")
+        known = self.norm_q == "learn" if isinstance(self.norm_q, str) else self.norm_q >= 1
+        self._require("norm_q", known, "a number of at least 1, np.inf, or 'learn'")
         low, high = self.norm_q_bounds
-        if not 1 <= low < high < np.inf:
-            raise ValueError(
-                f"norm_q_bounds is {self.norm_q_bounds}; pass two finite numbers, 1 <= low < high, such as (1, 50)"
-            )
+        self._require("norm_q_bounds", 1 <= low < high < np.inf, "two finite numbers, 1 <= low < high, such as (1, 50)")
         if self.coefficients == "integrated" and self.norm_q != 2:
             raise ValueError(
                 f"coefficients='integrated' needs norm_q=2, where the integral has a closed form, but norm_q is "
@@ -401,8 +405,6 @@ class JeffreysEstimator(GeneralizedNormalRows):
             max_iter=self.max_iter,
             **settings,
         )
-
-    # ------------------------------------------------------------------ the fit
 
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
@@ -435,8 +437,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         if self.shared_mean:
             problem, begin = self._mean_problem(data), self._mean_start(data, start)
             return shared_mean.fit_jeffreys(problem, settings, begin, progress=self.progress)
-        intercept, progress = self.fit_intercept, self.progress
-        return jeffreys.fit(data, self._family, settings, fit_intercept=intercept, start=start, progress=progress)
+        return jeffreys.fit(self._problem(data), settings, start, self.progress)
 
     def _fit_integrated(self, data: TaskData) -> JeffreysFit:
         return self._as_fit(*self._fit_evidence(data))
@@ -463,7 +464,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         coef, wanted = np.asarray(self.init, dtype=np.float64), (data.n_tasks, data.n_features)
         if coef.shape != wanted:
             raise ValueError(f"init has shape {coef.shape}; pass coefficients of shape {wanted}, or 'mixed_norm'")
-        return _as_start(coef, np.zeros(data.n_tasks), scales)
+        return as_start(coef, np.zeros(data.n_tasks), scales)
 
     def _interval(self, found: JeffreysFit) -> tuple[float, float]:
         if self.norm_q != "learn":
@@ -490,77 +491,9 @@ class JeffreysEstimator(GeneralizedNormalRows):
             )
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
     """Multi-task regression under the Jeffreys prior on row scales (PMTFS1).
-
-    Parameters
-    ----------
-    norm_q : float in [1, inf] or "learn", default 2
-        Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly. "learn" estimates it.
-    q_learning : {"two_stage", "integrated", "ecme", "paper"}
-        How q is learned: from the active rows of the fit at q = 2, their estimation error taken into account (fast, the
-        default); from Gibbs draws of everything; by the joint mode of W and q, which does not recover q; as printed.
-    coefficients : {"mode", "integrated"}
-        Mode of W, or its posterior mean at the row variances of largest evidence (needs ``norm_q=2``).
-    loss : str or Family
-        "squared", or any smooth family of numbers or counts with a curvature; one without a noise has ``noise_`` 1.
-    init : "mixed_norm" or (n_tasks, n_features) array
-        Where EM begins; features that are zero there stay zero.
-    start_strength : float
-        Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
-    norm_q_bounds : (float, float)
-        Range of a learned q; its prior is uniform in 1/q.
-    hyper_shape, hyper_rate : float
-        Gamma prior of ``rho^-q``, rho in units of sd(y) / sd(x); both 0: Jeffreys.
-    noise_floor : float or None
-        Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
-    shared_noise : bool
-        One noise level for all tasks.
-    fit_intercept : bool
-        One intercept per task.
-    standardize : bool
-        Scale features within each task before the fit; matters only where tasks have features on different scales.
-    shared_mean : bool
-        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and w_0 has a ridge; every task keeps an
-        intercept of its own, without a prior. Tasks with little data are drawn to the mean instead of to zero. With
-        ``coefficients="integrated"`` the deviations are integrated out (squared loss only).
-    mean_strength : float or None
-        The objective has ``mean_strength / 2 ||w_0||^2`` in addition. None takes a hundredth of the mean squared column
-        norm of X, over the variance of y for the squared loss, so that the fit does not depend on the units of y.
-        With more features than observations that is too weak: the mean alone explains all targets; pass more.
-    task_column, unknown_task, groups : see `MixedNormRegressor`
-    tol : float
-        Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged.
-    max_iter : int
-        Most iterations.
-    warm_start : bool
-        Begin from the last fit; its zero rows stay zero.
-    random_state : int, RandomState or None
-        For ``q_learning="integrated"``.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    norm_q_ : float
-    norm_q_interval_ : (float, float)
-        90% interval of a learned q.
-    noise_ : (n_tasks,)
-    row_scales_ : (n_features,)
-        ``rho_i = (q/m)^(1/q) ||w^i||_q``, 0 for features that are out.
-    objective_trace_ : (n_iter_ + 1,)
-        Minus the log-posterior, scales integrated out; it never rises at fixed q and for "ecme".
-    coef_std_ : (n_tasks, n_features) or None
-        Posterior deviations, with ``coefficients="integrated"``.
-    mean_coef_ : (n_features,) or None
-        w_0, with ``shared_mean``; ``coef_`` holds the sums, and ``row_scales_`` are those of the deviations. With
-        ``standardize`` it is the mean of the coefficients of scaled features.
-    mean_strength_ : float or None
-        Ridge that was used.
-    tasks_, n_iter_, converged_, result_
 
     Examples
     --------
@@ -576,7 +509,7 @@ class JeffreysRegressor(MultiTaskRegressor, JeffreysEstimator):
     """
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     """Multi-task classification under the Jeffreys prior on row scales (PMTFS1).
 
@@ -584,15 +517,6 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     ----------
     loss : "logistic", "squared" or Family
         Logistic, or normal noise around labels -1 and +1 as in the paper's experiments (it keeps more features).
-    norm_q, q_learning, coefficients, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate, noise_floor,
-    shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol,
-    max_iter, warm_start, random_state, progress : see `JeffreysRegressor`
-
-    Attributes
-    ----------
-    classes_ : (n_classes,) sorted labels
-    coef_, coef_std_, intercept_, norm_q_, norm_q_interval_, noise_, row_scales_, objective_trace_, mean_coef_,
-    mean_strength_, tasks_, n_iter_, converged_, result_ : see `JeffreysRegressor`; ``noise_`` is 1 for the logistic loss
 
     Examples
     --------
@@ -603,34 +527,58 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     (5, 2)
     """
 
-    _saved_attributes = (*JeffreysEstimator._saved_attributes, "classes_")
-
     loss: str | Family = field(default="logistic", kw_only=True)
 
 
 # ---------------------------------------------------------------------- matrix variate
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MatrixVariateEstimator(JeffreysEstimator):
-    """The body of both estimators."""
+    """The body of both estimators.
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = (
-        *JeffreysEstimator._saved_attributes,
-        "task_relations_",
-        "relation_shrinkage_",
-        "row_variances_",
-    )
+    Parameters
+    ----------
+    norm_q : float in [1, inf) or "learn", default 2
+        Shape of a row; a q that is learned is that of the fit without relations.
+    coefficients : {"mode", "integrated"}
+        Mode of W, or its posterior mean at the row variances, noise and relations of largest evidence (needs
+        ``norm_q=2``). Only the latter gains from relations: 4 to 16% lower error on related tasks.
+    relation_shrinkage : float or None
+        How strongly the relations are pulled to 0: the number of further, unrelated rows to count in. None chooses it
+        by the data.
+    noise_floor : float or None
+        Least noise, as a share of sd(y). None: at the mode, half of what the fit without relations leaves; integrated,
+        a thousandth of sd(y).
+    tol : float
+        Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged; integrated, the fall of
+        the objective per observation.
+
+    Attributes
+    ----------
+    task_relations_ : (n_tasks, n_tasks)
+        Correlation of the tasks' coefficients (with ``shared_mean``, of their deviations), in the order of ``tasks_``:
+        unit diagonal, never singular.
+    relation_shrinkage_ : float
+        Shrinkage that was used.
+    row_variances_ : (n_features,) or None
+        Prior variance of each row, exactly 0 for features that are out; None at the mode.
+    row_scales_ : (n_features,)
+        Scale of each row of ``W R^(-1/2)``, 0 for features that are out.
+    objective_trace_ : array
+        Minus the log-posterior at the mode, minus the log-evidence integrated, with the pull of the relations; it never
+        rises.
+    """
+
+    _saved_attributes: ClassVar[Names] = ("task_relations_", "relation_shrinkage_", "row_variances_")
 
     relation_shrinkage: float | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if self.relation_shrinkage is not None and not self.relation_shrinkage > 0:
-            raise ValueError(
-                f"relation_shrinkage is {self.relation_shrinkage}; pass the number of unrelated rows to count in, "
-                "above 0, such as 5, or None"
-            )
+        positive = self.relation_shrinkage is None or self.relation_shrinkage > 0
+        wanted = "the number of unrelated rows to count in, above 0, such as 5, or None"
+        self._require("relation_shrinkage", positive, wanted)
         if self.norm_q == np.inf:
             raise ValueError("norm_q is inf, for which task relations are not fitted; pass a finite norm_q, such as 50")
 
@@ -654,9 +602,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
             problem = self._mean_problem(data)
             related, mean = shared_mean.fit_matrix_variate(problem, settings, unrelated, **options)
         else:
-            related = matrix_variate.fit(
-                data, self._family, settings, unrelated.solution, fit_intercept=self.fit_intercept, **options
-            )
+            related = matrix_variate.fit(self._problem(data), settings, unrelated.solution, **options)
         self.task_relations_, self.relation_shrinkage_ = related.relations.matrix, related.shrinkage
         self.row_variances_: FloatArray | None = None
         return unrelated._replace(solution=related.solution, mean=mean)
@@ -681,59 +627,14 @@ class MatrixVariateEstimator(JeffreysEstimator):
     def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float) -> FloatArray:
         """(p,) Best scale of each feature's whitened row; features of a group share theirs."""
         values, vectors = np.linalg.eigh(self.task_relations_)
-        whitened = MatrixVariate(2.0, (vectors * np.sqrt(values)) @ vectors.T).whiten(V)
+        whitened = V @ (vectors / np.sqrt(values)) @ vectors.T
         blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
         return GeneralizedNormal(norm_q).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
     """Multi-task regression with task relations (PMTFS2).
-
-    Parameters
-    ----------
-    norm_q : float in [1, inf) or "learn", default 2
-        Shape of a row; see `JeffreysRegressor`.
-    q_learning : {"two_stage", "integrated", "ecme", "paper"}
-        How q is learned; see `JeffreysRegressor`. It is learned in the fit without relations.
-    coefficients : {"mode", "integrated"}
-        Mode of W, or its posterior mean at the row variances, noise and relations of largest evidence (needs
-        ``norm_q=2``). Only the latter gains from relations: 4 to 16% lower error on related tasks.
-    relation_shrinkage : float or None
-        How strongly the relations are pulled to 0: the number of further, unrelated rows to count in. None chooses it
-        by the data.
-    loss, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate : see `JeffreysRegressor`; used at the mode
-    noise_floor : float or None
-        Least noise, as a share of sd(y). None: at the mode, half of what the fit without relations leaves; integrated,
-        a thousandth of sd(y).
-    shared_noise : bool
-        One noise level for all tasks.
-    fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task, groups, tol, max_iter,
-    warm_start, random_state, progress : see `JeffreysRegressor`; integrated, ``tol`` is the fall of the objective per
-        observation
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    task_relations_ : (n_tasks, n_tasks)
-        Correlation of the tasks' coefficients, in the order of ``tasks_``: unit diagonal, never singular.
-    relation_shrinkage_ : float
-        Shrinkage that was used.
-    coef_std_ : (n_tasks, n_features) or None
-        Posterior standard deviations of the coefficients; None at the mode.
-    row_variances_ : (n_features,) or None
-        Prior variance of each row, exactly 0 for features that are out; None at the mode.
-    norm_q_ : float
-    norm_q_interval_ : (float, float)
-    noise_ : (n_tasks,)
-    row_scales_ : (n_features,)
-        Scale of each row of ``W R^(-1/2)``, 0 for features that are out.
-    objective_trace_ : array
-        Minus the log-posterior at the mode, minus the log-evidence integrated, with the pull of the relations; it never
-        rises.
-    mean_coef_, mean_strength_ : with ``shared_mean``, else None; relations and scales are then those of the deviations
-    tasks_, n_iter_, converged_, result_
 
     Examples
     --------
@@ -752,7 +653,7 @@ class MatrixVariateRegressor(MultiTaskRegressor, MatrixVariateEstimator):
     """
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     """Multi-task classification with task relations (PMTFS2).
 
@@ -760,17 +661,6 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     ----------
     loss : "logistic", "squared" or Family
         Logistic (integrated: through a normal bound), or normal noise around labels -1 and +1 as in the paper.
-    norm_q, q_learning, coefficients, relation_shrinkage, init, start_strength, norm_q_bounds, hyper_shape, hyper_rate,
-    noise_floor, shared_noise, fit_intercept, standardize, shared_mean, mean_strength, task_column, unknown_task,
-    groups, tol, max_iter, warm_start, random_state, progress : see `MatrixVariateRegressor`
-
-    Attributes
-    ----------
-    classes_ : (n_classes,) sorted labels
-    coef_, intercept_, task_relations_, relation_shrinkage_, coef_std_, row_variances_, norm_q_, norm_q_interval_,
-    noise_, row_scales_, objective_trace_, mean_coef_, mean_strength_, tasks_, n_iter_, converged_, result_ : see
-        `MatrixVariateRegressor`;
-        ``noise_`` is 1 for the logistic loss
 
     Examples
     --------
@@ -780,7 +670,5 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     >>> model.task_relations_.shape
     (4, 4)
     """
-
-    _saved_attributes = (*MatrixVariateEstimator._saved_attributes, "classes_")
 
     loss: str | Family = field(default="logistic", kw_only=True)

@@ -46,23 +46,10 @@ def make_folds(
 ) -> list[Fold]:
     """Split observations into training and test sets.
 
-    Parameters
-    ----------
-    data : all observations
-    cv : int, splitter, iterable, mapping, "leave_one_task_out" or None
-        A number of folds (None: 5, or one per row where there are fewer); a scikit-learn splitter, which gets the
-        task labels as ``groups`` in the long form; an iterable of (train, test) numbers of the user's rows; a mapping
-        from task to group, whose groups of tasks are left out one at a time; or every task left out in turn.
-    n_rows : rows of the user's input; default: the last one with an observation
-    target : the user's target, for splitters that stratify by it
-    by_class : also spread the classes of each task
-    random_state : shuffle the rows with this seed before they are dealt out; None keeps their order
-
-    Examples
-    --------
-    >>> data = TaskData.from_long(np.eye(6), np.arange(6.0), tasks=["a", "a", "a", "b", "b", "b"])
-    >>> [data.task_names[data.task[fold.test]].tolist() for fold in make_folds(data, 3)]
-    [['a', 'b'], ['a', 'b'], ['a', 'b']]
+    ``cv`` is a number of folds (None: 5, or one per row where there are fewer); a scikit-learn splitter, which gets the
+    task labels as ``groups`` in the long form, and ``target`` to stratify by; an iterable of (train, test) numbers of the
+    user's ``n_rows`` rows; a mapping from task to group, whose groups of tasks are left out one at a time; or
+    "leave_one_task_out". ``by_class`` also spreads the classes of each task; ``random_state`` shuffles the rows first.
     """
     if leaves_tasks_out(cv):
         return _tasks_left_out(data, None if isinstance(cv, str) else cv)
@@ -89,24 +76,22 @@ def row_folds(data: TaskData, n_folds: Any, *, by_class: bool, random_state: int
     rows, place = np.unique(input_rows(data), return_inverse=True)
     n_folds = _checked_number(n_folds, len(rows))
     labels = data.y.astype(np.float64) if by_class else np.zeros(data.n_observations)
-    strata = _wide_strata(data, place, labels) if data.shared_design else _long_strata(data, place, labels)
-    shuffled = (
-        np.arange(len(rows)) if random_state is None else np.random.default_rng(random_state).permutation(len(rows))
-    )
+    strata = _strata(data, place, labels)
+    shuffled = np.arange(len(rows))
+    if random_state is not None:
+        shuffled = np.random.default_rng(random_state).permutation(len(rows))
     order = shuffled[np.lexsort(strata[shuffled].T[::-1])]
     number = np.empty(len(rows), dtype=np.int64)
     number[order] = np.arange(len(rows)) % n_folds
     return number[place]
 
 
-def _long_strata(data: TaskData, place: IntArray, labels: FloatArray) -> FloatArray:
-    strata = np.empty((len(place), 2))
-    strata[place] = np.column_stack([data.task, labels])
-    return strata
-
-
-def _wide_strata(data: TaskData, place: IntArray, labels: FloatArray) -> FloatArray:
-    """One column per task: whether the cell is there, and its class."""
+def _strata(data: TaskData, place: IntArray, labels: FloatArray) -> FloatArray:
+    """What is spread over the folds, row by row: task and class; in the wide form the class of every cell, or inf."""
+    if not data.shared_design:
+        strata = np.empty((len(place), 2))
+        strata[place] = np.column_stack([data.task, labels])
+        return strata
     strata = np.full((int(place.max()) + 1, data.n_tasks), np.inf)
     strata[place, data.task] = labels
     return strata

@@ -10,8 +10,8 @@ missing tasks, step size, intercepts, a shared mean.
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, cast
+from dataclasses import field, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import match_labels, read_groups
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import check_choice, check_family
+from bayesmtfs.estimators.base import check_choice, check_family, estimator_class
 from bayesmtfs.estimators.penalised import DEFAULT_SHARE
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor
 from bayesmtfs.families import Family
@@ -33,11 +33,45 @@ SPARSITIES = ("individual", "features", "features_and_tasks")
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class OnlineMixedNormEstimator(StreamEstimator):
-    """Dual averaging of one or several candidates for the norm within a row."""
+    """Dual averaging of one or several candidates for the norm within a row.
 
-    _labels: ClassVar[bool]
+    Parameters
+    ----------
+    sparsity : {"features", "individual", "features_and_tasks"}
+        What the penalty makes zero: features for all tasks at once (eq. 10), single coefficients (eq. 9), or features
+        and, among those that stay, single tasks (eq. 11 and 12).
+    penalty_strength : float or None
+        Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero, in
+        ``fit`` of its data, in ``partial_fit`` of the first batch.
+    task_sparsity : float or (n_features,) array, default 0.01
+        r of eq. (6), for ``sparsity="features_and_tasks"``.
+    norm_q : float in [1, inf], several of them, or "learn"
+        Norm within a row, for ``sparsity="features"``. Of several (``"learn"``: 1, 1.5, 2, 3 and inf) each learns on
+        its own, and the one with the smallest loss on rows that it had not seen yet is used.
+    gamma : float or "auto"
+        Weight of the quadratic term: larger is slower and safer. The method diverges while ``gamma sqrt(t)`` is below
+        about half of |x|^2. "auto" follows the running mean of |x|^2 of each task.
+    loss_scale : "mean" or "sum"
+        Each task's loss divided by its number of rows (or total weight), or not.
+    average : bool
+        Use the average of the weights over each task's rounds instead of the last ones. Smoother, hardly sparse, and an
+        update then costs O(n_features x n_tasks).
+    standardize : bool
+        Scale features to unit deviation within each task before ``fit``; not for ``partial_fit``.
+    shared_mean : bool
+        Weights are ``w_0 + v_t`` with the penalty on the deviations v.
+    mean_strength : float or None
+        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
+
+    Attributes
+    ----------
+    norm_q_, penalty_strength_ : float
+        What is used.
+    progressive_loss_ : float
+        Mean loss of the predictions, each made before its row was learned.
+    """
 
     normalize_rows: bool = field(init=False, default=False)
     sparsity: str = "features"
@@ -53,11 +87,16 @@ class OnlineMixedNormEstimator(StreamEstimator):
     groups: ArrayLike | None = field(default=None, kw_only=True)
     progress: bool | None = None
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        (tags.classifier_tags or tags.regressor_tags).poor_score = True  # after one epoch
+        return tags
+
     # ------------------------------------------------------------------ parameters
 
     @property
     def _family(self) -> Family:
-        return check_family(self.loss, self._labels)
+        return check_family(self.loss, labels=isinstance(self, StreamClassifier))
 
     def _check_parameters(self) -> None:
         self._check_stream()
@@ -169,7 +208,8 @@ class OnlineMixedNormEstimator(StreamEstimator):
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
         """Predict from the gradient sums of the rows' own features where W was not built yet."""
         unusual = self.average or isinstance(X, TaskData) or tasks is None and self.task_column is None
-        if unusual or "coef_" in self._built_so_far() or self._scales is not None or self._absent is not None:
+        check_is_fitted(self)
+        if unusual or "coef_" in vars(self) or self._scales is not None or self._absent is not None:
             return super()._linear_predictor(X, tasks)
         self._check_columns(X)
         features, labels = self._split_task_column(X, tasks)
@@ -180,65 +220,14 @@ class OnlineMixedNormEstimator(StreamEstimator):
         return self._best.predict(design, self._learners[index])
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     """Multi-task regression on a stream, with an l1,q penalty on the rows of W.
 
     Parameters
     ----------
-    sparsity : {"features", "individual", "features_and_tasks"}
-        What the penalty makes zero: features for all tasks at once (eq. 10), single coefficients (eq. 9), or features
-        and, among those that stay, single tasks (eq. 11 and 12).
-    penalty_strength : float or None
-        Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero, in
-        ``fit`` of its data, in ``partial_fit`` of the first batch.
-    task_sparsity : float or (n_features,) array, default 0.01
-        r of eq. (6), for ``sparsity="features_and_tasks"``.
-    norm_q : float in [1, inf], several of them, or "learn"
-        Norm within a row, for ``sparsity="features"``. Of several (``"learn"``: 1, 1.5, 2, 3 and inf) each learns on
-        its own, and the one with the smallest loss on rows that it had not seen yet is used.
-    gamma : float or "auto"
-        Weight of the quadratic term: larger is slower and safer. The method diverges while ``gamma sqrt(t)`` is below
-        about half of |x|^2. "auto" follows the running mean of |x|^2 of each task.
     loss : {"squared", "absolute"} or Family
         A family of your own needs a compiled ``slope``; `bayesmtfs.online.dual_averaging` says what its step is.
-    loss_scale : "mean" or "sum"
-        Each task's loss divided by its number of rows (or total weight), or not.
-    epochs : int
-        How often ``fit`` goes through its rows.
-    average : bool
-        Use the average of the weights over each task's rounds instead of the last ones. Smoother, hardly sparse, and an
-        update then costs O(n_features x n_tasks).
-    shuffle : bool
-        Whether ``fit`` shuffles the rows within tasks before each epoch; ``partial_fit`` keeps the order.
-    fit_intercept : bool
-        One unpenalised intercept per task.
-    standardize : bool
-        Scale features to unit deviation within each task before ``fit``; not for ``partial_fit``.
-    shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v.
-    mean_strength : float or None
-        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
-    task_column, unknown_task, groups : see `MixedNormRegressor`
-    random_state : int, RandomState or None
-        For shuffling.
-    progress : bool or None
-        Progress bar of ``fit``: always, never, or (None) for long fits on a terminal.
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-        Built from the gradient sums when it is asked for.
-    intercept_ : (n_tasks,)
-    tasks_ : (n_tasks,) labels
-        Sorted at all times: a task that appears later takes its place among the others, and every task axis follows.
-    n_rounds_ : int
-        Rounds so far.
-    norm_q_, penalty_strength_ : float
-        What is used.
-    progressive_loss_ : float
-        Mean loss of the predictions, each made before its row was learned.
-    n_iter_, converged_, result_
 
     Examples
     --------
@@ -257,15 +246,8 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _labels = False
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.regressor_tags.poor_score = True  # after one epoch
-        return tags
-
-
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     """Multi-task classification on a stream, with an l1,q penalty on the rows of W.
 
@@ -274,16 +256,6 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     Parameters
     ----------
     loss : {"logistic", "hinge"} or Family
-    sparsity, penalty_strength, task_sparsity, norm_q, gamma, loss_scale, epochs, average, shuffle, fit_intercept,
-    standardize, shared_mean, mean_strength, random_state, progress : see `OnlineMixedNormRegressor`
-    task_column, unknown_task, groups : see `MixedNormClassifier`
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    classes_ : labels, the second of two counting as positive
-    tasks_, n_rounds_, norm_q_, penalty_strength_, progressive_loss_, n_iter_, converged_, result_
 
     Examples
     --------
@@ -302,12 +274,4 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
-    _labels = True
-    _saved_attributes = StreamClassifier._saved_attributes
-
     loss: str | Family = "logistic"
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.poor_score = True  # after one epoch
-        return tags

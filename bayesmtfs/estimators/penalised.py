@@ -9,28 +9,64 @@ King and Lyu 2010, eq. 4), ``norm_q=inf`` MTFS_1,inf, ``loss="hinge"`` the joint
 """
 
 import numbers
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
-
-import numpy as np
 
 from bayesmtfs.convex import automatic, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family
+from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.row_penalty import Penalty, own_penalty
-from bayesmtfs.types import ConvergenceWarning, FloatArray, LossScale, Solution, warn
+from bayesmtfs.types import ConvergenceWarning, LossScale, Solution, warn
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MixedNormEstimator(BatchEstimator):
-    """An l1,q penalised fit of any loss."""
+    """An l1,q penalised fit of any loss.
+
+    Parameters
+    ----------
+    norm_q : float in [1, inf], default 2
+        How the tasks share a feature: 1 = each task selects for itself, inf = only the largest coefficient counts.
+    penalty_strength : float or None
+        Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero.
+    task_sparsity : float, default 0
+        r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
+    loss_scale : "mean" or "sum"
+        Each task's loss divided by its number of rows (or total weight), or not.
+    solver : "auto" or the name of a solver
+        See `bayesmtfs.convex.automatic`.
+    penalty : Penalty or None
+        A penalty of your own on the rows, in place of ``norm_q`` and ``task_sparsity``: an object of a subclass of
+        `bayesmtfs.priors.Penalty` with value, dual norm and proximal step. It goes with smooth losses.
+    refit : bool
+        Fit the selected coefficients once more without their penalty, against shrinkage.
+    shared_mean : bool
+        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
+    mean_strength : float or None
+        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
+    tol : float
+        Duality gap to reach, relative to the objective at W = 0.
+    max_iter : int
+        Most iterations of the solver.
+
+    Attributes
+    ----------
+    penalty_strength_ : float
+        Strength that was used.
+    objective_, dual_gap_ : float
+        Objective at the solution, and a bound on how far it can be above the minimum.
+    converged_ : bool
+        Whether ``dual_gap_ <= tol *`` objective at W = 0.
+    mean_coef_, mean_strength_ : with ``shared_mean``
+        The mean w_0 (in standardised units with ``standardize``) and its ridge.
+    """
 
     _numbers: ClassVar[tuple[str, ...]]
     _numbers = ("norm_q", "penalty_strength", "task_sparsity", "tol", "max_iter", "mean_strength")
@@ -83,7 +119,7 @@ class MixedNormEstimator(BatchEstimator):
         """Fit data whose targets are numbers, or -1 and +1; what is None is found in the data."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
         problem = self._problem(scaled, norm_q, strength)
-        solution = self._solve(problem, mean_strength, self._start(scales, data))
+        solution = self._solve(problem, mean_strength, self._last_fit(data, scales))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         self.penalty_strength_ = problem.penalty.strength
@@ -107,14 +143,6 @@ class MixedNormEstimator(BatchEstimator):
         self.mean_coef_ = found.mean
         return found.solution
 
-    def _start(self, scales: FloatArray | None, data: TaskData) -> Solution | None:
-        """The last fit as a start, where that is wanted and fits the data."""
-        last = getattr(self, "coef_", None)
-        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
-            return None
-        W = last.T if scales is None else last.T * scales
-        return Solution(W, self.intercept_, np.nan, np.nan, np.nan, False, 0, np.empty(0))
-
 
 def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> None:
     if solution.converged:
@@ -128,67 +156,14 @@ def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> Non
     )
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     """Multi-task regression with an l1,q penalty on the rows of W.
 
     Parameters
     ----------
-    norm_q : float in [1, inf], default 2
-        How the tasks share a feature: 1 = each task selects for itself, inf = only the largest coefficient counts.
-    penalty_strength : float or None
-        Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero.
-    task_sparsity : float, default 0
-        r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
     loss : "squared", "absolute", or a family of numbers or counts
         See `bayesmtfs.families`.
-    loss_scale : "mean" or "sum"
-        Each task's loss divided by its number of rows (or total weight), or not.
-    solver : "auto" or the name of a solver
-        See `bayesmtfs.convex.automatic`.
-    penalty : Penalty or None
-        A penalty of your own on the rows, in place of ``norm_q`` and ``task_sparsity``: an object of a subclass of
-        `bayesmtfs.priors.Penalty` with value, dual norm and proximal step. It goes with smooth losses.
-    refit : bool
-        Fit the selected coefficients once more without their penalty, against shrinkage.
-    fit_intercept : bool
-        One unpenalised intercept per task.
-    standardize : bool
-        Scale features to unit deviation within each task before the fit; ``coef_`` is in the user's units all the same.
-    shared_mean : bool
-        Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
-    mean_strength : float or None
-        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
-    task_column : column of X that holds the task
-        A name for data frames, a number for arrays.
-    unknown_task : "error" or "mean"
-        What to do at ``predict`` with a task that was not there in ``fit``.
-    groups : (n_columns,) labels
-        Columns with the same label enter or leave together, as the levels of a categorical column do.
-    tol : float
-        Duality gap to reach, relative to the objective at W = 0.
-    max_iter : int
-        Most iterations of the solver.
-    warm_start : bool
-        Begin from the coefficients of the last fit.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long fits on a terminal.
-
-    Attributes
-    ----------
-    coef_ : (n_tasks, n_features)
-    intercept_ : (n_tasks,)
-    tasks_ : (n_tasks,) labels
-    penalty_strength_ : float
-        Strength that was used.
-    objective_, dual_gap_ : float
-        Objective at the solution, and a bound on how far it can be above the minimum.
-    converged_ : bool
-        Whether ``dual_gap_ <= tol *`` objective at W = 0.
-    mean_coef_, mean_strength_ : with ``shared_mean``
-        The mean w_0 (in standardised units with ``standardize``) and its ridge.
-    n_iter_ : int
-    result_ : FitResult
 
     Examples
     --------
@@ -205,7 +180,7 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     """
 
 
-@dataclass(repr=False, eq=False)
+@estimator_class()
 class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     """Multi-task classification with an l1,q penalty on the rows of W.
 
@@ -215,14 +190,6 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     Parameters
     ----------
     loss : "logistic", "hinge", or a family of labels
-    norm_q, penalty_strength, task_sparsity, loss_scale, solver, refit, fit_intercept, standardize, shared_mean,
-    mean_strength, task_column, unknown_task, groups, tol, max_iter, warm_start, progress : see `MixedNormRegressor`
-
-    Attributes
-    ----------
-    classes_ : (n_classes,) sorted labels
-    coef_, intercept_, tasks_, penalty_strength_, objective_, dual_gap_, converged_, mean_coef_, mean_strength_, n_iter_,
-    result_ : see `MixedNormRegressor`
 
     Examples
     --------
@@ -237,7 +204,5 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Yang, King, Lyu (2010), Online learning for
     multi-task feature selection.
     """
-
-    _saved_attributes = (*MixedNormEstimator._saved_attributes, "classes_")
 
     loss: str | Family = "logistic"

@@ -15,24 +15,23 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.classes import (
-    as_signs,
-    check_two_classes_per_task,
-    classes_of,
-    match_classes,
-    one_versus_rest,
-    read_classes,
-)
+from bayesmtfs.data import classes
 from bayesmtfs.data.inputs import read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names
 from bayesmtfs.families import Family, Gaussian, find_family, names
 from bayesmtfs.types import FloatArray
 
 
 class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
-    """Predict numbers."""
+    """Predict numbers.
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    """
 
     # Whether sums over rows are all that a fit with the squared loss needs
     _fits_moments: ClassVar[bool] = True
@@ -152,23 +151,32 @@ def _has_probabilities(estimator: Any) -> bool:
 
 
 class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
-    """Predict labels."""
+    """Predict labels.
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+    intercept_ : (n_tasks,)
+    classes_ : (n_classes,) sorted labels
+    """
+
+    _saved_attributes: ClassVar[Names] = ("classes_",)
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
-        codes, self.classes_ = read_classes(y, n_rows)
+        codes, self.classes_ = classes.read_classes(y, n_rows)
         return codes
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Labels as -1 and +1, several classes as one task each."""
         if from_task_data:
-            data, self.classes_ = classes_of(data)
+            data, self.classes_ = classes.classes_of(data)
         if len(self.classes_) < 2:
             raise ValueError(
                 f"Classifier can't train when only one class is present: y has only {self.classes_.tolist()}; pass "
                 "rows of at least two classes"
             )
         if len(self.classes_) == 2:
-            data = as_signs(data)
+            data = classes.as_signs(data)
         else:
             if self._form == "long":
                 raise ValueError(
@@ -176,10 +184,10 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                     "classes are taken apart (one task per class) only where there is one task: leave tasks out, "
                     "pass two labels, or call fit(X, y, tasks=labels) if y and tasks were swapped"
                 )
-            data = one_versus_rest(data, self.classes_)
+            data = classes.one_versus_rest(data, self.classes_)
             self.tasks_ = self.classes_
             self._form = "classes"
-        check_two_classes_per_task(data)
+        classes.check_two_classes_per_task(data)
         return data
 
     def decision_function(self, X: Any, tasks: Any = None) -> FloatArray:
@@ -245,6 +253,6 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         if isinstance(X, TaskData):
             y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
         predicted = self.predict(X, tasks)
-        target = match_classes(y, len(predicted), self.classes_)
+        target = classes.match_classes(y, len(predicted), self.classes_)
         chosen = np.searchsorted(self.classes_, predicted).astype(np.float64)
         return score_by_task(accuracy_score, target, chosen, sample_weight)

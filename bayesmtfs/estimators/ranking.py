@@ -1,33 +1,28 @@
-"""What feature rankings share: class labels per task, ranks, the selected features, files.
+"""What feature rankings share: class labels per task, ranks, the selected features, how many of them, files.
 
 A ranking scores every feature (or group of features) in every task. It has no coefficients, so it selects and
-transforms but does not predict.
-
-How many features to select: the number whose classifiers err least on held-out rows.
-
-The ranking is made anew from the training rows of every fold, so that no held-out row takes part in the choice of
-features on which it is tested.
+transforms but does not predict. The number of features is that whose classifiers err least on held-out rows; the ranking
+is made anew from the training rows of every fold, so that no held-out row takes part in the choice of features on which
+it is tested.
 """
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.classes import classes_of, read_classes
+from bayesmtfs.data.classes import check_two_classes_per_task, classes_of, read_classes
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.estimators.folds import Fold, make_folds, take
 from bayesmtfs.results import persistence
-from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.results.fit_result import Convergence
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray
 
 
@@ -40,16 +35,36 @@ class Ranking(NamedTuple):
     convergence: Convergence
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class RankingSelector(MultiTaskEstimator):
-    """Rank features for several tasks with class labels; subclasses say how."""
+    """Rank features for several tasks with class labels; subclasses say how.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, default 0.5
+        A number, or a share of all features. Groups count as one feature.
+    standardize : bool
+        Scale features to unit deviation within each task first.
+
+    Attributes
+    ----------
+    scores_ : (n_features,)
+        How much each feature counts over all tasks.
+    task_scores_ : (n_tasks, n_features)
+    ranking_ : (n_features,)
+        1 for the best feature.
+    n_features_to_select_ : int
+    classes_ : list of arrays, one per task
+    result_ : FitResult
+        With ``task_scores_`` in the place of coefficients.
+    """
+
+    _saved_attributes: ClassVar[Names] = ("scores_", "ranking_", "n_features_to_select_", "classes_")
 
     n_features_to_select: Any = 0.5
     standardize: bool = False
     task_column: Any = None
     groups: ArrayLike | None = None
-
-    # ------------------------------------------------------------------ the fit
 
     def _check_parameters(self) -> None:
         check_size(self.n_features_to_select)
@@ -62,14 +77,8 @@ class RankingSelector(MultiTaskEstimator):
         """Labels as numbers; every task has classes of its own."""
         if from_task_data:
             data, self._labels = classes_of(data)
-        own = [np.unique(y).astype(np.int64) for y in np.split(data.y, data.offsets[1:-1])]
-        lone = [name for name, codes in zip(data.task_names.tolist(), own, strict=True) if len(codes) < 2]
-        if lone:
-            raise ValueError(
-                f"y has only one class in task {lone[0]!r}; {type(self).__name__} needs two classes or more in every "
-                "task, drop the task or collect more rows"
-            )
-        self.classes_ = [self._labels[codes] for codes in own]
+        check_two_classes_per_task(data)
+        self.classes_ = [self._labels[np.unique(y).astype(np.int64)] for y in np.split(data.y, data.offsets[1:-1])]
         return data
 
     @abstractmethod
@@ -91,33 +100,20 @@ class RankingSelector(MultiTaskEstimator):
         self.n_iter_ = found.convergence.n_iter
         self.converged_ = found.convergence.converged
         self.n_features_to_select_ = self._size(data)
-        self.result_ = FitResult(
-            method=type(self).__name__,
+        self.result_ = self._named_result(
+            found.convergence,
+            {},
             coef=found.task_scores,
             intercept=np.zeros(data.n_tasks),
-            task_names=self.tasks_,
-            feature_names=self._feature_names,
-            convergence=found.convergence,
-            selection=self.ranking_ <= self.n_features_to_select_,
-            settings=self.get_params(deep=False),
-            versions=current_versions(),
+            selection=self._selected,
         )
 
     def _size(self, data: TaskData) -> int:
         return as_count(self.n_features_to_select, available(data))
 
-    # ------------------------------------------------------------------ the selection
-
-    def get_support(self, indices: bool = False) -> BoolArray | IntArray:
-        """Features that are selected.
-
-        Parameters
-        ----------
-        indices : return the numbers of the features instead of a mask
-        """
-        check_is_fitted(self)
-        support: BoolArray = self.ranking_ <= self.n_features_to_select_
-        return np.flatnonzero(support) if indices else support
+    @property
+    def _selected(self) -> BoolArray:
+        return self.ranking_ <= self.n_features_to_select_
 
     def inverse_transform(self, X: Any) -> FloatArray:
         """Put selected features back into their places, with 0 for all others.
@@ -137,8 +133,6 @@ class RankingSelector(MultiTaskEstimator):
         full[:, support] = given
         return full
 
-    # ------------------------------------------------------------------ files
-
     @classmethod
     def from_stored(cls, stored: persistence.StoredFile) -> Self:
         """Rebuild a fitted selector from what `save` wrote."""
@@ -148,21 +142,11 @@ class RankingSelector(MultiTaskEstimator):
         return self
 
 
-def closed_form() -> Convergence:
-    """How a score without iterations ends."""
-    return Convergence(converged=True, n_iter=0, objective=float("nan"), gap=float("nan"))
-
-
 def iterated(converged: bool, trace: ArrayLike, tol: float) -> Convergence:
     """How an iteration ended."""
     values = np.asarray(trace, dtype=np.float64)
     return Convergence(
-        converged=converged,
-        n_iter=len(values) - 1,
-        objective=float(values[-1]),
-        gap=float("nan"),
-        tol=tol,
-        objective_trace=values,
+        converged=converged, n_iter=len(values) - 1, objective=float(values[-1]), tol=tol, objective_trace=values
     )
 
 

@@ -11,6 +11,7 @@ A stream of single rows would spend its time on reading, not on learning. Rows t
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -32,7 +33,7 @@ from bayesmtfs.data.inputs import (
 )
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds
+from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.streams import StreamFits
 from bayesmtfs.online.learner import StreamBatch, StreamLearner
@@ -44,7 +45,13 @@ N_NAMED = 5  # labels that a message shows
 
 
 class UnitRowEstimator(MultiTaskEstimator):
-    """Divides rows by their length where ``normalize_rows`` is set, in prediction as in the fit."""
+    """Divides rows by their length where ``normalize_rows`` is set, in prediction as in the fit.
+
+    Parameters
+    ----------
+    normalize_rows : bool
+        Divide rows by their length, here and in prediction.
+    """
 
     normalize_rows: bool
 
@@ -74,42 +81,28 @@ _ONE = (1,)
 _MANY = 64  # rows from which a table of labels pays
 
 
+@dataclass(eq=False)
 class PlainRows:
     """Learn rows that need no reading, at the price of their arithmetic.
 
     They are float64 or canonical CSR, of known tasks, with finite numbers or known labels, and without weights. A single
     row is a few dictionary lookups and one compiled call, where the learner has one.
-
-    Parameters
-    ----------
-    learner : the learner
-    tasks, columns : (m,) labels of its tasks, and their numbers in the order of arrival
-    single : whether there is one task, without a label
-    targets : what a class label is inside; None where targets are numbers
-    counts : whether these are whole numbers of at least 0
-    unit : whether rows are divided by their length
     """
 
-    def __init__(
-        self,
-        learner: StreamLearner,
-        tasks: NDArray[Any],
-        columns: IntArray,
-        single: bool,
-        targets: dict[Any, float] | None,
-        counts: bool,
-        unit: bool,
-    ) -> None:
-        self.learner = learner
-        self.row_learner: Any = None if unit else learner.row_learner
-        self.counter = self.row_learner or learner
-        self.single = single
-        self.targets = targets
-        self.counts = counts
-        self.unit = unit
-        self.n_features = learner.n_features
+    learner: StreamLearner
+    tasks: NDArray[Any]  # (m,) labels
+    columns: IntArray  # (m,) their numbers in the order of arrival
+    single: bool  # one task, without a label
+    targets: dict[Any, float] | None  # what a class label is inside; None: targets are numbers
+    counts: bool  # whole numbers of at least 0
+    unit: bool  # rows are divided by their length
+
+    def __post_init__(self) -> None:
+        self.row_learner: Any = None if self.unit else self.learner.row_learner
+        self.counter = self.row_learner or self.learner
+        self.n_features = self.learner.n_features
         self._one_row = None if self.row_learner is None else (1, self.n_features)
-        self.set_tasks(tasks, columns)
+        self.set_tasks(self.tasks, self.columns)
 
     def set_tasks(self, tasks: NDArray[Any], columns: IntArray) -> None:
         """Know these tasks."""
@@ -204,35 +197,54 @@ def _only_item(labels: Any) -> Any:
 
 def _looked_up(labels: Any, numbers: dict[Any, Any], dtype: Any) -> NDArray[Any]:
     """Number of every label; `KeyError` for one that has none."""
-    if type(labels) is not np.ndarray:
-        return np.array([numbers[label] for label in labels], dtype=dtype)
-    if labels.dtype.kind not in "iu" or labels.ndim != 1 or labels.size < _MANY:
-        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
-    # Few labels for many rows: one dictionary lookup per label between the smallest and the largest
-    smallest, largest = int(labels.min()), int(labels.max())
-    if largest - smallest >= labels.size:
-        return np.array([numbers[label] for label in labels.tolist()], dtype=dtype)
-    table = np.array([numbers.get(label, np.nan) for label in range(smallest, largest + 1)], dtype=np.float64)
-    found = table[labels - smallest]
-    if np.isnan(found).any():
-        raise KeyError
-    return found.astype(dtype, copy=False)
+    array = type(labels) is np.ndarray
+    if array and labels.dtype.kind in "iu" and labels.ndim == 1 and labels.size >= _MANY:
+        smallest, largest = int(labels.min()), int(labels.max())
+        if largest - smallest < labels.size:  # few labels for many rows: one lookup per label between these two
+            table = np.array([numbers.get(label, np.nan) for label in range(smallest, largest + 1)], dtype=np.float64)
+            found = table[labels - smallest]
+            if np.isnan(found).any():
+                raise KeyError
+            return found.astype(dtype, copy=False)
+    return np.array([numbers[label] for label in (labels.tolist() if array else labels)], dtype=dtype)
 
 
 # ---------------------------------------------------------------------- estimators
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class StreamEstimator(UnitRowEstimator, StreamFits):
-    """Reads batches for a learner; its children say which."""
+    """Reads batches for a learner; its children say which.
+
+    Parameters
+    ----------
+    average : bool
+        Predict with the mean of the weights over rounds, which is less noisy than the last.
+    fit_intercept : bool
+        One intercept per task, without a penalty.
+    epochs : int
+        How often ``fit`` goes through its rows.
+    shuffle : bool
+        Whether ``fit`` shuffles the rows within tasks before each epoch; ``partial_fit`` keeps the order.
+    random_state : int, RandomState or None
+        For shuffling, and for whatever else the learner draws.
+
+    Attributes
+    ----------
+    coef_ : (n_tasks, n_features)
+        Built when it is asked for.
+    tasks_ : (n_tasks,) labels
+        Sorted at all times: a task that appears later takes its place among the others, and every task axis follows.
+    n_rounds_ : int
+        Rounds so far.
+    """
 
     groups: Any = field(init=False, default=None)
     standardize = False
 
     _saved_attributes: ClassVar[tuple[str, ...]] = ("_numbers", "_learners", "n_rounds_")
 
-    # What the last call that was read with care passed as classes
-    _classes_given: Any = field(init=False, default=None)
+    _classes_given: Any = field(init=False, default=None)  # of the last call that was read with care
 
     average: bool = False
     fit_intercept: bool = True
@@ -246,8 +258,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     def _check_stream(self) -> None:
         """Refuse common parameters that are out of range."""
         check_choice("unknown_task", self.unknown_task, ("error", "mean"))
-        if self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}; pass a whole number of at least 1")
+        self._require("epochs", self.epochs >= 1, "a whole number of at least 1")
 
     # ------------------------------------------------------------------ the learner
 
@@ -264,6 +275,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         return self._new_learner(stored["n_features"])
 
     @property
+    def _is_new(self) -> bool:
+        """Whether nothing was learned yet."""
+        return not hasattr(self, "_learner")
+
+    @property
     def _common(self) -> dict[str, Any]:
         """Parameters that all linear learners have."""
         return {"fit_intercept": self.fit_intercept, "average": self.average, "seed": self._seed}
@@ -277,7 +293,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     def _settle(self) -> None:
         """End a batch: what was built from the earlier state is out of date."""
-        self._built: dict[str, Any] = {}
+        self._outdate()
         self.n_rounds_ = self.n_iter_ = self._learner.n_rounds
         self.converged_ = True
         as_given = self._encoding is None and self._scales is None and self.task_column is None
@@ -310,7 +326,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Learn one more batch, in the order given; any subset of the tasks, new ones too.
 
         The i-th row of each task belongs to the batch's i-th round. Parameters that change between calls take effect
-        at the next ``fit``.
+        at the next ``fit``, but for ``normalize_rows``, ``task_column`` and ``unknown_task``, which do so at once.
 
         Parameters
         ----------
@@ -321,13 +337,13 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         sample_weight : (n,) or, for the wide form, (n, m)
         """
         plain: PlainRows | None = self.__dict__.get("_plain")
-        if plain is not None and sample_weight is None:
+        if plain is not None and sample_weight is None and plain.unit is self.normalize_rows:
             given = self._classes_given
             known = classes is None or classes is given or (type(classes) is list and classes == given)
             if known and (plain.learn(X, y, tasks) or self._welcome(plain, X, y, tasks)):
                 self.n_rounds_ = self.n_iter_ = plain.counter.n_rounds
-                if self._built:
-                    self._built = {}
+                if "_weights" in self.__dict__:
+                    self._outdate()
                 return self
         return self._read_with_care(X, y, tasks, classes, sample_weight)
 
@@ -337,13 +353,12 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 "standardize=True takes its scales from all rows and goes with fit only; scale the batches first, for "
                 "instance by StandardScaler().partial_fit of scikit-learn"
             )
-        first = not hasattr(self, "_learner")
-        if first:
+        if self._is_new:
             check_kinds(self)
         self._check_parameters()
-        data, names = self._read_batch(X, y, tasks, classes, sample_weight, first)
+        data, names = self._read_batch(X, y, tasks, classes, sample_weight)
         data = self._scaled(data)
-        if first:
+        if self._is_new:
             self._begin()
             self.tasks_, self._absent = names, None
             self._learner = self._open(data, strict=True)
@@ -389,65 +404,52 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ reading batches
 
-    def _read_batch(
-        self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
-    ) -> tuple[TaskData, NDArray[Any]]:
+    def _read_batch(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
         """The batch, and the names of all tasks that it speaks of."""
-        if isinstance(X, TaskData):
-            data = self._read_task_data(X, y, tasks, classes, sample_weight, first)
-            names = data.task_names
-        else:
-            data, names = self._read_table(X, y, tasks, classes, sample_weight, first)
-        if first:
+        read = self._read_task_data if isinstance(X, TaskData) else self._read_table
+        data, names = read(X, y, tasks, classes, weight)
+        if self._is_new:
             self._encoding = data.encoding
-            self._given_names: Any = data.names
+            if data.names is not None:
+                self._feature_names = np.asarray(data.names)
         coded = self._code_batch(data)
         return coded, (coded.task_names if self._form == "classes" else names)
 
-    @property
-    def _feature_names(self) -> NDArray[np.str_]:
+    @cached_property
+    def _feature_names(self) -> NDArray[np.str_]:  # type: ignore[override]
         """Names of the features, made up only when somebody asks: a stream may have a million."""
-        made_up = self._given_names is None
-        return np.asarray([f"x{i}" for i in range(self._learner.n_features)] if made_up else self._given_names)
+        return np.asarray([f"x{i}" for i in range(self._learner.n_features)])
 
-    @_feature_names.setter
-    def _feature_names(self, names: NDArray[np.str_]) -> None:
-        self._given_names = names
+    def _read_task_data(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
+        if not self._is_new and X.n_features != self._learner.n_features:
+            raise ValueError(f"X has {X.n_features} features, but the first batch had {self._learner.n_features}")
+        form = getattr(self, "_form", None)
+        data = self._take_task_data(X, y, tasks, weight)
+        self._form = self._form if self._is_new or form is None else form
+        return data.with_target(self._batch_target(data.y, len(data.y), classes)), data.task_names
 
-    def _read_task_data(
-        self, data: TaskData, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
-    ) -> TaskData:
-        if not first and data.n_features != self._learner.n_features:
-            raise ValueError(f"X has {data.n_features} features, but the first batch had {self._learner.n_features}")
-        form = None if first else self._form
-        data = self._take_task_data(data, y, tasks, sample_weight)
-        self._form = self._form if form is None else form
-        return data.with_target(self._batch_target(data.y, len(data.y), classes, first))
-
-    def _read_table(
-        self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, first: bool
-    ) -> tuple[TaskData, NDArray[Any]]:
+    def _read_table(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but y is None; pass one target per row")
         features, tasks = self._split_task_column(X, tasks)
-        if first:
+        if self._is_new:
             table = read_design(features)
             validate_data(self, X, skip_check_array=True)
         else:
             self._check_columns(X)
             table = DesignTable(self._read_features(features), None, self._encoding, None)
-        target = self._batch_target(y, table.X.shape[0], classes, first)
+        target = self._batch_target(y, table.X.shape[0], classes)
         wide = target.ndim == 2 and tasks is None
-        if first:
+        if self._is_new:
             self._form = "wide" if wide else "single" if tasks is None else "long"
         else:
             check_form(self._form, wide, tasks, table.X.shape[0], self.tasks_)
         if wide:
-            return wide_batch(table, target, sample_weight, column_names(y) if is_frame(y) else None)
-        data = TaskData.from_table(table, target, tasks, sample_weight)
+            return wide_batch(table, target, weight, column_names(y) if is_frame(y) else None)
+        data = TaskData.from_long(table, target, tasks, weight)
         return data, data.task_names
 
-    def _batch_target(self, y: Any, n_rows: int, classes: Any, first: bool) -> NDArray[Any]:
+    def _batch_target(self, y: Any, n_rows: int, classes: Any) -> NDArray[Any]:
         """Targets of a batch as numbers, or as the numbers of their classes."""
         return self._read_target(y, n_rows)
 
@@ -457,68 +459,45 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ what was learned
 
-    @property
-    def coef_(self) -> FloatArray:
-        """(n_tasks, n_features) Coefficients: the last ones, or with ``average`` their mean over rounds."""
-        return self._weights()["coef_"]
-
-    @coef_.setter
-    def coef_(self, value: FloatArray) -> None:
-        self._note("coef_", value)
-
-    @property
-    def intercept_(self) -> FloatArray:
-        """(n_tasks,) Intercepts."""
-        return self._weights()["intercept_"]
-
-    @intercept_.setter
-    def intercept_(self, value: FloatArray) -> None:
-        self._note("intercept_", value)
-
-    @property
-    def result_(self) -> FitResult:
-        """The same in one named object."""
-        built = self._built_so_far()
-        if "result_" not in built:
-            built["result_"] = FitResult(
-                method=type(self).__name__,
-                coef=self.coef_,
-                intercept=self.intercept_,
-                task_names=self.tasks_,
-                feature_names=self._feature_names,
-                convergence=Convergence(converged=True, n_iter=self.n_rounds_),
-                settings=self._plain_params(),
-                versions=current_versions(),
-                absent=self._absent,
-            )
-        return built["result_"]
-
-    @result_.setter
-    def result_(self, value: FitResult) -> None:
-        self._absent = value.absent
-        self._note("result_", value)
-
-    def _note(self, name: str, value: Any) -> None:
-        """Keep what a file brought."""
-        if not hasattr(self, "_built"):
-            self._built = {}
-        self._built[name] = value
-
-    def _built_so_far(self) -> dict[str, Any]:
-        if not hasattr(self, "_built"):
-            raise AttributeError(f"{type(self).__name__} is not fitted yet; call fit or partial_fit first")
-        return self._built
-
-    def _weights(self) -> dict[str, Any]:
+    @cached_property
+    def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercepts, in the order of ``tasks_``."""
-        built = self._built_so_far()
-        if "coef_" not in built:
-            W, intercept = self._learner.coefficients()
-            W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
-            coef = np.ascontiguousarray(W.T)
-            built["coef_"] = coef if self._absent is None else np.where(self._absent, 0.0, coef)
-            built["intercept_"] = intercept[self._learners]
-        return built
+        if not hasattr(self, "_learner"):
+            raise AttributeError(f"{type(self).__name__} is not fitted yet; call fit or partial_fit first")
+        W, intercept = self._learner.coefficients()
+        W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
+        coef = np.ascontiguousarray(W.T)
+        return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept[self._learners]
+
+    @cached_property
+    def coef_(self) -> FloatArray:  # type: ignore[override]
+        """(n_tasks, n_features) Coefficients: the last ones, or with ``average`` their mean over rounds."""
+        return self._weights[0]
+
+    @cached_property
+    def intercept_(self) -> FloatArray:  # type: ignore[override]
+        """(n_tasks,) Intercepts."""
+        return self._weights[1]
+
+    @cached_property
+    def result_(self) -> FitResult:  # type: ignore[override]
+        """The same in one named object."""
+        return FitResult(
+            method=type(self).__name__,
+            coef=self.coef_,
+            intercept=self.intercept_,
+            task_names=self.tasks_,
+            feature_names=self._feature_names,
+            convergence=Convergence(converged=True, n_iter=self.n_rounds_),
+            settings=self._plain_params(),
+            versions=current_versions(),
+            absent=self._absent,
+        )
+
+    def _outdate(self) -> None:
+        """Forget what was built from an earlier state."""
+        for name in ("_weights", "coef_", "intercept_", "result_"):
+            self.__dict__.pop(name, None)
 
     # ------------------------------------------------------------------ files
 
@@ -529,14 +508,14 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     @_numbers.setter
     def _numbers(self, stored: dict[str, Any]) -> None:
-        self._begin()
-        self._scales = stored["scales"]
+        self._seed, self._scales = 0, stored["scales"]  # the learner has its own seed
         self._learner = self._reopen(stored).restore(stored)
 
     @classmethod
     def from_stored(cls, stored: Any) -> Self:
         """Rebuild a fitted estimator from what ``save`` wrote."""
         self = super().from_stored(stored)
+        self._absent = self.result_.absent
         self._settle()
         return self
 
@@ -549,10 +528,9 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
     """Predict labels from a stream."""
 
     loss: Any = "hinge"
-    _saved_attributes: ClassVar[tuple[str, ...]] = (*StreamEstimator._saved_attributes, "classes_")
 
-    def _batch_target(self, y: Any, n_rows: int, classes: Any, first: bool) -> NDArray[Any]:
-        if first:
+    def _batch_target(self, y: Any, n_rows: int, classes: Any) -> NDArray[Any]:
+        if self._is_new:
             labels = y if classes is None else classes
             self.classes_ = read_classes(labels, len(labels))[1]
             if len(self.classes_) < 2:
@@ -560,9 +538,9 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
                     f"y has only the class {self.classes_.tolist()} in the first batch; pass all labels that will come "
                     "as classes"
                 )
-        elif classes is not None and not np.array_equal(read_classes(classes, len(classes))[1], self.classes_):
-            raise ValueError(f"classes is not the same as in the first batch, which was {self.classes_.tolist()}")
-        if not first:
+        else:
+            if classes is not None and not np.array_equal(read_classes(classes, len(classes))[1], self.classes_):
+                raise ValueError(f"classes is not the same as in the first batch, which was {self.classes_.tolist()}")
             check_not_swapped(y, self.classes_, self.tasks_)
         codes = match_classes(y, n_rows, self.classes_)
         if (codes < 0).any():
@@ -589,20 +567,15 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
 def check_form(form: str, wide: bool, tasks: Any, n_rows: int, known: NDArray[Any]) -> None:
     """Refuse a batch whose rows belong to no task of the stream that it goes on with.
 
-    Parameters
-    ----------
-    form : form of the batches before: "single", "long", "wide" or "classes"
-    wide : whether y has one column per task
-    tasks : labels of the rows, or None
-    n_rows : number of rows
-    known : names of the tasks so far
+    ``form`` is that of the batches before and ``known`` the names of their tasks; ``wide`` says whether y has one column
+    per task.
     """
     names = ", ".join(repr(name) for name in known[:N_NAMED].tolist()) + (", ..." if len(known) > N_NAMED else "")
-    if form == "long" and tasks is None and not wide:
+    if tasks is None and not wide and form == "long":
         raise ValueError(
             f"tasks is None, but the batches before had task labels ({names}); pass one task label per row as tasks"
         )
-    if form == "wide" and tasks is None and not wide:
+    if tasks is None and not wide and form == "wide":
         raise ValueError(
             f"y has one axis, but the batches before had one column per task ({names}); pass (n, {len(known)}) targets "
             "with NaN where a cell was not observed, or one task label per row as tasks"
@@ -636,4 +609,4 @@ def wide_batch(
     if not seen.any():
         raise ValueError("y has no observed cell with a positive weight; pass a batch with at least one")
     chosen = None if weight is None else weight[:, seen]
-    return TaskData.from_wide_table(table, target[:, seen], chosen, None, labels[seen].tolist()), labels
+    return TaskData.from_wide(table, target[:, seen], chosen, None, labels[seen].tolist()), labels

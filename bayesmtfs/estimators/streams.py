@@ -15,7 +15,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.feature_extraction import FeatureHasher
@@ -42,20 +42,13 @@ class SourceBatch(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Which columns of a frame are what, and how features are read.
-
-    Attributes
-    ----------
-    target, task, weight : names of columns
-    features : names of the feature columns; None takes all others
-    hash_features : bits of the hashed columns; None keeps columns as they are
-    """
+    """Which columns of a frame are what, by their names, and how features are read."""
 
     target: str | None = None
     task: str | None = None
     weight: str | None = None
-    features: Sequence[str] | None = None
-    hash_features: int | None = None
+    features: Sequence[str] | None = None  # None: all others
+    hash_features: int | None = None  # bits of the hashed columns; None: columns as they are
 
     @property
     def named(self) -> list[str]:
@@ -97,30 +90,20 @@ def hashed_rows(rows: Any, n_bits: int, tasks: Any = None) -> Any:
 
 
 def read_stream(source: Any, columns: Columns, batch_rows: int, skip: int) -> Iterator[SourceBatch]:
-    """Batches of a source after its first ``skip`` rows.
-
-    Parameters
-    ----------
-    source : path of files, or an iterable of frames or of tuples (X, y), (X, y, tasks), (X, y, tasks, sample_weight)
-    columns : what the columns of frames and files are
-    batch_rows : most rows of a batch of files
-    skip : rows to leave out; the end of a batch
-    """
-    files = isinstance(source, str | os.PathLike) or _is_list_of_paths(source)
-    items = _tables(source, columns, batch_rows, skip) if files else _after(source, skip)
+    """Batches of a source (see `StreamFits.fit_stream`) after its first ``skip`` rows, which are whole batches."""
+    items = _tables(source, columns, batch_rows, skip) if _is_files(source) else _after(source, skip)
     for item in items:
         yield _batch_of_frame(item, columns) if is_frame(item) else _batch_of_tuple(item, columns)
 
 
 def count_rows(source: Any) -> int | None:
     """Rows of files; None for other sources, which nobody can count without reading them."""
-    if isinstance(source, str | os.PathLike) or _is_list_of_paths(source):
-        return int(open_files(source).count_rows())
-    return None
+    return int(open_files(source).count_rows()) if _is_files(source) else None
 
 
-def _is_list_of_paths(source: Any) -> bool:
-    return isinstance(source, list | tuple) and bool(source) and all(isinstance(p, str | os.PathLike) for p in source)
+def _is_files(source: Any) -> bool:
+    paths = source if isinstance(source, list | tuple) else [source]
+    return bool(paths) and all(isinstance(path, str | os.PathLike) for path in paths)
 
 
 def _tables(source: Any, columns: Columns, batch_rows: int, skip: int) -> Iterator[Any]:
@@ -230,12 +213,7 @@ class StreamFits(MultiTaskEstimator):
     """``fit_stream`` for estimators that have ``partial_fit``."""
 
     _position: dict[str, Any] | None = None  # where in its source a stream is, and how the source was cut
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Let every file keep the position, whatever else the learner keeps."""
-        super().__init_subclass__(**options)
-        if "_position" not in cls._saved_attributes:
-            cls._saved_attributes = (*cls._saved_attributes, "_position")
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("_position",)
 
     def fit_stream(
         self,
@@ -322,7 +300,8 @@ class StreamFits(MultiTaskEstimator):
                 rows += batch.n_rows
                 if self._position is not None and checkpoint is not None and rows - kept >= every:
                     kept = rows
-                    self._keep(checkpoint, {**position, "rows": rows})
+                    self._position = {**position, "rows": rows}
+                    self.save(checkpoint)
                 work.update(rows / total if total else 0.0, f"{rows} rows")
         if work.interrupted:
             raise KeyboardInterrupt
@@ -337,10 +316,6 @@ class StreamFits(MultiTaskEstimator):
         self, X: Any, y: Any = None, tasks: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
         """Learn one more batch."""
-
-    def _keep(self, checkpoint: Any, position: dict[str, Any]) -> None:
-        self._position = position
-        self.save(checkpoint)
 
     def _forget(self) -> None:
         """Leave nothing but the parameters."""

@@ -4,23 +4,10 @@ A family is one loss: minus the log-density of a target given its linear predict
 subclass of `Family` in one file. Only ``value`` and ``gradient`` are a must; everything else is an offer, and a route
 that needs more names it (`Family.require`) and refuses the family in words otherwise.
 
-====================  ===========================================================================================
-offer                 what asks for it
-====================  ===========================================================================================
-``curvature``         Newton steps: the working-set solver, EM, refits
-``curvature_bound``   proximal gradient steps of a fixed length; without it they are found by a search
-``conjugate``         certificates (dual gaps)
-``kinks``             the solver of piecewise linear losses
-``mean``              predictions of targets (probabilities, for labels)
-``log_density``       log-likelihoods, leave-one-out, information criteria
-``draw``              predictive draws
-``slope``             streams: loss and derivative of one target, compiled
-``centre``            streams: best constant of running sums, compiled; without it it is found from the slope
-``augmentation``      the Gibbs sampler, EM with coefficients integrated out: a conditionally normal form
-``pymc_dist``         models and NUTS
-====================  ===========================================================================================
+The methods and attributes of `Family` say what asks for them.
 """
 
+import math
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -114,17 +101,17 @@ class Family:
     linear_mean : bool
         Whether the mean target is eta itself, so that it is that of the mean coefficients.
     curvature_bound : float or None
-        Upper bound of the second derivative; None where there is none.
+        Upper bound of the second derivative, for proximal gradient steps; None: their length is searched.
     dispersion : tuple of Dispersion
         Further parameters of the density, such as the noise.
     slope : compiled function or None
-        ``(y, eta) -> (loss, derivative)`` of one target, with ``@njit(cache=True)``. One that depends on a parameter of
-        the family is made by a function that is given the parameter.
+        ``(y, eta) -> (loss, derivative)`` of one target, with ``@njit(cache=True)``, for streams. One that depends on a
+        parameter of the family is made by a function that is given the parameter.
     centre : compiled function or None
         ``(total, weight) -> eta``, the constant of the smallest loss, or one near it, where targets have this weighted
-        sum and weight (labels: the weight of the positive ones), with ``@njit(cache=True)``.
+        sum and weight (labels: the weight of the positive ones), with ``@njit(cache=True)``, for streams.
     augmentation : Augmentation or None
-        How the family becomes conditionally normal.
+        How the family becomes conditionally normal: for the Gibbs sampler, and EM with coefficients integrated out.
     """
 
     name: str
@@ -158,15 +145,15 @@ class Family:
         raise self._missing("gradient")
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Second derivative in eta (0 where the loss is linear)."""
+        """Second derivative in eta (0 where the loss is linear): for the working-set solver, EM and refits."""
         raise self._missing("curvature")
 
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
-        """Convex conjugate ``sup_eta dual * eta - value(y, eta)``; ``inf`` outside its domain."""
+        """Convex conjugate ``sup_eta dual * eta - value(y, eta)``; ``inf`` outside its domain: for certificates."""
         raise self._missing("conjugate")
 
     def kinks(self, y: FloatArray) -> Kinks:
-        """Places and slopes of a loss that is made of two straight pieces."""
+        """Places and slopes of a loss that is made of two straight pieces: for the solver of such losses."""
         raise self._missing("kinks")
 
     def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
@@ -191,15 +178,15 @@ class Family:
     # ------------------------------------------------------------------ the density
 
     def mean(self, eta: FloatArray) -> FloatArray:
-        """Expected target at eta: the regression function, or the probability of class +1."""
+        """Expected target at eta, which is predicted: the regression function, or the probability of class +1."""
         raise self._missing("mean")
 
     def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
-        """Log-density of the targets, with its constants."""
+        """Log-density of the targets, with its constants: for likelihoods, leave-one-out, information criteria."""
         raise self._missing("log_density")
 
     def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
-        """Draw new targets at eta."""
+        """Draw new targets at eta: for predictive draws."""
         raise self._missing("draw")
 
     def expected_loss(self, mean: FloatArray, eta: FloatArray) -> FloatArray:
@@ -228,7 +215,7 @@ class Family:
         return float(1.0 / np.sqrt(np.average(at_best, weights=weight)))
 
     def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
-        """PyMC distribution of the targets at eta, made by ``.dist(..., **options)``; PyMC is imported here."""
+        """PyMC distribution of the targets at eta, ``.dist(..., **options)``, for models and NUTS; it imports PyMC."""
         raise self._missing("pymc_dist")
 
     # ------------------------------------------------------------------ what is offered
@@ -276,23 +263,10 @@ class Family:
 def total(family: Family, y: FloatArray, eta: FloatArray, weight: FloatArray | None = None) -> float:
     """Weighted sum of the loss, ``sum_i c_i l(y_i, eta_i)``, in float64: certificates are differences of such sums.
 
-    Parameters
-    ----------
-    family : Family
-        The loss.
-    y, eta : array (n,)
-        Targets and linear predictors.
-    weight : array (n,), optional
-        Row weights c, not negative; None means 1 for every row. A row of weight 0 adds 0, even at an infinite loss.
-
-    Returns
-    -------
-    float
-        The sum.
+    Weights c are not negative, None means 1 for every row. A row of weight 0 adds 0, even at an infinite loss.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from bayesmtfs.families import Gaussian
     >>> total(Gaussian(), np.array([1.0, 2.0]), np.zeros(2), weight=np.array([1.0, 0.5]))
     1.5
@@ -304,33 +278,16 @@ def total(family: Family, y: FloatArray, eta: FloatArray, weight: FloatArray | N
 def total_conjugate(family: Family, y: FloatArray, dual: FloatArray, weight: FloatArray | None = None) -> float:
     """Convex conjugate of `total` as a function of eta, ``sum_i c_i l*(y_i, dual_i / c_i)``.
 
-    A row weight ``c >= 0`` multiplies the loss of its row: weight 2 is the row twice, weight 0 is no row. The conjugate
-    of ``c l`` at u is ``c l*(u / c)``; for ``c = 0`` it is 0 at ``u = 0`` and ``inf`` elsewhere (Boyd and Vandenberghe
-    2004, *Convex Optimization*, section 3.3.2).
-
-    Parameters
-    ----------
-    family : Family
-        The loss.
-    y, dual : array (n,)
-        Targets and dual variables, such as ``weight * family.gradient(y, eta)``.
-    weight : array (n,), optional
-        Row weights c, not negative; None means 1 for every row.
-
-    Returns
-    -------
-    float
-        The sum; ``inf`` where a dual lies outside the domain, so also where it is not 0 on a row of weight 0.
+    The conjugate of ``c l`` at u is ``c l*(u / c)``; for ``c = 0`` it is 0 at ``u = 0`` and ``inf`` elsewhere (Boyd and
+    Vandenberghe 2004, *Convex Optimization*, section 3.3.2). Dual variables are such as ``weight * gradient(y, eta)``; one
+    outside the domain makes the sum ``inf``.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from bayesmtfs.families import Absolute
     >>> y, weight = np.array([3.0, 5.0]), np.array([0.5, 2.0])
-    >>> total_conjugate(Absolute(), y, np.array([-0.5, 1.0]), weight)
-    3.5
-    >>> total_conjugate(Absolute(), y, np.array([-0.6, 1.0]), weight)
-    inf
+    >>> [total_conjugate(Absolute(), y, np.array([dual, 1.0]), weight) for dual in (-0.5, -0.6)]
+    [3.5, inf]
     """
     if weight is None:
         return _weighted_sum(family.conjugate(y, dual), None)
@@ -345,8 +302,11 @@ def _weighted_sum(terms: FloatArray, weight: FloatArray | None) -> float:
     """Sum of weight * terms in float64, with 0 * inf = 0."""
     if weight is None:
         return float(np.sum(terms, dtype=np.float64))
-    present = np.not_equal(weight, 0.0)
-    return float(np.sum(np.multiply(weight, np.where(present, terms, 0.0)), dtype=np.float64))
+    with np.errstate(invalid="ignore"):
+        found = float(np.sum(np.multiply(weight, terms), dtype=np.float64))
+    if math.isfinite(found):
+        return found
+    return float(np.sum(np.multiply(weight, np.where(np.not_equal(weight, 0.0), terms, 0.0)), dtype=np.float64))
 
 
 # ---------------------------------------------------------------------- compiled functions of a family
@@ -403,13 +363,7 @@ _KNOWN: dict[str, Family] = {}
 
 
 def register(family: Family) -> None:
-    """Make a family known by its name, for ``loss=`` and for files that were saved with it.
-
-    Parameters
-    ----------
-    family : Family
-        An object whose ``name`` no other family has.
-    """
+    """Make a family, whose ``name`` no other one has, known for ``loss=`` and for files that were saved with it."""
     if not isinstance(family, Family):
         raise TypeError(f"family is a {type(family).__name__}; pass an object of a subclass of families.Family")
     known = _KNOWN.get(family.name)
@@ -419,13 +373,7 @@ def register(family: Family) -> None:
 
 
 def registered_name(loss: str | Family) -> str:
-    """Name of a family that a file can keep; an error where only this session has the family.
-
-    Parameters
-    ----------
-    loss : str or Family
-        What an estimator was given as ``loss``.
-    """
+    """Name of a family that a file can keep; an error where only this session has the family."""
     family = find_family(loss)
     if _KNOWN.get(family.name) != family:
         raise ValueError(
@@ -448,22 +396,9 @@ def names(labels: bool | None = None) -> tuple[str, ...]:
 
 
 def find_family(loss: str | Family) -> Family:
-    """Find a family by the name of its loss; a family is given back as it is.
+    """Find a family by the name of its loss ("squared", "absolute", "logistic", "hinge" or a registered one).
 
-    Parameters
-    ----------
-    loss : str or Family
-        "squared", "absolute", "logistic", "hinge", a registered name, or a family.
-
-    Returns
-    -------
-    Family
-        The family.
-
-    Raises
-    ------
-    ValueError
-        If there is no such family; the message lists those there are.
+    A family is given back as it is; a ``ValueError`` lists those there are.
 
     Examples
     --------

@@ -60,6 +60,7 @@ ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
 FAR_WORSE = 100.0  # times the loss of constants, above it: what the predictions of a fit that has diverged reach
 # One memory layout for all arrays, since each is compiled anew
+STORED = ("slots", "sums", "totals", "bounds", "table")
 WRITEABLE: tuple[Literal["C"], Literal["A"], Literal["W"]] = ("C", "A", "W")
 
 DIVERGED = (
@@ -74,37 +75,23 @@ FAR_OFF = (
 
 @dataclass(frozen=True, eq=False)
 class DualAveragingSettings:
-    """Loss, penalty and step size of a learner.
-
-    Attributes
-    ----------
-    family : the loss
-    strength : penalty strength
-    norm_q : norm within a row, in [1, inf]
-    task_sparsity : r of eq. (6), one number or one per feature; needs ``norm_q=2``
-    gamma : weight of the quadratic term; None takes it from the data
-    loss_scale : "mean" or "sum"
-    fit_intercept, shared_mean, average : as in the estimators
-    mean_strength : ridge on the shared mean; None takes a hundredth of the mean squared column norm
-    groups : (p,) features with the same number enter or leave together
-    """
+    """Loss, penalty and step size of a learner, as in the estimators."""
 
     family: Family = Gaussian()
     strength: float = 0.0
     norm_q: float = 2.0
-    task_sparsity: float | FloatArray = 0.0
-    gamma: float | None = None
+    task_sparsity: float | FloatArray = 0.0  # r of eq. (6), one number or one per feature; needs norm_q=2
+    gamma: float | None = None  # None: from the data
     loss_scale: LossScale = "mean"
     fit_intercept: bool = True
     shared_mean: bool = False
-    mean_strength: float | None = None
+    mean_strength: float | None = None  # None: a hundredth of the mean squared column norm
     average: bool = False
-    groups: IntArray | None = None
+    groups: IntArray | None = None  # (p,)
 
     def rules(self) -> Rules:
         """Return the same for compiled code."""
         family = self.family
-        kind = {1.0: kernels.ENTRIES, 2.0: kernels.ROWS}.get(self.norm_q, kernels.GENERAL)
         return Rules(
             slope=address(family.slope, SLOPE),
             centre=address(family.centre, CENTRE),
@@ -112,7 +99,7 @@ class DualAveragingSettings:
             labels=family.targets == "labels",
             counts=family.targets == "counts",
             quadratic=family.quadratic,
-            kind=kind,
+            kind={1.0: kernels.ENTRIES, 2.0: kernels.ROWS}.get(self.norm_q, kernels.GENERAL),
             norm_q=float(self.norm_q),
             strength=float(self.strength),
             gamma=float(self.gamma or 0.0),
@@ -136,11 +123,6 @@ class DualAveragingSettings:
 class DualAveraging:
     """Gradient sums of m tasks, and the weights that follow from them.
 
-    Parameters
-    ----------
-    settings : loss, penalty and step size
-    n_features : number of features p
-
     Examples
     --------
     >>> import numpy as np
@@ -155,43 +137,45 @@ class DualAveraging:
 
     def __init__(self, settings: DualAveragingSettings, n_features: int) -> None:
         self.settings = settings
-        self.rules = settings.rules()
         self.n_features = n_features
-        self.n_tasks = 0
         self.n_rounds = 0
         self.n_used = 0
         groups = _group_arrays(settings.groups)
-        sparsity = np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
+        rules, sparsity = settings.rules(), np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
         self.state = GradientSums(
+            rules=rules,
+            n_tasks=0,
             slots=np.full(n_features, -1, dtype=np.int32),
             sums=np.zeros((0, 0)),
             totals=np.zeros((0, 0)),
             bounds=np.zeros(0),
             table=np.zeros((kernels.N_QUANTITIES, 0)),
-            pool=kernels.pool_with_rules(self.rules, sparsity),
+            pool=kernels.pool_with_rules(rules, sparsity),
             sparsity=sparsity,
             group_of=groups[0],
             group_starts=groups[1],
             members=groups[2],
         )
         self._coefficients: Coefficients | None = None
-        self._flat: Any = kernels.flat_state(self.rules, self.state)
+        self._flat: Any = kernels.flat_state(self.state)
 
     # ------------------------------------------------------------------ room
+
+    @property
+    def n_tasks(self) -> int:
+        """Tasks so far."""
+        return self.state.n_tasks
 
     def add_tasks(self, n_new: int, sizes: FloatArray | None = None) -> None:
         """Make room for further tasks, after those there are.
 
-        Parameters
-        ----------
-        n_new : how many
-        sizes : (m,) total weight of the distinct rows of all tasks, where it is known beforehand
+        ``sizes`` (m,) is the total weight of the distinct rows of all tasks, where it is known beforehand.
         """
-        self.n_tasks += n_new
+        self.state = self.state._replace(n_tasks=self.n_tasks + n_new)
         columns = self.state.table.shape[1]
         if self.n_tasks > columns:
-            wanted = self.n_tasks if columns == 0 else max(self.n_tasks, 2 * columns)
-            self._resize(self.state.sums.shape[0], _whole_lanes(wanted))
+            self._resize(self.state.sums.shape[0], _whole_lanes(max(self.n_tasks, 2 * columns)))
+        self._flat = kernels.flat_state(self.state)
         if sizes is not None:
             self.state.table[kernels.SIZE, : self.n_tasks] = sizes
         self._coefficients = None
@@ -205,14 +189,12 @@ class DualAveraging:
             bounds=np.append(old.bounds, np.zeros(n_rows - old.bounds.size)),
             table=_enlarged(old.table, kernels.N_QUANTITIES, n_columns),
         )
-        self._flat = kernels.flat_state(self.rules, self.state)
+        self._flat = kernels.flat_state(self.state)
 
     def _meet(self, indices: NDArray[np.int32]) -> SlotArray:
         """Give the features of a batch their rows of the sums; the row of every entry."""
-        slots = self.state.slots
-        used, found = kernels.claim_slots(slots, indices, self.n_used)
-        self._make_room(used)
-        self.n_used = used
+        self.n_used, found = kernels.claim_slots(self.state.slots, indices, self.n_used)
+        self._make_room(self.n_used)
         return found
 
     def _make_room(self, used: int) -> None:
@@ -225,24 +207,16 @@ class DualAveraging:
     # ------------------------------------------------------------------ learning
 
     def learn(self, X: Design, seen: Observations, rounds: Schedule, growing: bool = True) -> None:
-        """Learn a batch, round by round.
-
-        Parameters
-        ----------
-        X : (n, p) float64 array in C order, or CSR matrix
-        seen : its observations
-        rounds : which of them make up which round
-        growing : whether the rows are new ones, for ``loss_scale="sum"``
-        """
+        """Learn a batch that is `learnable`, round by round; its rows are new ones where it is ``growing``."""
         self._coefficients = None
         if sp.issparse(X):
             rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices))
-            done = kernels.learn_sparse(rows, seen, rounds, self.rules, self.state, self.n_tasks, growing)
+            done = kernels.learn_sparse(rows, seen, rounds, self.state, growing)
         else:
             if self.n_used < X.shape[1]:
                 self._meet(np.arange(X.shape[1], dtype=np.int32))
             self.state.bounds[:] = np.inf
-            done = kernels.learn_dense(X, seen, rounds, self.rules, self.state, self.n_tasks, growing)
+            done = kernels.learn_dense(X, seen, rounds, self.state, growing)
         self.n_rounds += done
         if done < rounds.starts.size - 1:
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
@@ -253,25 +227,17 @@ class DualAveraging:
         return self._flat is not None
 
     def learn_dense_row(self, X: FloatArray, y: float, task: int) -> bool:
-        """Learn one row, a round of its own; False, with nothing changed, where a number is not finite.
-
-        Parameters
-        ----------
-        X : (1, p) writeable float64 array in C order
-        y : its target
-        task : column of its task
-        """
+        """Learn one row (1, p), a round of its own; False, with nothing changed, where a number is not finite."""
         if self.n_used < self.n_features:
             self._meet(np.arange(self.n_features, dtype=np.int32))
-        return self._end_row(kernels.learn_dense_row(X, y, task, self.n_tasks, *self._flat))
+        return self._end_row(kernels.learn_dense_row(X, y, task, *self._flat))
 
     def learn_sparse_row(
         self, data: FloatArray, indices: NDArray[np.int32], indptr: NDArray[np.int32], y: float, task: int
     ) -> bool:
         """Learn one row given as the arrays of a CSR matrix; False also where these do not fit together."""
         self._make_room(min(self.n_used + indices.size, self.n_features))
-        outcome = kernels.learn_sparse_row(data, indices, indptr, y, task, self.n_tasks, self.n_used, *self._flat)
-        return self._end_row(outcome)
+        return self._end_row(kernels.learn_sparse_row(data, indices, indptr, y, task, self.n_used, *self._flat))
 
     def _end_row(self, outcome: int) -> bool:
         if outcome == kernels.UNREADABLE:
@@ -302,55 +268,44 @@ class DualAveraging:
         if self._coefficients is None:
             W = np.zeros((self.n_features, self.n_tasks))
             features = np.flatnonzero(self.state.slots >= 0)
-            W[features] = self._met_weights(features)
-            self._coefficients = Coefficients(W, self.intercepts())
+            W[features], intercept = (self._average if self.settings.average else self._last)(features)
+            self._coefficients = Coefficients(W, intercept)
         return self._coefficients
 
-    def _met_weights(self, features: IntArray) -> FloatArray:
-        if self.settings.average:
-            rounds = np.maximum(self.state.table[kernels.CLOCK, : self.n_tasks], 1.0)
-            return self.state.totals[self.state.slots[features], : self.n_tasks] / rounds
-        W = np.empty((features.size, self.n_tasks))
-        kernels.fill_weights(self.rules, self.state, features, self.n_tasks, W)
-        return W
+    def _average(self, features: IntArray) -> tuple[FloatArray, FloatArray]:
+        state, m = self.state, self.n_tasks
+        rounds = np.maximum(state.table[kernels.CLOCK, :m], 1.0)
+        return state.totals[state.slots[features], :m] / rounds, state.table[kernels.INTERCEPT_TOTAL, :m] / rounds
 
-    def intercepts(self) -> FloatArray:
-        """(m,) Intercepts, zeros where there are none."""
-        table = self.state.table
-        if self.settings.average:
-            return table[kernels.INTERCEPT_TOTAL, : self.n_tasks] / np.maximum(
-                table[kernels.CLOCK, : self.n_tasks], 1.0
-            )
-        found = np.empty(self.n_tasks)
-        _, scale = kernels.mean_scales(self.rules, table, self.n_tasks, self.n_features)
-        kernels.fill_intercepts(self.rules, self.state, self.n_tasks, scale, found)
-        return found
+    def _last(self, features: IntArray) -> tuple[FloatArray, FloatArray]:
+        W, intercept = np.empty((features.size, self.n_tasks)), np.empty(self.n_tasks)
+        kernels.fill_weights(self.state, features, W)
+        kernels.fill_intercepts(self.state, intercept)
+        return W, intercept
 
     def predict(self, X: Design, task: IntArray) -> FloatArray:
         """(n,) Linear predictors of rows of these tasks, computed from the sums of their own features only."""
         eta = np.empty(X.shape[0])
         if sp.issparse(X):
-            rows = np.arange(X.shape[0])
-            entries = SparseRows(X.data, X.indices, X.indptr, kernels.find_slots(self.state.slots, X.indices))
-            kernels.predict_sparse(entries, rows, task, self.rules, self.state, self.n_tasks, False, eta)
+            entries = SparseRows(X.data, X.indices, X.indptr, self.state.slots[X.indices])
+            kernels.predict_sparse(entries, np.arange(X.shape[0]), task, self.state, False, eta)
         else:
             for start in range(0, X.shape[0], ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
-                columns = np.ascontiguousarray(X[part].T)
-                kernels.predict_dense(columns, task[part], self.rules, self.state, self.n_tasks, eta[part])
+                kernels.predict_dense(np.ascontiguousarray(X[part].T), task[part], self.state, eta[part])
         return eta
 
     # ------------------------------------------------------------------ files
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the addresses of compiled functions, which another process has elsewhere."""
-        return {name: value for name, value in vars(self).items() if name not in ("rules", "_flat")}
+        return {**vars(self), "state": self.state._replace(rules=None), "_flat": None}  # type: ignore[arg-type]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Find the functions again."""
         vars(self).update(state)
-        self.rules = self.settings.rules()
-        self._flat = kernels.flat_state(self.rules, self.state)
+        self.state = self.state._replace(rules=self.settings.rules())
+        self._flat = kernels.flat_state(self.state)
 
     def to_stored(self) -> dict[str, Any]:
         """Numbers from which `restore` continues bit for bit."""
@@ -367,25 +322,17 @@ class DualAveraging:
 
     def restore(self, stored: dict[str, Any]) -> Self:
         """Take over the numbers of a stored learner with the same settings."""
-        self.n_rounds = stored["n_rounds"]
-        self.n_tasks = stored["table"].shape[1]
-        self.n_used = stored["sums"].shape[0]
-        names = ("slots", "sums", "totals", "bounds", "table")
+        self.n_rounds, self.n_used = stored["n_rounds"], stored["sums"].shape[0]
+        arrays: dict[str, Any] = {name: np.array(stored[name]) for name in STORED}
         self.state.pool[: kernels.N_POOLED] = stored["pool"]
-        self.state = self.state._replace(**{name: np.array(stored[name]) for name in names})
+        self.state = self.state._replace(n_tasks=stored["table"].shape[1], **arrays)
         self._resize(self.n_used, _whole_lanes(self.n_tasks))
         self._coefficients = None
         return self
 
 
 class DualAveragingCandidates(StreamLearner):
-    """Learners that read the same stream under different penalties; the one of the smallest progressive loss is used.
-
-    Parameters
-    ----------
-    settings : of each candidate
-    n_features : number of features p
-    """
+    """Learners that read the same stream under different penalties; the one of the smallest progressive loss is used."""
 
     def __init__(self, settings: Sequence[DualAveragingSettings], n_features: int) -> None:
         self.candidates = [DualAveraging(one, n_features) for one in settings]
@@ -421,7 +368,7 @@ class DualAveragingCandidates(StreamLearner):
         """Learn one more batch in the order given."""
         design = learnable(batch.X)
         seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
-        rounds = Schedule(*round_schedule(seen.task, self.n_tasks))
+        rounds = round_schedule(seen.task, self.n_tasks)
         for candidate in self.candidates:
             candidate.learn(design, seen, rounds)
 
@@ -478,7 +425,8 @@ def observations(
     X: Design, y: FloatArray, task: IntArray, weight: FloatArray | None = None, rows: IntArray | None = None
 ) -> Observations:
     """Observations of a design, by default one per row; ``rows`` (N,) are the rows of the design that they use."""
-    squares = kernels.sparse_row_squares(X.data, X.indptr) if sp.issparse(X) else kernels.row_squares(X)
+    values, pointer = (X.data, X.indptr) if sp.issparse(X) else (X.reshape(-1), X.shape[1] * np.arange(len(X) + 1))
+    squares = kernels.row_squares(values, pointer)
     numbers = (y, np.ones(y.size) if weight is None else weight, squares)
     target, weights, lengths = (np.require(values, np.float64, WRITEABLE) for values in numbers)
     places = np.arange(y.size) if rows is None else np.require(rows, np.int64, WRITEABLE)
@@ -507,10 +455,10 @@ def _enlarged(array: FloatArray, n_rows: int, n_columns: int) -> FloatArray:
     return larger
 
 
-def _group_arrays(groups: IntArray | None) -> tuple[IntArray, IntArray, IntArray]:
+def _group_arrays(groups: IntArray | None) -> list[SlotArray]:
     """Group of each feature, where each group begins among the members, and the members."""
     if groups is None:
-        return np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        return [np.empty(0, dtype=np.int32)] * 3
     _, group_of, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return group_of.astype(np.int64), starts, np.argsort(group_of, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return [part.astype(np.int32) for part in (group_of, starts, np.argsort(group_of, kind="stable"))]

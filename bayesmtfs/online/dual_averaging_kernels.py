@@ -95,8 +95,10 @@ class Rules(NamedTuple):
 
 
 class GradientSums(NamedTuple):
-    """What changes: gradient sums and the numbers per task."""
+    """What a learner is: its rules, gradient sums and the numbers per task, which change in place."""
 
+    rules: Rules
+    n_tasks: int
     slots: SlotArray  # (p,) row of each feature in the sums, -1 where it was not met yet
     sums: FloatArray  # (rows, columns) gradient sums, more columns than tasks
     totals: FloatArray  # the same for the weights over the rounds, or (0, 0)
@@ -104,9 +106,47 @@ class GradientSums(NamedTuple):
     table: FloatArray  # (N_QUANTITIES, columns)
     pool: FloatArray  # (N_POOLED + ...) and after them a copy of the rules
     sparsity: FloatArray  # (1,) or (p,) r of each feature
-    group_of: IntArray  # (p,) group of each feature, or (0,)
-    group_starts: IntArray  # (groups + 1,)
-    members: IntArray  # features, group by group
+    group_of: SlotArray  # (p,) group of each feature, or (0,)
+    group_starts: SlotArray  # (groups + 1,), or (0,)
+    members: SlotArray  # features, group by group
+
+
+class Scratch(NamedTuple):
+    """Room for the weights of one feature, and what they share."""
+
+    buffer: FloatArray  # (longest row,) of a general norm or a group
+    work: FloatArray  # (WORK_ROWS, longest row)
+    weights: FloatArray  # (m,)
+    scale: float  # of the shared mean
+
+
+class Observations(NamedTuple):
+    """Rows to learn from, in any order."""
+
+    rows: IntArray  # (N,) row of the design
+    task: IntArray  # (N,) column of the sums
+    y: FloatArray  # (N,)
+    weight: FloatArray  # (N,)
+    squares: FloatArray  # (n,) |x|^2 of every row of the design
+
+
+class SparseRows(NamedTuple):
+    """A CSR design, and where its entries are in the sums."""
+
+    data: FloatArray  # (nnz,)
+    indices: NDArray[np.int32]  # (nnz,) features
+    indptr: NDArray[np.int32]  # (n + 1,)
+    slots: SlotArray  # (nnz,) rows of the sums, -1 for features that were not met
+
+
+class Schedule(NamedTuple):
+    """Which observations make up which round."""
+
+    order: IntArray  # (N,) observations, round by round
+    starts: IntArray  # (rounds + 1,)
+
+
+# ---------------------------------------------------------------------- numbers per task
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -225,10 +265,9 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def advance(
-    rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, slope: float, growing: bool
-) -> None:
-    """Let the clock of task k tick: one row with this target, weight and loss derivative was learned."""
+def _count_target(state: GradientSums, k: int, y: float, weight: float, growing: bool) -> None:
+    """Let the clock of task k tick: one row with this target and weight was learned."""
+    rules, table, pool = state.rules, state.table, state.pool
     if rules.curvature == FROM_TARGETS and (table[CLOCK, k] > 0.0 or not rules.fit_intercept):
         table[DEVIATIONS, k] += abs(y - table[CENTRE, k])
     counted = y
@@ -242,22 +281,52 @@ def advance(
     pool[LARGEST_TARGET] = max(pool[LARGEST_TARGET], abs(y))
     if growing:
         table[SIZE, k] += weight
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _learn_target(state: GradientSums, k: int, y: float, weight: float, eta: float, growing: bool) -> float:
+    """Let task k learn its own numbers from a row with this prediction; the weighted derivative of its loss."""
+    rules, table = state.rules, state.table
+    loss, slope = call_slope(rules.slope, y, eta)
+    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
+    state.pool[PROGRESSIVE_LOSS] += weight * loss
+    state.pool[CONSTANT_LOSS] += weight * constant
+    _count_target(state, k, y, weight, growing)
     if rules.fit_intercept:
         table[INTERCEPT_SUM, k] += weight * slope
         table[CENTRE, k] = _best_constant(rules, table[TARGETS, k], table[WEIGHT, k])
     set_step(rules, table, k, 0.0)
+    return weight * slope
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _expect_row(state: GradientSums, k: int, squares: float) -> None:
+    """Let a step that follows the data know the row that is about to be predicted: x is known before y."""
+    state.table[SQUARES, k] += squares
+    if state.rules.gamma == 0.0:
+        set_step(state.rules, state.table, k, 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _has_diverged(state: GradientSums, y: float, eta: float) -> bool:
+    """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
+    if not state.rules.quadratic:
+        return not math.isfinite(eta)
+    largest = max(abs(y), state.pool[LARGEST_TARGET])
+    return not abs(eta) <= EXPLODED * max(largest, 1e-300)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def mean_scales(rules: Rules, table: FloatArray, n_tasks: int, n_features: int) -> tuple[float, float]:
+def _mean_scales(state: GradientSums) -> tuple[float, float]:
     """Divisors of the shared mean and of its intercept: ``sum_k n_k + mean_strength * a`` with the mean step a."""
+    table, rules = state.table, state.rules
     if not rules.shared_mean:
         return 1.0, 1.0
     total = 0.0
     steps = 0.0
     squares = 0.0
     seen = 0
-    for k in range(n_tasks):
+    for k in range(state.n_tasks):
         if table[CLOCK, k] > 0.0:
             size = table[SIZE, k] if rules.summed else 1.0
             total += size
@@ -266,8 +335,11 @@ def mean_scales(rules: Rules, table: FloatArray, n_tasks: int, n_features: int) 
             seen += 1
     if seen == 0:
         return 1.0, 1.0
-    strength = rules.mean_strength if rules.mean_strength >= 0.0 else MEAN_SHARE * squares / n_features
+    strength = rules.mean_strength if rules.mean_strength >= 0.0 else MEAN_SHARE * squares / state.slots.size
     return total + strength * steps / seen, total
+
+
+# ---------------------------------------------------------------------- weights
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -279,23 +351,23 @@ def _dot(row: FloatArray, other: FloatArray, n: int) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def soft(value: float, cut: float) -> float:
+def _soft(value: float, cut: float) -> float:
     """Soft threshold."""
     if cut == 0.0:
         return value
     return math.copysign(abs(value) - cut, value) if abs(value) > cut else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def cut_of(rules: Rules, sparsity: FloatArray, j: int) -> float:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _cut_of(state: GradientSums, j: int) -> float:
     """Soft threshold of the gradients of feature j: lambda for single entries, lambda r_j of eq. (12) for rows."""
-    if rules.kind == ENTRIES:
-        return rules.strength
-    return rules.strength * (sparsity[0] if sparsity.size == 1 else sparsity[j])
+    if state.rules.kind == ENTRIES:
+        return state.rules.strength
+    return state.rules.strength * (state.sparsity[0] if state.sparsity.size == 1 else state.sparsity[j])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut: float) -> float:
+def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut: float) -> float:
     """Squared 2-norm of the average gradients of a row, soft thresholded (eq. 12) where there is a cut."""
     total = 0.0
     padded = LANE * ((n + LANE - 1) // LANE)  # what is beyond the tasks is 0, and whole lanes are faster
@@ -310,24 +382,26 @@ def squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut: 
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def kept_share(norm: float, strength: float) -> float:
-    """``[1 - strength / norm]_+`` of eq. (10) and (11)."""
-    if strength == 0.0:
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _kept_share(state: GradientSums, slot: int, inverse: FloatArray, cut: float) -> float:
+    """``[1 - strength / norm]_+`` of eq. (10) and (11) for the norm of a row; 1 where single entries are made zero."""
+    strength = state.rules.strength
+    if state.rules.kind != ROWS or strength == 0.0:
         return 1.0
+    norm = math.sqrt(_squared_norm(state.sums, slot, inverse, state.n_tasks, cut))
     return 1.0 - strength / norm if norm > strength * (1.0 + ZERO_SLACK) else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def is_simple(rules: Rules, state: GradientSums) -> bool:
+def _is_simple(rules: Rules, group_of: SlotArray) -> bool:
     """Whether a weight is a soft threshold and a factor: no general norm, no groups of features."""
-    return rules.kind == ENTRIES or (rules.kind == ROWS and state.group_of.size == 0)
+    return rules.kind == ENTRIES or (rules.kind == ROWS and group_of.size == 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_general(rules: Rules, state: GradientSums, j: int, n_tasks: int, buffer: FloatArray, work: FloatArray) -> int:
+def _fill_general(state: GradientSums, j: int, buffer: FloatArray, work: FloatArray) -> int:
     """Proximal point of the row of feature j, all features of its group side by side; where j begins in it."""
-    inverse = state.table[INVERSE]
+    rules, inverse = state.rules, state.table[INVERSE]
     grouped = state.group_of.size > 0
     first = state.group_starts[state.group_of[j]] if grouped else 0
     last = state.group_starts[state.group_of[j] + 1] if grouped else 1
@@ -338,102 +412,77 @@ def fill_general(rules: Rules, state: GradientSums, j: int, n_tasks: int, buffer
         slot = state.slots[feature]
         if feature == j:
             offset = length
-        cut = cut_of(rules, state.sparsity, feature)
-        for k in range(n_tasks):
-            buffer[length] = soft(state.sums[slot, k] * inverse[k], cut) if slot >= 0 else 0.0
+        cut = _cut_of(state, feature)
+        for k in range(state.n_tasks):
+            buffer[length] = _soft(state.sums[slot, k] * inverse[k], cut) if slot >= 0 else 0.0
             length += 1
-    if rules.kind != ENTRIES and rules.strength > 0.0:
+    if rules.strength > 0.0:
         prox_row(buffer[:length], rules.strength, rules.norm_q, work[:, :length], 0.0)
     return offset
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_row(
-    rules: Rules,
-    state: GradientSums,
-    j: int,
-    n_tasks: int,
-    scale: float,
-    buffer: FloatArray,
-    work: FloatArray,
-    out: FloatArray,
-) -> None:
+def _scratch(state: GradientSums) -> Scratch:
+    """Room for the weights of any feature."""
+    largest = 1
+    for group in range(state.group_starts.size - 1):
+        largest = max(largest, state.group_starts[group + 1] - state.group_starts[group])
+    width = largest * state.n_tasks
+    return Scratch(np.empty(width), np.empty((WORK_ROWS, width)), np.empty(state.n_tasks), _mean_scales(state)[0])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_row(state: GradientSums, j: int, scratch: Scratch) -> None:
     """Weights of feature j, which has a slot, in all tasks."""
-    slot = state.slots[j]
+    slot, out = state.slots[j], scratch.weights
     inverse, step = state.table[INVERSE], state.table[STEP]
-    if is_simple(rules, state):
-        cut = cut_of(rules, state.sparsity, j)
-        factor = 1.0
-        if rules.kind == ROWS:
-            factor = kept_share(math.sqrt(squared_norm(state.sums, slot, inverse, n_tasks, cut)), rules.strength)
-        for k in range(n_tasks):
-            out[k] = 0.0 - step[k] * factor * soft(state.sums[slot, k] * inverse[k], cut)  # no zero with a sign
+    if _is_simple(state.rules, state.group_of):
+        cut = _cut_of(state, j)
+        share = _kept_share(state, slot, inverse, cut)
+        for k in range(state.n_tasks):
+            out[k] = 0.0 - step[k] * share * _soft(state.sums[slot, k] * inverse[k], cut)  # no zero with a sign
     else:
-        offset = fill_general(rules, state, j, n_tasks, buffer, work)
-        for k in range(n_tasks):
-            out[k] = 0.0 - step[k] * buffer[offset + k]
-    if rules.shared_mean:
-        mean = -_dot(state.sums[slot], state.table[PULL], n_tasks) / scale
-        for k in range(n_tasks):
+        offset = _fill_general(state, j, scratch.buffer, scratch.work)
+        for k in range(state.n_tasks):
+            out[k] = 0.0 - step[k] * scratch.buffer[offset + k]
+    if state.rules.shared_mean:
+        mean = -_dot(state.sums[slot], state.table[PULL], state.n_tasks) / scratch.scale
+        for k in range(state.n_tasks):
             out[k] += mean
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_intercepts(rules: Rules, state: GradientSums, n_tasks: int, scale: float, out: FloatArray) -> None:
-    """Intercepts of all tasks: free, or with a shared mean a free b_0 and one more penalised row."""
-    table = state.table
-    if not rules.fit_intercept:
-        for k in range(n_tasks):
-            out[k] = 0.0
-        return
-    if not rules.shared_mean:
-        for k in range(n_tasks):
-            out[k] = intercept(table, k)
-        return
-    centre = _best_constant(rules, state.pool[POOLED_TARGETS], state.pool[POOLED_WEIGHT])
-    mean = centre - _dot(table[INTERCEPT_SUM], table[INTERCEPT_PULL], n_tasks) / scale
-    deviations = np.empty(n_tasks)
-    cut = rules.strength if rules.kind == ENTRIES else 0.0
-    for k in range(n_tasks):
-        deviations[k] = soft(table[INTERCEPT_SUM, k] * table[INVERSE, k], cut)
-    if rules.kind != ENTRIES and rules.strength > 0.0:
-        prox_row(deviations, rules.strength, rules.norm_q, np.empty((WORK_ROWS, n_tasks)), 0.0)
-    for k in range(n_tasks):
-        out[k] = mean - table[INTERCEPT_STEP, k] * deviations[k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def intercept(table: FloatArray, k: int) -> float:
-    """Unpenalised intercept of one task."""
+def _intercept(table: FloatArray, k: int) -> float:
+    """Unpenalised intercept of one task; 0 where none is learned."""
     return table[CENTRE, k] - table[INTERCEPT_STEP, k] * table[INVERSE, k] * table[INTERCEPT_SUM, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def has_diverged(rules: Rules, pool: FloatArray, y: float, eta: float) -> bool:
-    """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
-    if not rules.quadratic:
-        return not math.isfinite(eta)
-    largest = max(abs(y), pool[LARGEST_TARGET])
-    return not abs(eta) <= EXPLODED * max(largest, 1e-300)
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_intercepts(state: GradientSums, out: FloatArray) -> None:
+    """Intercepts of all tasks: free, or with a shared mean a free b_0 and one more penalised row."""
+    rules, table = state.rules, state.table
+    if not (rules.fit_intercept and rules.shared_mean):
+        for k in range(state.n_tasks):
+            out[k] = _intercept(table, k)
+        return
+    centre = _best_constant(rules, state.pool[POOLED_TARGETS], state.pool[POOLED_WEIGHT])
+    mean = centre - _dot(table[INTERCEPT_SUM], table[INTERCEPT_PULL], state.n_tasks) / _mean_scales(state)[1]
+    cut = rules.strength if rules.kind == ENTRIES else 0.0
+    for k in range(state.n_tasks):
+        out[k] = _soft(table[INTERCEPT_SUM, k] * table[INVERSE, k], cut)
+    if rules.kind != ENTRIES and rules.strength > 0.0:
+        prox_row(out, rules.strength, rules.norm_q, np.empty((WORK_ROWS, state.n_tasks)), 0.0)
+    for k in range(state.n_tasks):
+        out[k] = mean - table[INTERCEPT_STEP, k] * out[k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def buffer_length(state: GradientSums, n_tasks: int) -> int:
-    """Entries of the longest row that a general norm or a group needs at once."""
-    largest = 1
-    for group in range(state.group_starts.size - 1):
-        largest = max(largest, state.group_starts[group + 1] - state.group_starts[group])
-    return largest * n_tasks
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_weights(rules: Rules, state: GradientSums, features: IntArray, n_tasks: int, W: FloatArray) -> None:
+def fill_weights(state: GradientSums, features: IntArray, W: FloatArray) -> None:
     """Weights (features, tasks) of features that were all met."""
-    width = buffer_length(state, n_tasks)
-    buffer, work = np.empty(width), np.empty((WORK_ROWS, width))
-    scale, _ = mean_scales(rules, state.table, n_tasks, state.slots.size)
+    scratch = _scratch(state)
     for i in range(features.size):
-        fill_row(rules, state, features[i], n_tasks, scale, buffer, work, W[i])
+        _fill_row(state, features[i], scratch)
+        W[i] = scratch.weights
 
 
 # ---------------------------------------------------------------------- rows of a sparse design
@@ -482,41 +531,27 @@ def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tupl
     return used, found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def find_slots(slots: SlotArray, indices: NDArray[np.int32]) -> SlotArray:
-    """Row of every entry in the sums, -1 where its feature was not met."""
-    found = np.empty(indices.size, dtype=np.int32)
-    for place in range(indices.size):
-        found[place] = slots[indices[place]]
-    return found
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _entries(X: SparseRows, i: int) -> tuple[FloatArray, NDArray[np.int32], SlotArray]:
+    """Values, features and slots of one row."""
+    row = slice(X.indptr[i], X.indptr[i + 1])
+    return X.data[row], X.indices[row], X.slots[row]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def predicted_product(
-    data: FloatArray,
-    indices: NDArray[np.int32],
-    slots: SlotArray,
-    k: int,
-    rules: Rules,
-    sums: FloatArray,
-    bounds: FloatArray,
-    inverse: FloatArray,
-    sparsity: FloatArray,
-    n_tasks: int,
+def _predicted_product(
+    data: FloatArray, indices: NDArray[np.int32], slots: SlotArray, k: int, state: GradientSums
 ) -> float:
     """Product of a row's entries with their proximal steps in task k; nothing changes."""
-    by_rows = rules.kind == ROWS
-    bounded = by_rows and not rules.summed
+    rules, sums, inverse = state.rules, state.sums, state.table[INVERSE]
+    bounded = rules.kind == ROWS and not rules.summed
     total = 0.0
     for place in range(slots.size):
         slot = slots[place]
-        if slot < 0 or (bounded and bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
+        if slot < 0 or (bounded and state.bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
             continue  # not met, or known to be zero without a look at the other tasks
-        cut = cut_of(rules, sparsity, indices[place])
-        factor = 1.0
-        if by_rows:
-            factor = kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
-        total += data[place] * factor * soft(sums[slot, k] * inverse[k], cut)
+        cut = _cut_of(state, indices[place])
+        total += data[place] * _kept_share(state, slot, inverse, cut) * _soft(sums[slot, k] * inverse[k], cut)
     return total
 
 
@@ -531,64 +566,48 @@ def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray,
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
 def _find_norms(
-    indices: NDArray[np.int32],
-    places: PlaceArray,
-    live: PlaceArray,
-    rules: Rules,
-    sums: FloatArray,
-    bounds: FloatArray,
-    inverse: FloatArray,
-    sparsity: FloatArray,
-    n_tasks: int,
-    unknown: PlaceArray,
+    indices: NDArray[np.int32], places: PlaceArray, live: PlaceArray, state: GradientSums, unknown: PlaceArray
 ) -> None:
     """Replace the bounds of live entries by the norms themselves, with a minus where the penalty leaves a weight."""
+    bounds, inverse = state.bounds, state.table[INVERSE]
     n = 0
     for place in live:
         unknown[n] = place
         n += bounds[places[place]] > 0.0
-    largest_zero = rules.strength * (1.0 + ZERO_SLACK)
+    largest_zero = state.rules.strength * (1.0 + ZERO_SLACK)
     for place in unknown[:n]:
-        cut = cut_of(rules, sparsity, indices[place])
-        norm = math.sqrt(squared_norm(sums, places[place], inverse, n_tasks, cut))
+        cut = _cut_of(state, indices[place])
+        norm = math.sqrt(_squared_norm(state.sums, places[place], inverse, state.n_tasks, cut))
         bounds[places[place]] = norm if norm <= largest_zero else -norm
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def learned_product(
-    data: FloatArray,
-    indices: NDArray[np.int32],
-    places: PlaceArray,
-    k: int,
-    rules: Rules,
-    sums: FloatArray,
-    bounds: FloatArray,
-    inverse: FloatArray,
-    sparsity: FloatArray,
-    n_tasks: int,
+def _learned_product(
+    data: FloatArray, indices: NDArray[np.int32], places: PlaceArray, k: int, state: GradientSums
 ) -> float:
     """Return the same for a row that is about to be learned; the norms that were needed stay noted in the bounds."""
+    rules, sums, bounds, inverse = state.rules, state.sums, state.bounds, state.table[INVERSE]
     total = 0.0
     if rules.kind != ROWS:
         for place in range(places.size):
-            total += data[place] * soft(sums[places[place], k] * inverse[k], rules.strength)
+            total += data[place] * _soft(sums[places[place], k] * inverse[k], rules.strength)
         return total
     work = np.empty((2, places.size), dtype=np.uint32)
     n_live = _find_live(places, k, sums, bounds, 0.0 if rules.summed else rules.strength, work[0])
     live = work[0, :n_live]
-    _find_norms(indices, places, live, rules, sums, bounds, inverse, sparsity, n_tasks, work[1])
+    _find_norms(indices, places, live, state, work[1])
     for place in live:
         slot = places[place]
         norm = -bounds[slot]
-        gradient = soft(sums[slot, k] * inverse[k], cut_of(rules, sparsity, indices[place]))
+        gradient = _soft(sums[slot, k] * inverse[k], _cut_of(state, indices[place]))
         total += data[place] * (1.0 - rules.strength / norm) * gradient if norm > 0.0 else 0.0
     return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def add_sparse_row(
+def _add_sparse_row(
     data: FloatArray, places: PlaceArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
 ) -> None:
     """Add the gradient of a row to the sums of its features, and to the bounds on their norms.
@@ -605,35 +624,9 @@ def add_sparse_row(
 # ---------------------------------------------------------------------- rounds
 
 
-class Observations(NamedTuple):
-    """Rows to learn from, in any order."""
-
-    rows: IntArray  # (N,) row of the design
-    task: IntArray  # (N,) column of the sums
-    y: FloatArray  # (N,)
-    weight: FloatArray  # (N,)
-    squares: FloatArray  # (n,) |x|^2 of every row of the design
-
-
-class SparseRows(NamedTuple):
-    """A CSR design, and where its entries are in the sums."""
-
-    data: FloatArray  # (nnz,)
-    indices: NDArray[np.int32]  # (nnz,) features
-    indptr: NDArray[np.int32]  # (n + 1,)
-    slots: SlotArray  # (nnz,) rows of the sums, -1 for features that were not met
-
-
-class Schedule(NamedTuple):
-    """Which observations make up which round."""
-
-    order: IntArray  # (N,) observations, round by round
-    starts: IntArray  # (rounds + 1,)
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
-def round_schedule(task: IntArray, n_tasks: int) -> tuple[IntArray, IntArray]:
-    """Order and starts of the rounds of a batch whose rows belong to these tasks."""
+def round_schedule(task: IntArray, n_tasks: int) -> Schedule:
+    """Rounds of a batch whose rows belong to these tasks."""
     n = task.size
     taken = np.zeros(n_tasks, dtype=np.int64)
     number = np.empty(n, dtype=np.int64)
@@ -652,7 +645,7 @@ def round_schedule(task: IntArray, n_tasks: int) -> tuple[IntArray, IntArray]:
     for i in range(n):
         order[place[number[i]]] = i
         place[number[i]] += 1
-    return order, starts
+    return Schedule(order, starts)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -671,7 +664,7 @@ def shuffle_within_tasks(shuffled: IntArray, offsets: IntArray, seed: int) -> No
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def squared_length(values: FloatArray) -> float:
+def _squared_length(values: FloatArray) -> float:
     """Sum of squares."""
     total = 0.0
     for value in values:
@@ -680,57 +673,25 @@ def squared_length(values: FloatArray) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def row_squares(X: FloatArray) -> FloatArray:
+def row_squares(values: FloatArray, pointer: IntArray) -> FloatArray:
     """(n,) Squared length of every row."""
-    squares = np.empty(X.shape[0])
+    squares = np.empty(pointer.size - 1)
     for i in range(squares.size):
-        squares[i] = squared_length(X[i])
+        squares[i] = _squared_length(values[pointer[i] : pointer[i + 1]])
     return squares
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def sparse_row_squares(data: FloatArray, indptr: NDArray[np.int32]) -> FloatArray:
-    """(n,) Squared length of every CSR row."""
-    squares = np.empty(indptr.size - 1)
-    for i in range(squares.size):
-        squares[i] = squared_length(data[indptr[i] : indptr[i + 1]])
-    return squares
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _open_round(rules: Rules, state: GradientSums, seen: Observations, chosen: IntArray) -> None:
-    """Let steps that follow the data know the rows that are about to be predicted: x is known before y."""
-    for i in chosen:
-        k = seen.task[i]
-        state.table[SQUARES, k] += seen.squares[seen.rows[i]]
-        if rules.gamma == 0.0:
-            set_step(rules, state.table, k, 1.0)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _start_predictions(
-    rules: Rules, state: GradientSums, task: IntArray, n_tasks: int, scale: float, eta: FloatArray
-) -> None:
+def _start_predictions(state: GradientSums, task: IntArray, eta: FloatArray) -> None:
     """Write the intercepts of the rows' tasks into eta."""
-    if not rules.fit_intercept:
-        for i in range(task.size):
-            eta[i] = 0.0
-    elif rules.shared_mean:
-        intercepts = np.empty(n_tasks)
-        fill_intercepts(rules, state, n_tasks, scale, intercepts)
+    if state.rules.shared_mean:
+        intercepts = np.empty(state.n_tasks)
+        fill_intercepts(state, intercepts)
         for i in range(task.size):
             eta[i] = intercepts[task[i]]
     else:
         for i in range(task.size):
-            eta[i] = intercept(state.table, task[i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def row_factor(rules: Rules, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
-    """Minus the share of a feature's proximal step that the norm of its row leaves."""
-    if rules.kind != ROWS:
-        return -1.0
-    return -kept_share(math.sqrt(squared_norm(sums, slot, inverse, n_tasks, cut)), rules.strength)
+            eta[i] = _intercept(state.table, task[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -742,132 +703,91 @@ def _are_all_in_order(task: IntArray) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _predict_dense_simple(
-    columns: FloatArray, task: IntArray, rules: Rules, state: GradientSums, n_tasks: int, eta: FloatArray
-) -> None:
+def _predict_dense_simple(columns: FloatArray, task: IntArray, state: GradientSums, eta: FloatArray) -> None:
     sums, inverse, step = state.sums, state.table[INVERSE], state.table[STEP]
     in_order = _are_all_in_order(task)
     for j in range(columns.shape[0]):
         slot = state.slots[j]
         if slot < 0:
             continue
-        cut = cut_of(rules, state.sparsity, j)
-        factor = row_factor(rules, sums, slot, inverse, n_tasks, cut)
-        if factor == 0.0:
+        cut = _cut_of(state, j)
+        share = _kept_share(state, slot, inverse, cut)
+        if share == 0.0:
             continue
         if in_order and cut == 0.0:  # the same without jumps
             for i in range(task.size):
-                eta[i] += columns[j, i] * (factor * step[i] * (sums[slot, i] * inverse[i]))
+                eta[i] -= columns[j, i] * (share * step[i] * (sums[slot, i] * inverse[i]))
         else:
             for i in range(task.size):
                 k = task[i]
-                eta[i] += columns[j, i] * (factor * step[k] * soft(sums[slot, k] * inverse[k], cut))
+                eta[i] -= columns[j, i] * (share * step[k] * _soft(sums[slot, k] * inverse[k], cut))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def predict_dense(columns: FloatArray, task: IntArray, state: GradientSums, eta: FloatArray) -> None:
+    """Predictions of rows of a dense design, given as columns (p, n); every feature is prepared once for all rows."""
+    _start_predictions(state, task, eta)
+    if _is_simple(state.rules, state.group_of) and not state.rules.shared_mean:
+        _predict_dense_simple(columns, task, state, eta)
+        return
+    scratch = _scratch(state)
+    for j in range(columns.shape[0]):
+        if state.slots[j] >= 0:
+            _fill_row(state, j, scratch)
+            for i in range(task.size):
+                eta[i] += columns[j, i] * scratch.weights[task[i]]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _predict_sparse_simple(
-    X: SparseRows,
-    rows: IntArray,
-    task: IntArray,
-    rules: Rules,
-    state: GradientSums,
-    n_tasks: int,
-    learning: bool,
-    eta: FloatArray,
+    X: SparseRows, rows: IntArray, task: IntArray, state: GradientSums, learning: bool, eta: FloatArray
 ) -> None:
-    numbers = (rules, state.sums, state.bounds, state.table[INVERSE], state.sparsity, n_tasks)
     for i in range(rows.size):
-        k = task[i]
-        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
-        data, indices, slots = X.data[row], X.indices[row], X.slots[row]
+        data, indices, slots = _entries(X, rows[i])
         if learning:
-            product = learned_product(data, indices, slots.view(np.uint32), k, *numbers)
+            product = _learned_product(data, indices, slots.view(np.uint32), task[i], state)
         else:
-            product = predicted_product(data, indices, slots, k, *numbers)
-        eta[i] -= state.table[STEP, k] * product
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def predict_dense(
-    columns: FloatArray, task: IntArray, rules: Rules, state: GradientSums, n_tasks: int, eta: FloatArray
-) -> None:
-    """Predictions of rows of a dense design, given as columns (p, n); every feature is prepared once for all rows."""
-    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, columns.shape[0])
-    _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
-    if is_simple(rules, state) and not rules.shared_mean:
-        _predict_dense_simple(columns, task, rules, state, n_tasks, eta)
-        return
-    width = buffer_length(state, n_tasks)
-    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
-    for j in range(columns.shape[0]):
-        if state.slots[j] >= 0:
-            fill_row(rules, state, j, n_tasks, scale, buffer, work, weights)
-            for i in range(task.size):
-                eta[i] += columns[j, i] * weights[task[i]]
+            product = _predicted_product(data, indices, slots, task[i], state)
+        eta[i] -= state.table[STEP, task[i]] * product
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def predict_sparse(
-    X: SparseRows,
-    rows: IntArray,
-    task: IntArray,
-    rules: Rules,
-    state: GradientSums,
-    n_tasks: int,
-    learning: bool,
-    eta: FloatArray,
+    X: SparseRows, rows: IntArray, task: IntArray, state: GradientSums, learning: bool, eta: FloatArray
 ) -> None:
     """Predictions of rows of a CSR design; only their features are looked at.
 
     Rows that are learned next (``learning``) leave the norms of their features noted in the bounds.
     """
-    data, indices, indptr = X.data, X.indices, X.indptr
-    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, state.slots.size)
-    _start_predictions(rules, state, task, n_tasks, intercept_scale, eta)
-    if is_simple(rules, state) and not rules.shared_mean:
-        _predict_sparse_simple(X, rows, task, rules, state, n_tasks, learning, eta)
+    _start_predictions(state, task, eta)
+    if _is_simple(state.rules, state.group_of) and not state.rules.shared_mean:
+        _predict_sparse_simple(X, rows, task, state, learning, eta)
         return
-    width = buffer_length(state, n_tasks)
-    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
+    scratch = _scratch(state)
     for i in range(rows.size):
-        for place in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if X.slots[place] >= 0:
-                fill_row(rules, state, indices[place], n_tasks, scale, buffer, work, weights)
-                eta[i] += data[place] * weights[task[i]]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def learn_slope(
-    rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, weight: float, eta: float, growing: bool
-) -> tuple[float, float, float]:
-    """Let task k learn its own numbers; weighted loss, loss of its constant, and derivative of the row."""
-    value, slope = call_slope(rules.slope, y, eta)
-    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
-    advance(rules, table, pool, k, y, weight, slope, growing)
-    return weight * value, weight * constant, weight * slope
+        data, indices, slots = _entries(X, rows[i])
+        for place in range(data.size):
+            if slots[place] >= 0:
+                _fill_row(state, indices[place], scratch)
+                eta[i] += data[place] * scratch.weights[task[i]]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _learn_slopes(
-    rules: Rules, state: GradientSums, seen: Observations, chosen: IntArray, eta: FloatArray, growing: bool
-) -> bool:
-    """Losses of a round; eta is overwritten by the weighted derivatives. False where a prediction has diverged."""
-    pool, y = state.pool, seen.y
-    losses = 0.0
-    constants = 0.0
+def _open_round(state: GradientSums, seen: Observations, chosen: IntArray) -> None:
+    for i in chosen:
+        _expect_row(state, seen.task[i], seen.squares[seen.rows[i]])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _learn_targets(state: GradientSums, seen: Observations, chosen: IntArray, eta: FloatArray, growing: bool) -> bool:
+    """Overwrite the predictions of a round by its weighted derivatives; False where a prediction has diverged."""
     for i in range(chosen.size):
-        eta[i] = cautious(rules, state.table, seen.task[chosen[i]], eta[i])
-        if has_diverged(rules, pool, y[chosen[i]], eta[i]):
+        eta[i] = cautious(state.rules, state.table, seen.task[chosen[i]], eta[i])
+        if _has_diverged(state, seen.y[chosen[i]], eta[i]):
             return False
     for i in range(chosen.size):
         one = chosen[i]
-        loss, constant, eta[i] = learn_slope(
-            rules, state.table, pool, seen.task[one], y[one], seen.weight[one], eta[i], growing
-        )
-        losses += loss
-        constants += constant
-    pool[PROGRESSIVE_LOSS] += losses
-    pool[CONSTANT_LOSS] += constants
+        eta[i] = _learn_target(state, seen.task[one], seen.y[one], seen.weight[one], eta[i], growing)
     return True
 
 
@@ -897,70 +817,62 @@ def _add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, state: G
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArray, state: GradientSums) -> None:
     """Add the gradients of a round to the sums of the features that occur in it."""
-    inverse = state.table[INVERSE]
     for i in range(rows.size):
-        row = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
-        k = task[i]
-        places = X.slots[row].view(np.uint32)
-        add_sparse_row(X.data[row], places, k, slopes[i], state.sums, state.bounds, inverse[k])
+        data, _, slots = _entries(X, rows[i])
+        inverse = state.table[INVERSE, task[i]]
+        _add_sparse_row(data, slots.view(np.uint32), task[i], slopes[i], state.sums, state.bounds, inverse)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_to_averages(rules: Rules, state: GradientSums, task: IntArray, n_tasks: int) -> None:
+def _add_to_averages(state: GradientSums, task: IntArray) -> None:
     """Add the weights after a round to the totals of the tasks that took part."""
-    width = buffer_length(state, n_tasks)
-    buffer, work, weights = np.empty(width), np.empty((WORK_ROWS, width)), np.empty(n_tasks)
-    scale, intercept_scale = mean_scales(rules, state.table, n_tasks, state.slots.size)
-    fill_intercepts(rules, state, n_tasks, intercept_scale, weights)
+    scratch = _scratch(state)
+    fill_intercepts(state, scratch.weights)
     for k in task:
-        state.table[INTERCEPT_TOTAL, k] += weights[k]
+        state.table[INTERCEPT_TOTAL, k] += scratch.weights[k]
     for j in range(state.slots.size):
         slot = state.slots[j]
         if slot >= 0:
-            fill_row(rules, state, j, n_tasks, scale, buffer, work, weights)
+            _fill_row(state, j, scratch)
             for k in task:
-                state.totals[slot, k] += weights[k]
+                state.totals[slot, k] += scratch.weights[k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def learn_dense(
-    X: FloatArray, seen: Observations, rounds: Schedule, rules: Rules, state: GradientSums, n_tasks: int, growing: bool
-) -> int:
+def learn_dense(X: FloatArray, seen: Observations, rounds: Schedule, state: GradientSums, growing: bool) -> int:
     """Learn a batch of dense rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta, columns = np.empty(n_tasks), np.empty((X.shape[1], n_tasks))
+    eta, columns = np.empty(state.n_tasks), np.empty((X.shape[1], state.n_tasks))
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = seen.rows[chosen], seen.task[chosen]
-        _open_round(rules, state, seen, chosen)
+        _open_round(state, seen, chosen)
         _fill_columns(X, rows, columns)
-        predict_dense(columns, task, rules, state, n_tasks, eta)
-        if not _learn_slopes(rules, state, seen, chosen, eta, growing):
+        predict_dense(columns, task, state, eta)
+        if not _learn_targets(state, seen, chosen, eta, growing):
             return r
         _add_dense(columns, task, eta, state)
-        if rules.average:
-            _add_to_averages(rules, state, task, n_tasks)
+        if state.rules.average:
+            _add_to_averages(state, task)
     return n_rounds
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def learn_sparse(
-    X: SparseRows, seen: Observations, rounds: Schedule, rules: Rules, state: GradientSums, n_tasks: int, growing: bool
-) -> int:
+def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, state: GradientSums, growing: bool) -> int:
     """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta = np.empty(n_tasks)
+    eta = np.empty(state.n_tasks)
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = seen.rows[chosen], seen.task[chosen]
-        _open_round(rules, state, seen, chosen)
-        predict_sparse(X, rows, task, rules, state, n_tasks, True, eta)
-        if not _learn_slopes(rules, state, seen, chosen, eta, growing):
+        _open_round(state, seen, chosen)
+        predict_sparse(X, rows, task, state, True, eta)
+        if not _learn_targets(state, seen, chosen, eta, growing):
             _add_sparse(X, rows, task, np.zeros(rows.size), state)  # the norms are bounds again
             return r
         _add_sparse(X, rows, task, eta, state)
-        if rules.average:
-            _add_to_averages(rules, state, task, n_tasks)
+        if state.rules.average:
+            _add_to_averages(state, task)
     return n_rounds
 
 
@@ -972,16 +884,28 @@ def pool_with_rules(rules: Rules, sparsity: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros(N_POOLED), np.array(rules[2:], dtype=np.float64), sparsity[:1]])
 
 
-def flat_state(rules: Rules, state: GradientSums) -> tuple[Any, ...] | None:
+def flat_state(state: GradientSums) -> tuple[Any, ...] | None:
     """What follows the row in the calls below, or None for learners that they do not know."""
-    known = is_simple(rules, state) and not rules.shared_mean and not rules.average and state.sparsity.size == 1
-    return (*rules[:2], state.slots, state.sums, state.bounds, state.table, state.pool) if known else None
+    rules = state.rules
+    known = _is_simple(rules, state.group_of) and not (rules.shared_mean or rules.average) and state.sparsity.size == 1
+    arrays = (state.slots, state.sums, state.bounds, state.table, state.pool)
+    return (state.n_tasks, *rules[:2], *arrays) if known else None
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _rules(slope: Address, centre: Address, pool: FloatArray) -> Rules:
-    numbers = pool[N_POOLED:]
-    return Rules(
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _unflattened(
+    n_tasks: int,
+    slope: Address,
+    centre: Address,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+) -> GradientSums:
+    """The learner again."""
+    numbers, none = pool[N_POOLED:], slots[:0]
+    rules = Rules(
         slope,
         centre,
         numbers[0],
@@ -999,24 +923,7 @@ def _rules(slope: Address, centre: Address, pool: FloatArray) -> Rules:
         False,
         numbers[13] != 0.0,
     )
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _begin_row(rules: Rules, table: FloatArray, k: int, squares: float) -> float:
-    """Bring the step of task k up to the row that is about to be predicted; the task's intercept."""
-    table[SQUARES, k] += squares
-    if rules.gamma == 0.0:
-        set_step(rules, table, k, 1.0)
-    return intercept(table, k) if rules.fit_intercept else 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _end_row(rules: Rules, table: FloatArray, pool: FloatArray, k: int, y: float, eta: float) -> float:
-    """Let task k learn its own numbers from a row with this prediction; the derivative of the loss."""
-    loss, constant, slope = learn_slope(rules, table, pool, k, y, 1.0, eta, True)
-    pool[PROGRESSIVE_LOSS] += loss
-    pool[CONSTANT_LOSS] += constant
-    return slope
+    return GradientSums(rules, n_tasks, slots, sums, sums[:0], bounds, table, pool, pool[-1:], none, none, none)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -1035,20 +942,21 @@ def learn_dense_row(
 ) -> int:
     """Learn one dense row (1, p), whose features all have slots; the number of features, or what went wrong."""
     row = X[0]
-    squares = squared_length(row)
+    squares = _squared_length(row)
     if not math.isfinite(squares + y):
         return UNREADABLE
-    rules, sparsity, inverse = _rules(slope, centre, pool), pool[-1:], table[INVERSE]
-    eta = _begin_row(rules, table, k, squares)
+    state, inverse = _unflattened(n_tasks, slope, centre, slots, sums, bounds, table, pool), table[INVERSE]
+    _expect_row(state, k, squares)
+    eta = _intercept(table, k)
     for j in range(row.size):
-        cut = cut_of(rules, sparsity, j)
-        factor = row_factor(rules, sums, slots[j], inverse, n_tasks, cut)
-        if factor != 0.0:
-            eta += row[j] * (factor * table[STEP, k] * soft(sums[slots[j], k] * inverse[k], cut))
-    eta = cautious(rules, table, k, eta)
-    if has_diverged(rules, pool, y, eta):
+        cut = _cut_of(state, j)
+        share = _kept_share(state, slots[j], inverse, cut)
+        if share != 0.0:
+            eta -= row[j] * (share * table[STEP, k] * _soft(sums[slots[j], k] * inverse[k], cut))
+    eta = cautious(state.rules, table, k, eta)
+    if _has_diverged(state, y, eta):
         return DIVERGED_AT - row.size
-    derivative = _end_row(rules, table, pool, k, y, eta)
+    derivative = _learn_target(state, k, y, 1.0, eta, True)
     for j in range(row.size):
         sums[slots[j], k] += derivative * row[j]
         bounds[j] = np.inf
@@ -1062,8 +970,8 @@ def learn_sparse_row(
     indptr: NDArray[np.int32],
     y: float,
     k: int,
-    n_tasks: int,
     used: int,
+    n_tasks: int,
     slope: Address,
     centre: Address,
     slots: SlotArray,
@@ -1077,7 +985,7 @@ def learn_sparse_row(
     if first < 0 or last > min(data.size, indices.size):
         return UNREADABLE
     data, indices = data[first:last], indices[first:last]
-    squares = squared_length(data)
+    squares = _squared_length(data)
     if not math.isfinite(squares + y):
         return UNREADABLE
     before = -1
@@ -1087,13 +995,13 @@ def learn_sparse_row(
         before = j
     used, found = claim_slots(slots, indices, used)
     places = found.view(np.uint32)
-    rules, inverse = _rules(slope, centre, pool), table[INVERSE]
-    eta = _begin_row(rules, table, k, squares)
-    product = learned_product(data, indices, places, k, rules, sums, bounds, inverse, pool[-1:], n_tasks)
-    eta = cautious(rules, table, k, eta - table[STEP, k] * product)
-    if has_diverged(rules, pool, y, eta):
-        add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again
+    state = _unflattened(n_tasks, slope, centre, slots, sums, bounds, table, pool)
+    _expect_row(state, k, squares)
+    product = _learned_product(data, indices, places, k, state)
+    eta = cautious(state.rules, table, k, _intercept(table, k) - table[STEP, k] * product)
+    if _has_diverged(state, y, eta):
+        _add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again
         return DIVERGED_AT - used
-    derivative = _end_row(rules, table, pool, k, y, eta)
-    add_sparse_row(data, places, k, derivative, sums, bounds, inverse[k])
+    derivative = _learn_target(state, k, y, 1.0, eta, True)
+    _add_sparse_row(data, places, k, derivative, sums, bounds, table[INVERSE, k])
     return used

@@ -47,24 +47,15 @@ class LinearStream(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class LinearLearner(StreamLearner):
-    """Learners of all tasks; a child says what a round does to them.
-
-    Attributes
-    ----------
-    n_features : features p
-    fit_intercept, average : as in the estimators
-    seed : of whatever is random besides the order of rows
-    stream : weights
-    relations : arrays that relate the learners, if anything does
-    """
+    """Learners of all tasks; a child says what a round does to them."""
 
     n_features: int
     fit_intercept: bool = True
     average: bool = False
-    seed: int = 0
+    seed: int = 0  # of whatever is random besides the order of rows
     n_rounds: int = field(init=False, default=0)
     n_tasks: int = field(init=False, default=0)
-    relations: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)
+    relations: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)  # what relates the learners
 
     def __post_init__(self) -> None:
         self.stream = grow(None, self.n_features, 0, self.average, self.memory_order)
@@ -140,18 +131,10 @@ class LinearLearner(StreamLearner):
 
 
 def rounds_of(batch: StreamBatch, columns: IntArray, random_state: np.random.RandomState | None = None) -> Rounds:
-    """Rows of a batch as rounds.
-
-    Parameters
-    ----------
-    batch : the batch
-    columns : (N,) learner of each of its rows
-    random_state : shuffles the rows within each task; None keeps their order
-    """
+    """Rows of a batch as rounds; columns (N,) are their learners, ``random_state`` shuffles the rows within tasks."""
     order, counts = np.argsort(batch.task, kind="stable"), np.bincount(batch.task)
     counts = counts[counts > 0]
-    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=offsets[1:])
+    offsets = np.concatenate([[0], np.cumsum(counts)])
     if random_state is not None:
         order = np.concatenate([part[random_state.permutation(len(part))] for part in np.split(order, offsets[1:-1])])
     values, features, pointer = entries_of(batch.X)
@@ -161,10 +144,7 @@ def rounds_of(batch: StreamBatch, columns: IntArray, random_state: np.random.Ran
 
 
 def entries_of(X: Design) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Values, features and row pointers of a design; those of a dense one are all of its entries.
-
-    They are of one type for all designs (float64, writeable), so that the loops are compiled once.
-    """
+    """Values, features and row pointers of a design, of one type for all designs, so that loops are compiled once."""
     if sp.issparse(X):
         values = np.require(X.data, np.float64, "W")
         return values, np.require(X.indices, np.int32, "W"), np.require(X.indptr, np.int64, "W")
@@ -187,15 +167,9 @@ def unit_rows(X: Design) -> Design:
 def grow(
     stream: LinearStream | None, n_features: int, n_learners: int, average: bool, order: MemoryOrder = "C"
 ) -> LinearStream:
-    """Learners at zero, added behind those there are.
+    """Learners at zero, added behind those there are until there are K; with ``average`` they keep the lag.
 
-    Parameters
-    ----------
-    stream : the learners so far; None for none
-    n_features : features p
-    n_learners : learners K wanted
-    average : whether the lag is kept
-    order : memory order of W: "C" where all learners read every row, "F" where few do
+    The memory order of W is "C" where all learners read every row, "F" where few do.
     """
     fresh = LinearStream(
         W=np.zeros((n_features, n_learners), order=order),
@@ -221,10 +195,7 @@ def iterates(stream: LinearStream, average: bool) -> tuple[FloatArray, FloatArra
 @njit(cache=True, nogil=True, error_model="numpy")
 def longest_task(offsets: IntArray) -> int:
     """Number of rounds."""
-    longest = 0
-    for t in range(offsets.size - 1):
-        longest = max(longest, offsets[t + 1] - offsets[t])
-    return longest
+    return np.diff(offsets).max()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -300,15 +271,10 @@ def move_one(
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc"})  # sums in any order, but with inf and nan
 def is_finite(rounds: Rounds, stream: LinearStream) -> bool:
     """Whether the weights that a batch may have touched are finite."""
-    total = 0.0
-    for k in range(stream.intercept.size):
-        total += stream.intercept[k]
-    if stream.W.shape[0] <= rounds.features.size:
-        for i in range(stream.W.shape[0]):
-            for k in range(stream.intercept.size):
-                total += stream.W[i, k]
-    else:
-        for i in rounds.features:
-            for k in range(stream.intercept.size):
-                total += stream.W[i, k]
+    few = rounds.features.size < stream.W.shape[0]
+    touched = rounds.features if few else np.arange(stream.W.shape[0], dtype=np.int32)
+    total = stream.intercept.sum()
+    for i in touched:
+        for k in range(stream.intercept.size):
+            total += stream.W[i, k]
     return np.isfinite(total)

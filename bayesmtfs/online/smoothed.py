@@ -17,7 +17,6 @@ step minimises no stated objective; the trace of SMTL-t is that of SMTL-e's obje
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Logistic
 from bayesmtfs.online.smoothed_ridge import RidgeFit, RidgeSettings, fit_kinked, fit_smooth
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, Solution
 
 KINKED_TOL = 1e-5  # of a score: coordinate ascent is slow beyond that
 
@@ -42,17 +41,6 @@ class SmoothedSettings:
     fit_intercept: bool = True
     tol: float = 1e-6
     max_iter: int = 100
-
-
-class Smoothed(NamedTuple):
-    """Learners and their relations."""
-
-    W: FloatArray  # (p, K)
-    intercept: FloatArray  # (K,)
-    P: FloatArray  # (K, K) attention, rows sum to 1
-    objective_trace: FloatArray
-    converged: bool
-    n_iter: int
 
 
 def task_losses(data: TaskData, family: Family, W: FloatArray, intercept: FloatArray) -> FloatArray:
@@ -81,8 +69,8 @@ def objective(settings: SmoothedSettings, losses: FloatArray, P: FloatArray, W: 
     return float(own + 0.5 * settings.strength * np.sum(W**2) - settings.smoothing * entropy)
 
 
-def solve(data: TaskData, settings: SmoothedSettings, progress: bool | None = None) -> Smoothed:
-    """Alternate between weights and relations until the relations rest."""
+def solve(data: TaskData, settings: SmoothedSettings, progress: bool | None = None) -> tuple[Solution, FloatArray]:
+    """Alternate between weights and relations until these rest; gives the learners, and P (K, K), whose rows sum to 1."""
     m, family, weights = data.n_tasks, settings.family, data.loss_weights("mean")
     ridge = RidgeSettings(settings.strength, settings.fit_intercept)
     if family.smooth:
@@ -109,4 +97,5 @@ def solve(data: TaskData, settings: SmoothedSettings, progress: bool | None = No
         raise KeyboardInterrupt
     if data.present is not None:
         W = np.where(data.present, W, 0.0)
-    return Smoothed(W, intercept, P, np.array(trace), converged, len(trace))
+    solution = Solution(W, intercept, trace[-1], np.nan, np.nan, converged, len(trace), np.array(trace))
+    return solution, P

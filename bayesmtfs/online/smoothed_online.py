@@ -74,6 +74,18 @@ class Circle(NamedTuple):
     log_p: FloatArray  # (K, k) logarithm of attention, -inf at free places
 
 
+class Heard(NamedTuple):
+    """Rows of a round that a learner reads, at most n of them."""
+
+    y: FloatArray  # (n,)
+    weight: FloatArray  # (n,)
+    lengths: FloatArray  # (n,) squared lengths, for losses whose step is damped
+    scores: FloatArray  # (n,)
+    losses: FloatArray  # (n,)
+    log_p: FloatArray  # (n,) logarithm of the attention to their tasks
+    steps: FloatArray  # (n,) along each row
+
+
 @dataclass(kw_only=True, eq=False)
 class SmoothedLearner(LinearLearner):
     """Learners that attend to each other's rows; ``step`` and ``concentration`` of None follow Corollary 2."""
@@ -161,23 +173,33 @@ def rates(rules: SmoothedRules, clock: int) -> tuple[float, float]:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def is_triggered(rules: SmoothedRules, y: FloatArray, scores: FloatArray, losses: FloatArray, own: int) -> bool:
+def _room(n: int) -> Heard:
+    return Heard(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
+
+
+@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+def _hear(rules: SmoothedRules, rounds: Rounds, row: int, heard: Heard, c: int) -> None:
+    """Note what a row says, whoever reads it."""
+    heard.y[c], heard.weight[c] = rounds.y[row], rounds.weight[row]
+    heard.lengths[c] = squared_length(rounds, row, rules.fit_intercept) if rules.quadratic else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _is_triggered(rules: SmoothedRules, heard: Heard, n: int, own: int) -> bool:
     """Whether a learner takes a step: by its own row, or by any row where ``trigger`` is "active" or it has none."""
-    first, last = 0, scores.size
+    first, last = 0, n
     if own >= 0 and rules.by_own_row:
         first, last = own, own + 1
     for c in range(first, last):
-        if y[c] * scores[c] <= 0 if rules.on_error else losses[c] > 0:
+        if heard.y[c] * heard.scores[c] <= 0 if rules.on_error else heard.losses[c] > 0:
             return True
     return False
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_sum(values: FloatArray) -> float:
+def _log_sum(values: FloatArray) -> float:
     """Ln sum exp, -inf for nothing."""
-    largest = -np.inf
-    for value in values:
-        largest = max(largest, value)
+    largest = values.max()
     if largest == -np.inf:
         return largest
     total = 0.0
@@ -187,16 +209,12 @@ def log_sum(values: FloatArray) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: float, log_mass: float) -> None:
+def _attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: float, log_mass: float) -> None:
     """New attention to the rows of this round, within the mass that they had (eq. 11 or the threshold rule)."""
-    fresh = np.empty(losses.size)
+    fresh = losses  # overwritten
     for c in range(losses.size):
-        if rules.exponential:
-            fresh[c] = log_p[c] - rate * losses[c]
-        else:
-            rest = rules.smoothing - losses[c]
-            fresh[c] = np.log(rest) if rest > 0 else -np.inf
-    total = log_sum(fresh)
+        fresh[c] = log_p[c] - rate * losses[c] if rules.exponential else np.log(max(rules.smoothing - losses[c], 0.0))
+    total = _log_sum(fresh)
     if total == -np.inf:
         return
     for c in range(losses.size):
@@ -204,41 +222,28 @@ def attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: fl
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def respond(
-    rules: SmoothedRules,
-    clock: int,
-    own: int,
-    y: FloatArray,
-    weight: FloatArray,
-    lengths: FloatArray,
-    scores: FloatArray,
-    log_p: FloatArray,
-    whole: bool,
-    steps: FloatArray,
-) -> bool:
-    """Answer of one learner to the rows of a round; gives the step along each row and the new ``log_p``.
+def _respond(rules: SmoothedRules, clock: int, heard: Heard, n: int, own: int, whole: bool) -> bool:
+    """Answer of one learner to n rows of a round: the step along each, and new attention; False where it rests.
 
-    Parameters
-    ----------
-    own : place of the learner's own row among them, -1 where its task is absent
-    whole : whether these are all the tasks, whose attention sums to 1
+    ``own`` is the place of its own row among them, -1 where its task is absent; ``whole`` says whether they are all the
+    tasks, whose attention sums to 1.
     """
-    losses = np.empty(scores.size)
-    for c in range(scores.size):
-        losses[c], steps[c] = call_slope(rules.slope, y[c], scores[c])
-    if not is_triggered(rules, y, scores, losses, own):
+    y, weight, losses, log_p, steps = heard.y, heard.weight, heard.losses[:n], heard.log_p[:n], heard.steps
+    for c in range(n):
+        losses[c], steps[c] = call_slope(rules.slope, y[c], heard.scores[c])
+    if not _is_triggered(rules, heard, n, own):
         return False
     step, concentration = rates(rules, clock)
     curvature = 0.0
-    for c in range(scores.size):
+    for c in range(n):
         share = (1.0 - concentration) * np.exp(log_p[c]) + (concentration if c == own else 0.0)
         losses[c] *= weight[c]
-        curvature += share * weight[c] * lengths[c]
+        curvature += share * weight[c] * heard.lengths[c]
         steps[c] *= -step * share * weight[c]
     if rules.quadratic:
-        for c in range(scores.size):
+        for c in range(n):
             steps[c] /= 1.0 + step * curvature
-    attend(rules, losses, log_p, step * (1.0 - concentration) / rules.smoothing, 0.0 if whole else log_sum(log_p))
+    _attend(rules, losses, log_p, step * (1.0 - concentration) / rules.smoothing, 0.0 if whole else _log_sum(log_p))
     return True
 
 
@@ -247,39 +252,26 @@ def _advance(rounds: Rounds, stream: LinearStream, log_relations: FloatArray, ru
     n_learners, n_tasks = stream.intercept.size, rounds.learners.size
     scores, steps = np.empty((n_tasks, n_learners)), np.empty((n_tasks, n_learners))
     observation, task = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.int64)
-    y, weight, lengths = np.empty(n_tasks), np.empty(n_tasks), np.empty(n_tasks)
-    own_scores, own_steps, log_p = np.empty(n_tasks), np.empty(n_tasks), np.empty(n_tasks)
+    heard = _room(n_tasks)
     for number in range(longest_task(rounds.offsets)):
         present = 0
         for t in range(n_tasks):
-            place = rounds.offsets[t] + number
-            if place < rounds.offsets[t + 1]:
-                observation[present], task[present] = place, rounds.learners[t]
-                y[present], weight[present] = rounds.y[place], rounds.weight[place]
-                lengths[present] = squared_length(rounds, place, rules.fit_intercept) if rules.quadratic else 0.0
-                predict_all(rounds, place, stream, scores[present])
+            row = rounds.offsets[t] + number
+            if row < rounds.offsets[t + 1]:
+                observation[present], task[present] = row, rounds.learners[t]
+                _hear(rules, rounds, row, heard, present)
+                predict_all(rounds, row, stream, scores[present])
                 present += 1
         for k in range(n_learners):
             own = -1
             for c in range(present):
-                own_scores[c], log_p[c] = scores[c, k], log_relations[k, task[c]]
+                heard.scores[c], heard.log_p[c] = scores[c, k], log_relations[k, task[c]]
                 own = c if task[c] == k else own
-            moved = respond(
-                rules,
-                stream.clock[k],
-                own,
-                y[:present],
-                weight[:present],
-                lengths[:present],
-                own_scores[:present],
-                log_p[:present],
-                present == n_learners,
-                own_steps[:present],
-            )
+            moved = _respond(rules, stream.clock[k], heard, present, own, present == n_learners)
             for c in range(present):
-                steps[c, k] = own_steps[c] if moved else 0.0
+                steps[c, k] = heard.steps[c] if moved else 0.0
                 if moved:
-                    log_relations[k, task[c]] = log_p[c]
+                    log_relations[k, task[c]] = heard.log_p[c]
         for c in range(present):
             move_all(rounds, observation[c], stream, steps[c], rules.fit_intercept, rules.average)
         for k in range(n_learners):
@@ -297,15 +289,7 @@ def relations(log_relations: FloatArray, concentration: FloatArray) -> FloatArra
 
 
 def grow_circle(circle: Circle | None, n_learners: int, size: int, seed: int) -> Circle:
-    """Circles of new learners: themselves and tasks drawn at random, with even attention.
-
-    Parameters
-    ----------
-    circle : the circles so far; None for none
-    n_learners : learners K wanted
-    size : places k in a circle
-    seed : of the draw
-    """
+    """Circles of size k, added behind those there are: a new learner itself and tasks drawn at random, evenly attended."""
     known = 0 if circle is None else len(circle.members)
     fresh = np.arange(known, n_learners)
     if n_learners <= size:  # room for everybody
@@ -369,17 +353,15 @@ def _advance_circles(
     rounds: Rounds, stream: LinearStream, circle: Circle, rules: SmoothedRules, seed: np.uint64
 ) -> None:
     n_learners, n_tasks, size = stream.intercept.size, rounds.learners.size, circle.members.shape[1]
-    observation = np.full(n_learners, EMPTY)
-    task = np.empty(n_tasks, dtype=np.int64)
-    y, weight, lengths = np.empty(size), np.empty(size), np.empty(size)
-    scores, steps, log_p = np.empty(size), np.empty(size), np.empty(size)
+    observation, task = np.full(n_learners, EMPTY), np.empty(n_tasks, dtype=np.int64)
     read, place_of = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    heard = _room(size)
     for number in range(longest_task(rounds.offsets)):
         present = 0
         for t in range(n_tasks):
-            place = rounds.offsets[t] + number
-            if place < rounds.offsets[t + 1]:
-                observation[rounds.learners[t]] = place
+            row = rounds.offsets[t] + number
+            if row < rounds.offsets[t + 1]:
+                observation[rounds.learners[t]] = row
                 task[present] = rounds.learners[t]
                 present += 1
         for k in range(n_learners):
@@ -390,26 +372,14 @@ def _advance_circles(
                     continue
                 row = observation[members[s]]
                 own = count if members[s] == k else own
-                read[count], place_of[count], log_p[count] = row, s, attention[s]
-                y[count], weight[count] = rounds.y[row], rounds.weight[row]
-                lengths[count] = squared_length(rounds, row, rules.fit_intercept) if rules.quadratic else 0.0
-                scores[count] = predict_one(rounds, row, stream, k)
+                read[count], place_of[count], heard.log_p[count] = row, s, attention[s]
+                _hear(rules, rounds, row, heard, count)
+                heard.scores[count] = predict_one(rounds, row, stream, k)
                 count += 1
-            if count and respond(
-                rules,
-                stream.clock[k],
-                own,
-                y[:count],
-                weight[:count],
-                lengths[:count],
-                scores[:count],
-                log_p[:count],
-                count == size,
-                steps[:count],
-            ):
+            if count and _respond(rules, stream.clock[k], heard, count, own, count == size):
                 for c in range(count):
-                    attention[place_of[c]] = log_p[c]
-                    move_one(rounds, read[c], stream, k, steps[c], rules.fit_intercept, rules.average)
+                    attention[place_of[c]] = heard.log_p[c]
+                    move_one(rounds, read[c], stream, k, heard.steps[c], rules.fit_intercept, rules.average)
                 explore(k, members, attention, task[draw(seed, stream.clock[k], k, present)])
             stream.clock[k] += 1
         for c in range(present):

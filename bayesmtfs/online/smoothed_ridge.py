@@ -7,6 +7,7 @@ Smooth losses: Newton's method with a line search, or L-BFGS where there are man
 Sundararajan 2008), whose constraint of the free intercept, ``sum_i beta_i = 0``, is met by the method of multipliers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,17 +48,9 @@ class RidgeSettings:
 def fit_smooth(
     X: Design, y: FloatArray, weight: FloatArray, family: Family, settings: RidgeSettings, start: RidgeFit | None
 ) -> RidgeFit:
-    """Fit a smooth loss.
-
-    Parameters
-    ----------
-    X, y, weight : (n, p), (n,), (n,) rows, targets and factors c of their losses
-    family : the loss
-    settings : ridge and tolerance
-    start : an earlier fit; None for zero weights
-    """
+    """Fit a smooth loss; ``weight`` (n,) are the factors c of the losses, ``start`` is an earlier fit."""
     many = X.shape[1] > MANY_FEATURES or (sp.issparse(X) and np.prod(X.shape) > MANY_ENTRIES)
-    A = _with_constant(X.toarray() if sp.issparse(X) and not many else X, settings.fit_intercept)
+    A = with_constant(X.toarray() if sp.issparse(X) and not many else X, settings.fit_intercept)
     ridge = np.full(A.shape[1], settings.strength)
     if settings.fit_intercept:
         ridge[-1] = 0.0
@@ -71,41 +64,41 @@ def fit_smooth(
         value = float(weight @ family.value(y, eta) + 0.5 * ridge @ z**2)
         return value, np.asarray(A.T @ (weight * family.gradient(y, eta))) + ridge * z
 
+    def direction(z: FloatArray, gradient: FloatArray) -> FloatArray:
+        H = (A.T * (weight * family.curvature(y, A @ z))) @ A + np.diag(ridge)
+        # An intercept without any curvature (separable classes, no weight) must not make H singular
+        H[np.diag_indices_from(H)] += 1e-12 * (1.0 + np.trace(H))
+        return np.linalg.solve(H, gradient)
+
     if many:
         z, converged = _quasi_newton(objective, z, settings)
     else:
-        z, converged = _newton(objective, A, y, weight, family, ridge, z, settings)
+        z, converged, _ = newton(objective, direction, z, settings)
     w = z[: X.shape[1]]
     return RidgeFit(w, float(z[-1]) if settings.fit_intercept else 0.0, np.empty(0), converged)
 
 
-def _with_constant(X: Design, fit_intercept: bool) -> Design:
+def with_constant(X: Design, fit_intercept: bool) -> Design:
+    """A design with a last column of ones, if asked."""
     if not fit_intercept:
         return X
     ones = np.ones((X.shape[0], 1))
     return sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
 
 
-def _newton(
-    objective: Any,
-    A: FloatArray,
-    y: FloatArray,
-    weight: FloatArray,
-    family: Family,
-    ridge: FloatArray,
+def newton(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    direction: Callable[[FloatArray, FloatArray], FloatArray],
     z: FloatArray,
     settings: RidgeSettings,
-) -> tuple[FloatArray, bool]:
+) -> tuple[FloatArray, bool, int]:
+    """Steps from z and the gradient until their decrement is a share tol of the objective: z, whether it is, and steps."""
     value, gradient = objective(z)
-    for _ in range(settings.max_iter):
-        curvature = weight * family.curvature(y, A @ z)
-        H = (A.T * curvature) @ A + np.diag(ridge)
-        # An intercept without any curvature (separable classes, no weight) must not make H singular
-        H[np.diag_indices_from(H)] += 1e-12 * (1.0 + np.trace(H))
-        step = np.linalg.solve(H, gradient)
-        decrease = float(gradient @ step)
+    for number in range(settings.max_iter):
+        step = direction(z, gradient)
+        decrease = float(np.vdot(gradient, step))
         if decrease <= settings.tol**2 * (1.0 + abs(value)):
-            return z, True
+            return z, True, number
         length = 1.0
         for _ in range(HALVINGS):
             trial, slope = objective(z - length * step)
@@ -113,9 +106,9 @@ def _newton(
                 break
             length *= 0.5
         else:
-            return z, True  # no step decreases the objective any more: rounding
+            return z, True, number  # no step decreases the objective any more: rounding
         z, value, gradient = z - length * step, trial, slope
-    return z, False
+    return z, False, settings.max_iter
 
 
 def _quasi_newton(objective: Any, z: FloatArray, settings: RidgeSettings) -> tuple[FloatArray, bool]:
@@ -172,12 +165,7 @@ def _sweep(
     w: FloatArray,
     intercept: float,
 ) -> float:
-    """Passes of coordinate ascent; ``dual`` and w change in place.
-
-    Returns
-    -------
-    largest change of a row's score by its own coordinate, in the last pass
-    """
+    """Passes of coordinate ascent on dual and w; the largest change of a row's score by its own step in the last."""
     change = 0.0
     for _ in range(SWEEPS):
         change = 0.0

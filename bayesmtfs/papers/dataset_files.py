@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pooch
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
@@ -39,171 +38,116 @@ class DatasetFacts(NamedTuple):
     """What is known of one data set besides its numbers."""
 
     name: str
-    kind: Kind
     files: tuple[DataFile, ...]
     description: str
     citation: str
     source: str  # where the original is published
-    licence: str
+    licence: str = "none stated"
+    kind: Kind = "classification"
 
 
 _FACTS = (
     DatasetFacts(
-        name="school",
+        "school",
+        (DataFile("school.npz", 61358, "e6f546c94013dcbd83f18ab5c839053f85f7d4d0cd71c4e781cc1465f4eddb5c"),),
+        """Exam scores (1 to 70) of 15362 students of 139 London schools, 1985 to 1987; a task is a school. 27
+        attributes of student and school: dummies without a dropped level, and two percentages. Ten published splits
+        into 11472 training and 3890 test rows. The columns that describe the school are constant within a task.""",
+        """H. Goldstein (1991), Multilevel modelling of survey data, The Statistician 40:235-244. Coding and splits:
+        A. Argyriou, T. Evgeniou, M. Pontil (2008), Convex multi-task feature learning, Machine Learning 73:243-272.""",
+        "http://www.bristol.ac.uk/cmm/learning/support/datasets/ (ILEA567)",
+        "none stated; distributed for research and teaching",
         kind="regression",
-        files=(DataFile("school.npz", 61358, "e6f546c94013dcbd83f18ab5c839053f85f7d4d0cd71c4e781cc1465f4eddb5c"),),
-        description=(
-            "Exam scores (1 to 70) of 15362 students of 139 London schools, 1985 to 1987; a task is a school. 27 "
-            "attributes of student and school: dummies without a dropped level, and two percentages. Ten published "
-            "splits into 11472 training and 3890 test rows. The columns that describe the school are constant within "
-            "a task."
-        ),
-        citation=(
-            "H. Goldstein (1991), Multilevel modelling of survey data, The Statistician 40:235-244. Coding and "
-            "splits: A. Argyriou, T. Evgeniou, M. Pontil (2008), Convex multi-task feature learning, Machine Learning "
-            "73:243-272."
-        ),
-        source="http://www.bristol.ac.uk/cmm/learning/support/datasets/ (ILEA567)",
-        licence="none stated; distributed for research and teaching",
     ),
     DatasetFacts(
-        name="computer_survey",
+        "computer_survey",
+        (DataFile("computer_survey.npz", 7213, "09961cebc97e60e0d688e4073993c8a28f356a96f4ab777af3bc88dc4ca94a9d"),),
+        """Conjoint study: 190 persons rate from 0 to 10 how likely they are to buy each of 20 computers with 13
+        attributes coded -1/+1; a task is a person, and all tasks share the 20 inputs. Computers 0 to 15 are the
+        survey's calibration set, 16 to 19 its validation set. Many papers use 180 of the persons.""",
+        """P. Lenk, W. DeSarbo, P. Green, M. Young (1996), Hierarchical Bayes conjoint analysis, Marketing Science
+        15:173-191.""",
+        "http://webuser.bus.umich.edu/plenk/downloads.htm",
         kind="regression",
-        files=(
-            DataFile("computer_survey.npz", 7213, "09961cebc97e60e0d688e4073993c8a28f356a96f4ab777af3bc88dc4ca94a9d"),
-        ),
-        description=(
-            "Conjoint study: 190 persons rate from 0 to 10 how likely they are to buy each of 20 computers with 13 "
-            "attributes coded -1/+1; a task is a person, and all tasks share the 20 inputs. Computers 0 to 15 are the "
-            "survey's calibration set, 16 to 19 its validation set. Many papers use 180 of the persons."
-        ),
-        citation=(
-            "P. Lenk, W. DeSarbo, P. Green, M. Young (1996), Hierarchical Bayes conjoint analysis, Marketing Science "
-            "15:173-191."
-        ),
-        source="http://webuser.bus.umich.edu/plenk/downloads.htm",
-        licence="none stated",
     ),
     DatasetFacts(
-        name="landmine",
-        kind="classification",
-        files=(DataFile("landmine.npz", 1024661, "0562675987673daf69f8c1cdd0e8f7856a9aec1a291a956fc8b139e56066ceab"),),
-        description=(
-            "Landmines (1) against clutter (0) in radar images of 29 fields; a task is a field. 14820 rows, 904 of "
-            "them mines, 9 features. The usual experiment takes 19 fields, ten with foliage and nine of bare earth. "
-            "Very unbalanced: compare by the area under the ROC curve."
-        ),
-        citation=(
-            "Y. Xue, X. Liao, L. Carin, B. Krishnapuram (2007), Multi-task learning for classification with Dirichlet "
-            "process priors, JMLR 8:35-63."
-        ),
-        source="http://www.ee.duke.edu/~lcarin/LandmineData.zip",
-        licence="none stated",
+        "landmine",
+        (DataFile("landmine.npz", 1024661, "0562675987673daf69f8c1cdd0e8f7856a9aec1a291a956fc8b139e56066ceab"),),
+        """Landmines (1) against clutter (0) in radar images of 29 fields; a task is a field. 14820 rows, 904 of them
+        mines, 9 features. The usual experiment takes 19 fields, ten with foliage and nine of bare earth. Very
+        unbalanced: compare by the area under the ROC curve.""",
+        """Y. Xue, X. Liao, L. Carin, B. Krishnapuram (2007), Multi-task learning for classification with Dirichlet
+        process priors, JMLR 8:35-63.""",
+        "http://www.ee.duke.edu/~lcarin/LandmineData.zip",
     ),
     DatasetFacts(
-        name="spam",
-        kind="classification",
-        files=(
+        "spam",
+        (
             DataFile("spam_task_b.npz", 1501, "26990d854c15d62b8e6055326ad915c3984de1b5c012dd413c2c5858d0b0212b"),
             DataFile("spam_task_b_X.npz", 1830238, "a914dfb052409acd91810667eab0d9da6bb43cc1a367d031a13e465429f7397a"),
         ),
-        description=(
-            "Term counts of 400 e-mails in each of 15 inboxes, half of them spam (1); a task is a user. The vocabulary "
-            "has 152543 anonymous terms, 37120 of them used here. Counts are very skewed: take logarithms or normalise "
-            "rows. 253 rows repeat an earlier one, most of them in another inbox."
-        ),
-        citation=(
-            "S. Bickel (2006), ECML-PKDD Discovery Challenge 2006 overview, Proceedings of the ECML-PKDD Discovery "
-            "Challenge Workshop, 1-9 (task B)."
-        ),
-        source="http://www.ecmlpkdd2006.org/challenge.html",
-        licence="none stated; released for research",
+        """Term counts of 400 e-mails in each of 15 inboxes, half of them spam (1); a task is a user. The vocabulary
+        has 152543 anonymous terms, 37120 of them used here. Counts are very skewed: take logarithms or normalise
+        rows. 253 rows repeat an earlier one, most of them in another inbox.""",
+        """S. Bickel (2006), ECML-PKDD Discovery Challenge 2006 overview, Proceedings of the ECML-PKDD Discovery
+        Challenge Workshop, 1-9 (task B).""",
+        "http://www.ecmlpkdd2006.org/challenge.html",
+        "none stated; released for research",
     ),
     DatasetFacts(
-        name="dermatology",
-        kind="classification",
-        files=(DataFile("dermatology.npz", 6936, "8ca3e64c289bc09c707ea90dd6b91049e2c7972cf66945721647ce83a5256d89"),),
-        description=(
-            "Six erythemato-squamous diseases (classes 1 to 6) of 366 patients by 12 clinical and 22 histopathological "
-            "attributes, graded 0 to 3 except family history (0/1) and age. Eight ages are missing."
-        ),
-        citation=(
-            "H. A. Güvenir, G. Demiröz, N. İlter (1998), Learning differential diagnosis of erythemato-squamous "
-            "diseases using voting feature intervals, Artificial Intelligence in Medicine 13:147-165."
-        ),
-        source="https://archive.ics.uci.edu/dataset/33/dermatology",
-        licence="CC BY 4.0",
+        "dermatology",
+        (DataFile("dermatology.npz", 6936, "8ca3e64c289bc09c707ea90dd6b91049e2c7972cf66945721647ce83a5256d89"),),
+        """Six erythemato-squamous diseases (classes 1 to 6) of 366 patients by 12 clinical and 22 histopathological
+        attributes, graded 0 to 3 except family history (0/1) and age. Eight ages are missing.""",
+        """H. A. Güvenir, G. Demiröz, N. İlter (1998), Learning differential diagnosis of erythemato-squamous
+        diseases using voting feature intervals, Artificial Intelligence in Medicine 13:147-165.""",
+        "https://archive.ics.uci.edu/dataset/33/dermatology",
+        "CC BY 4.0",
     ),
     DatasetFacts(
-        name="letters",
-        kind="classification",
-        files=(
-            DataFile("ocr_letters.npz", 642973, "81a9af870bc937d0d52c47b118fe2b24a60fa31684c209595a2f229b666a8f88"),
-        ),
-        description=(
-            "52152 handwritten lower-case letters (classes 0 = a to 25 = z) in 6877 words, as 16 x 8 binary pixels, "
-            "with ten published folds of whole words. Only 55 distinct words occur, so that letters are very unequal "
-            "in number."
-        ),
-        citation=(
-            "R. Kassel (1995), A comparison of approaches to on-line handwritten character recognition, PhD thesis, "
-            "MIT; B. Taskar, C. Guestrin, D. Koller (2003), Max-margin Markov networks, NIPS 16."
-        ),
-        source="http://ai.stanford.edu/~btaskar/ocr/",
-        licence="none stated",
+        "letters",
+        (DataFile("ocr_letters.npz", 642973, "81a9af870bc937d0d52c47b118fe2b24a60fa31684c209595a2f229b666a8f88"),),
+        """52152 handwritten lower-case letters (classes 0 = a to 25 = z) in 6877 words, as 16 x 8 binary pixels,
+        with ten published folds of whole words. Only 55 distinct words occur, so that letters are very unequal in
+        number.""",
+        """R. Kassel (1995), A comparison of approaches to on-line handwritten character recognition, PhD thesis,
+        MIT; B. Taskar, C. Guestrin, D. Koller (2003), Max-margin Markov networks, NIPS 16.""",
+        "http://ai.stanford.edu/~btaskar/ocr/",
     ),
     DatasetFacts(
-        name="usps",
-        kind="classification",
-        files=(DataFile("usps.npz", 2367978, "af918c52f8b9121f2bf10bb391316358bff55a30c4d51d35120285571a14a6ee"),),
-        description=(
-            "9298 handwritten digits of US postal codes (classes 0 to 9), 16 x 16 grey levels in [-1, 1], with the "
-            "published split into 7291 training and 2007 test rows, the latter harder."
-        ),
-        citation=(
-            "J. J. Hull (1994), A database for handwritten text recognition research, IEEE PAMI 16:550-554; Y. LeCun "
-            "et al. (1989)."
-        ),
-        source="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps",
-        licence="none stated",
+        "usps",
+        (DataFile("usps.npz", 2367978, "af918c52f8b9121f2bf10bb391316358bff55a30c4d51d35120285571a14a6ee"),),
+        """9298 handwritten digits of US postal codes (classes 0 to 9), 16 x 16 grey levels in [-1, 1], with the
+        published split into 7291 training and 2007 test rows, the latter harder.""",
+        """J. J. Hull (1994), A database for handwritten text recognition research, IEEE PAMI 16:550-554; Y. LeCun et
+        al. (1989).""",
+        "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps",
     ),
     DatasetFacts(
-        name="miml_scene",
-        kind="classification",
-        files=(DataFile("miml_scene.npz", 500023, "35ebfc7626ba461949b8ca2697753cf8b01f47737946c9b6515a9a0f99f1b664"),),
-        description=(
-            "2000 natural scenes with five labels (desert, mountains, sea, sunset, trees), 1.24 of them per image; a "
-            "task is a label (-1/+1). 135 features: nine regions in fixed order with 15 numbers each."
-        ),
-        citation=(
-            "Z.-H. Zhou, M.-L. Zhang (2007), Multi-instance multi-label learning with application to scene "
-            "classification, NIPS 19."
-        ),
-        source="http://www.lamda.nju.edu.cn/data_MIMLimage.ashx",
-        licence="free for academic use, citing the paper",
+        "miml_scene",
+        (DataFile("miml_scene.npz", 500023, "35ebfc7626ba461949b8ca2697753cf8b01f47737946c9b6515a9a0f99f1b664"),),
+        """2000 natural scenes with five labels (desert, mountains, sea, sunset, trees), 1.24 of them per image; a
+        task is a label (-1/+1). 135 features: nine regions in fixed order with 15 numbers each.""",
+        """Z.-H. Zhou, M.-L. Zhang (2007), Multi-instance multi-label learning with application to scene
+        classification, NIPS 19.""",
+        "http://www.lamda.nju.edu.cn/data_MIMLimage.ashx",
+        "free for academic use, citing the paper",
     ),
     DatasetFacts(
-        name="protein",
-        kind="classification",
-        files=(
+        "protein",
+        (
             DataFile("protein_val.npz", 592, "21d47006c9b3e1a9ae608ac93b99d4bc42d221687f0dd4ec4cb95e4534c85d01"),
             DataFile("protein_val_X.npz", 261111, "f182c7bf461d4f768d01c6b27fef744c489d6f202433792a7e4a6ddd235a8077"),
         ),
-        description=(
-            "Secondary structure of proteins (classes 0, 1, 2) from a window of 17 positions with 21 values each: the "
-            "2871 validation rows of a larger set, sparse, 357 features of which one is empty."
-        ),
-        citation=(
-            "J.-Y. Wang (2002), Application of support vector machines in bioinformatics, master's thesis, National "
-            "Taiwan University."
-        ),
-        source="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html",
-        licence="none stated",
+        """Secondary structure of proteins (classes 0, 1, 2) from a window of 17 positions with 21 values each: the
+        2871 validation rows of a larger set, sparse, 357 features of which one is empty.""",
+        """J.-Y. Wang (2002), Application of support vector machines in bioinformatics, master's thesis, National
+        Taiwan University.""",
+        "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html",
     ),
     DatasetFacts(
-        name="prostate_singh",
-        kind="classification",
-        files=(
+        "prostate_singh",
+        (
             DataFile(
                 "prostate_singh_12600.npz", 1919008, "d7f194ca0b530434eac05d05d71d9d3e41bfe81000969cea63d0996a595f5847"
             ),
@@ -211,59 +155,50 @@ _FACTS = (
                 "prostate_singh_6033.npz", 2808929, "2bd57ff967f81dcb186d81dee0f14fb22b39cd1ffcfa17e6bb4d119a3d3fe5df"
             ),
         ),
-        description=(
-            "52 prostate tumours (1) and 50 normal samples (0) on one microarray, one task: all 12600 probes as raw "
-            "intensities, or 6033 genes filtered, log-transformed and standardised per sample. The two versions hold "
-            "the samples in different orders and name no probes."
-        ),
-        citation=(
-            "D. Singh et al. (2002), Gene expression correlates of clinical prostate cancer behavior, Cancer Cell "
-            "1:203-209; 6033 genes: M. Dettling (2004), BagBoosting for tumor classification, Bioinformatics "
-            "20:3583-3593."
-        ),
-        source="https://www.broadinstitute.org/cgi-bin/cancer/datasets.cgi",
-        licence="none stated for the original; copies circulate under MIT (12600 probes) and GPL (6033 genes)",
+        """52 prostate tumours (1) and 50 normal samples (0) on one microarray, one task: all 12600 probes as raw
+        intensities, or 6033 genes filtered, log-transformed and standardised per sample. The two versions hold the
+        samples in different orders and name no probes.""",
+        """D. Singh et al. (2002), Gene expression correlates of clinical prostate cancer behavior, Cancer Cell
+        1:203-209; 6033 genes: M. Dettling (2004), BagBoosting for tumor classification, Bioinformatics 20:3583-3593.""",
+        "https://www.broadinstitute.org/cgi-bin/cancer/datasets.cgi",
+        "none stated for the original; copies circulate under MIT (12600 probes) and GPL (6033 genes)",
     ),
     DatasetFacts(
-        name="prostate_studies",
-        kind="classification",
-        files=(
+        "prostate_studies",
+        (
             DataFile(
                 "prostate_studies.npz", 1696552, "13bf3f41bc96a4f2a3f3c63515cedf82156e116953fa5929ae5f7dd8b181f51d"
             ),
         ),
-        description=(
-            "Normal tissue (0), primary tumours (1) and metastases (2) of the prostate in four studies on different "
-            "platforms, 315 samples, 1358 common genes; a task is a study. Scales differ: standardise within a study."
-        ),
-        citation=(
-            "Lapointe et al. (2004), PNAS 101:811-816 (GSE3933); Yu et al. (2004), J Clin Oncol 22:2790-2799 "
-            "(GSE6919); Varambally et al. (2005), Cancer Cell 8:393-406 (GSE3325); Tomlins et al. (2007), Nat Genet "
-            "39:41-51 (GSE6099)."
-        ),
-        source="https://www.ncbi.nlm.nih.gov/geo/",
-        licence="GPL-2 (R package MetaPCA, which collects the four studies)",
+        """Normal tissue (0), primary tumours (1) and metastases (2) of the prostate in four studies on different
+        platforms, 315 samples, 1358 common genes; a task is a study. Scales differ: standardise within a study.""",
+        """Lapointe et al. (2004), PNAS 101:811-816 (GSE3933); Yu et al. (2004), J Clin Oncol 22:2790-2799 (GSE6919);
+        Varambally et al. (2005), Cancer Cell 8:393-406 (GSE3325); Tomlins et al. (2007), Nat Genet 39:41-51
+        (GSE6099).""",
+        "https://www.ncbi.nlm.nih.gov/geo/",
+        "GPL-2 (R package MetaPCA, which collects the four studies)",
     ),
     DatasetFacts(
-        name="breast_er",
-        kind="classification",
-        files=(DataFile("breast_er.npz", 3487046, "22e5e2068fa9cf14ecef65de4011e83fac231f68e335143ce6b8a3f0bd9525ce"),),
-        description=(
-            "Oestrogen receptor status (1 = positive) of 546 breast tumours in three studies with 254 common genes; a "
-            "task is a study. Two of the studies also share 966 probes of one platform. 15 rows of one study have "
-            "missing values. Scales differ: standardise within a study."
-        ),
-        citation=(
-            "NKI: van 't Veer et al. (2002), Nature 415:530-536, and van de Vijver et al. (2002), NEJM 347:1999-2009; "
-            "VDX: Wang et al. (2005), Lancet 365:671-679 (GSE2034), and Minn et al. (2007), PNAS 104:6740-6745 "
-            "(GSE5327); expO (GSE2109)."
-        ),
-        source="https://www.ncbi.nlm.nih.gov/geo/",
-        licence="Artistic-2.0 (Bioconductor package genefu, which distributes these subsets)",
+        "breast_er",
+        (DataFile("breast_er.npz", 3487046, "22e5e2068fa9cf14ecef65de4011e83fac231f68e335143ce6b8a3f0bd9525ce"),),
+        """Oestrogen receptor status (1 = positive) of 546 breast tumours in three studies with 254 common genes; a
+        task is a study. Two of the studies also share 966 probes of one platform. 15 rows of one study have missing
+        values. Scales differ: standardise within a study.""",
+        """NKI: van 't Veer et al. (2002), Nature 415:530-536, and van de Vijver et al. (2002), NEJM 347:1999-2009;
+        VDX: Wang et al. (2005), Lancet 365:671-679 (GSE2034), and Minn et al. (2007), PNAS 104:6740-6745 (GSE5327);
+        expO (GSE2109).""",
+        "https://www.ncbi.nlm.nih.gov/geo/",
+        "Artistic-2.0 (Bioconductor package genefu, which distributes these subsets)",
     ),
 )
 
-REGISTRY: dict[str, DatasetFacts] = {facts.name: facts for facts in _FACTS}
+# Texts as one line each
+REGISTRY: dict[str, DatasetFacts] = {
+    facts.name: facts._replace(
+        description=" ".join(facts.description.split()), citation=" ".join(facts.citation.split())
+    )
+    for facts in _FACTS
+}
 
 
 # ---------------------------------------------------------------------- where the files are
@@ -288,38 +223,30 @@ class Location(NamedTuple):
     place: str | None  # path or address; None when the file is nowhere
 
 
-def local_folder(data_home: Folder = None) -> Path | None:
-    """Folder of the user: the argument, else the environment variable, else None."""
-    folder = data_home if data_home is not None else os.environ.get(FOLDER_VARIABLE) or None
-    return None if folder is None else Path(folder).expanduser()
-
-
 def cache_folder() -> Path:
     """Folder that downloads go to; it need not exist yet."""
     return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("bayesmtfs")).expanduser()
 
 
-def address_of(file: DataFile) -> str | None:
-    """Address the file is fetched from, or None if no base address is set."""
-    base = os.environ.get(ADDRESS_VARIABLE)
-    return f"{base.rstrip('/')}/{file.name}" if base else None
+def folders(data_home: Folder = None) -> list[Path]:
+    """Where files are looked for: the user's folder (the argument, or the environment variable), then the cache."""
+    own = data_home if data_home is not None else os.environ.get(FOLDER_VARIABLE)
+    return [Path(own).expanduser(), cache_folder()] if own else [cache_folder()]
 
 
 def locate(file: DataFile, data_home: Folder = None) -> Location:
-    """Say where a file would be taken from, without fetching it; without data_home, ``BAYESMTFS_DATA`` names a folder.
+    """Say where a file would be taken from, without fetching it.
 
-    Returns
-    -------
-    Location
-        ``status`` is "ready" (there and verified), "altered" (there with another hash), "to download" or "missing".
+    ``status`` is "ready" (there and verified), "altered" (there with another hash), "to download" or "missing".
     """
-    folder = local_folder(data_home)
-    if folder is not None and (folder / file.name).is_file():
-        return _location_on_disk(file, folder / file.name)
-    cached, address = cache_folder() / file.name, address_of(file)
-    if cached.is_file() and (address is None or _hash_of(cached.read_bytes()) == file.sha256):
-        return _location_on_disk(file, cached)
-    return Location("missing", None) if address is None else Location("to download", address)
+    base = os.environ.get(ADDRESS_VARIABLE)
+    *own, cache = (folder / file.name for folder in folders(data_home))
+    for path in (*own, cache):
+        if path.is_file():
+            ready = _hash_of(path.read_bytes()) == file.sha256
+            if ready or path in own or not base:  # what is altered in the cache is fetched anew
+                return Location("ready" if ready else "altered", str(path))
+    return Location("to download", f"{base.rstrip('/')}/{file.name}") if base else Location("missing", None)
 
 
 class AvailableFile(NamedTuple):
@@ -344,11 +271,6 @@ def available(data_home: Folder = None) -> list[AvailableFile]:
 def read_verified(file: DataFile, published_at: str, data_home: Folder = None, progress: bool = True) -> bytes:
     """Content of a file, fetched if need be, with the hash checked.
 
-    Returns
-    -------
-    bytes
-        The whole file.
-
     Raises
     ------
     DatasetNotFound
@@ -360,39 +282,12 @@ def read_verified(file: DataFile, published_at: str, data_home: Folder = None, p
     """
     status, place = locate(file, data_home)
     if place is None:
-        looked_in = [str(folder) for folder in (local_folder(data_home), cache_folder()) if folder is not None]
         raise DatasetNotFound(
-            f"{file.name} ({file.size} bytes) is not in {' nor in '.join(looked_in)}; pass data_home= or set "
-            f"{FOLDER_VARIABLE} to the folder that holds it, or set {ADDRESS_VARIABLE} to a base address it can be "
+            f"{file.name} ({file.size} bytes) is not in {' nor in '.join(map(str, folders(data_home)))}; pass data_home= "
+            f"or set {FOLDER_VARIABLE} to the folder that holds it, or set {ADDRESS_VARIABLE} to a base address it can be "
             f"fetched from. The original data are published at {published_at}"
         )
     path = _fetch(file, place, published_at, progress) if status == "to download" else Path(place)
-    return _checked_content(file, path)
-
-
-def read_arrays(
-    file: DataFile, published_at: str, data_home: Folder = None, progress: bool = True
-) -> dict[str, NDArray[Any]]:
-    """Arrays of a verified ``.npz`` file; parameters as in `read_verified`."""
-    content = io.BytesIO(read_verified(file, published_at, data_home, progress))
-    with np.load(content, allow_pickle=False) as archive:
-        return dict(archive)
-
-
-def read_sparse(file: DataFile, published_at: str, data_home: Folder = None, progress: bool = True) -> Any:
-    """CSR matrix of a verified ``.npz`` file as scipy writes it; parameters as in `read_verified`."""
-    return sp.load_npz(io.BytesIO(read_verified(file, published_at, data_home, progress))).tocsr()
-
-
-def _hash_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _location_on_disk(file: DataFile, path: Path) -> Location:
-    return Location("ready" if _hash_of(path.read_bytes()) == file.sha256 else "altered", str(path))
-
-
-def _checked_content(file: DataFile, path: Path) -> bytes:
     content = path.read_bytes()
     found = _hash_of(content)
     if found != file.sha256:
@@ -401,6 +296,17 @@ def _checked_content(file: DataFile, path: Path) -> bytes:
             f"{len(content)} bytes with SHA-256 {found}; it was not read. Replace or delete it"
         )
     return content
+
+
+def read_arrays(file: DataFile, published_at: str, data_home: Folder = None, progress: bool = True) -> dict[str, Any]:
+    """Arrays of a verified ``.npz`` file; a CSR matrix as scipy writes it is X."""
+    content = io.BytesIO(read_verified(file, published_at, data_home, progress))
+    with np.load(content, allow_pickle=False) as archive:
+        return {"X": sp.load_npz(content).tocsr()} if "indptr" in archive else dict(archive)
+
+
+def _hash_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _fetch(file: DataFile, address: str, published_at: str, progress: bool) -> Path:

@@ -31,7 +31,6 @@ from bayesmtfs.papers.dataset_files import (
     Kind,
     available,
     read_arrays,
-    read_sparse,
 )
 from bayesmtfs.types import BoolArray
 
@@ -133,9 +132,8 @@ def load_school(
     data_home, missing, progress
         See the top of this module.
     """
-    z = _arrays("school", data_home, progress)
-    X, names = _features(z, bias)
-    return _dataset("school", X, z["y"], z["task"], names, missing, row_extras={"train_mask": z["train_mask"]})
+    arrays = _bias_chosen(_arrays("school", data_home, progress), bias)
+    return _dataset("school", arrays, missing, by_row=("train_mask",))
 
 
 def load_computer_survey(
@@ -161,21 +159,11 @@ def load_computer_survey(
         See the top of this module.
     """
     _check_choice("persons", persons, (190, 180))
-    z = _arrays("computer_survey", data_home, progress)
-    chosen = z["in_180"] if persons == 180 else np.ones(190, dtype=bool)
-    rows = chosen[z["task"]]
-    X, names = _features(z, bias)
-    about_persons = {key: z[key][chosen] for key in ("covariates", "rating")}
-    return _dataset(
-        "computer_survey",
-        X[rows],
-        z["y"][rows],
-        z["task"][rows],
-        names,
-        missing,
-        row_extras={"profile": z["profile"][rows]},
-        extras={**about_persons, "covariate_names": z["covariate_names"]},
-    )
+    arrays = _bias_chosen(_arrays("computer_survey", data_home, progress), bias)
+    chosen = arrays["in_180"] | (persons == 190)
+    extras = {key: arrays[key][chosen] for key in ("covariates", "rating")}
+    extras["covariate_names"] = arrays["covariate_names"]
+    return _dataset("computer_survey", arrays, missing, chosen[arrays["task"]], by_row=("profile",), extras=extras)
 
 
 def load_landmine(
@@ -193,11 +181,11 @@ def load_landmine(
         See the top of this module.
     """
     _check_choice("subset", subset, (29, 19))
-    z = _arrays("landmine", data_home, progress)
-    fields = z["subset19"] if subset == 19 else np.arange(29)
-    rows = np.isin(z["task"], fields)
-    terrain = {"terrain": z["task_terrain"][fields]}
-    return _dataset("landmine", z["X"][rows], z["y"][rows], z["task"][rows], LANDMINE_FEATURES, missing, extras=terrain)
+    arrays = _arrays("landmine", data_home, progress)
+    fields = arrays["subset19"] if subset == 19 else np.arange(29)
+    arrays["feature_names"] = LANDMINE_FEATURES
+    terrain = {"terrain": arrays["task_terrain"][fields]}
+    return _dataset("landmine", arrays, missing, np.isin(arrays["task"], fields), extras=terrain)
 
 
 def load_spam(
@@ -214,9 +202,10 @@ def load_spam(
     data_home, missing, progress
         See the top of this module.
     """
-    X, z = _sparse_and_arrays("spam", data_home, progress)
+    arrays = _arrays("spam", data_home, progress)
+    X = arrays["X"]
     terms = np.flatnonzero(X.getnnz(axis=0)) if drop_empty else np.arange(X.shape[1])
-    return _dataset("spam", X[:, terms], z["y"], z["task"], None, missing, extras={"term": terms})
+    return _dataset("spam", {**arrays, "X": X[:, terms]}, missing, extras={"term": terms})
 
 
 def load_dermatology(*, data_home: Folder = None, missing: Missing = "drop", progress: bool = True) -> Dataset:
@@ -224,9 +213,8 @@ def load_dermatology(*, data_home: Folder = None, missing: Missing = "drop", pro
 
     ``extras["class_names"][c - 1]`` is the name of class c. Parameters: see the top of this module.
     """
-    z = _arrays("dermatology", data_home, progress)
-    names = {"class_names": z["class_names"]}
-    return _dataset("dermatology", z["X"], z["y"], None, z["feature_names"].tolist(), missing, extras=names)
+    arrays = _arrays("dermatology", data_home, progress)
+    return _dataset("dermatology", arrays, missing, extras={"class_names": arrays["class_names"]})
 
 
 def load_letters(*, data_home: Folder = None, missing: Missing = "drop", progress: bool = True) -> Dataset:
@@ -235,9 +223,8 @@ def load_letters(*, data_home: Folder = None, missing: Missing = "drop", progres
     Extras by row: ``word_id``, ``position`` in the word, ``fold`` (0 to 9, of whole words). Parameters: see the top of
     this module.
     """
-    z = _arrays("letters", data_home, progress)
-    extras = {key: z[key] for key in ("word_id", "position", "fold")}
-    return _dataset("letters", z["X"], z["y"], None, _pixel_names(16, 8), missing, row_extras=extras)
+    arrays = {**_arrays("letters", data_home, progress), "feature_names": _pixel_names(16, 8)}
+    return _dataset("letters", arrays, missing, by_row=("word_id", "position", "fold"))
 
 
 def load_usps(*, data_home: Folder = None, missing: Missing = "drop", progress: bool = True) -> Dataset:
@@ -245,9 +232,8 @@ def load_usps(*, data_home: Folder = None, missing: Missing = "drop", progress: 
 
     ``extras["is_test"]`` marks the 2007 published test rows. Parameters: see the top of this module.
     """
-    z = _arrays("usps", data_home, progress)
-    split = {"is_test": z["is_test"]}
-    return _dataset("usps", z["X"], z["y"], None, _pixel_names(16, 16), missing, row_extras=split)
+    arrays = {**_arrays("usps", data_home, progress), "feature_names": _pixel_names(16, 16)}
+    return _dataset("usps", arrays, missing, by_row=("is_test",))
 
 
 def load_miml_scene(*, data_home: Folder = None, missing: Missing = "drop", progress: bool = True) -> Dataset:
@@ -255,8 +241,8 @@ def load_miml_scene(*, data_home: Folder = None, missing: Missing = "drop", prog
 
     Parameters: see the top of this module.
     """
-    z = _arrays("miml_scene", data_home, progress)
-    return _dataset("miml_scene", z["X"], z["Y"], None, None, missing, task_names=z["class_names"].tolist())
+    arrays = _arrays("miml_scene", data_home, progress)
+    return _dataset("miml_scene", {"X": arrays["X"], "y": arrays["Y"], "task_names": arrays["class_names"]}, missing)
 
 
 def load_protein(*, data_home: Folder = None, missing: Missing = "drop", progress: bool = True) -> Dataset:
@@ -264,8 +250,7 @@ def load_protein(*, data_home: Folder = None, missing: Missing = "drop", progres
 
     Parameters: see the top of this module.
     """
-    X, z = _sparse_and_arrays("protein", data_home, progress)
-    return _dataset("protein", X, z["y"], None, None, missing)
+    return _dataset("protein", _arrays("protein", data_home, progress), missing)
 
 
 def load_prostate_singh(
@@ -281,8 +266,8 @@ def load_prostate_singh(
         See the top of this module.
     """
     _check_choice("variant", variant, (6033, 12600))
-    z = _arrays("prostate_singh", data_home, progress, file=(12600, 6033).index(variant))
-    return _dataset("prostate_singh", z["X"], z["y"], None, None, missing)
+    arrays = _arrays("prostate_singh", data_home, progress, only=f"prostate_singh_{variant}.npz")
+    return _dataset("prostate_singh", arrays, missing)
 
 
 def load_prostate_studies(
@@ -299,12 +284,10 @@ def load_prostate_studies(
     data_home, missing, progress
         See the top of this module.
     """
-    z = _arrays("prostate_studies", data_home, progress)
-    rows = z["y"] < 2 if binary else np.ones(len(z["y"]), dtype=bool)
-    studies = z["task_names"][z["task"][rows]]
-    names = {"class_names": z["class_names"][: 2 if binary else 3]}
-    genes = z["feature_names"].tolist()
-    return _dataset("prostate_studies", z["X"][rows], z["y"][rows], studies, genes, missing, extras=names)
+    arrays = _arrays("prostate_studies", data_home, progress)
+    n_classes = 2 if binary else 3
+    names = {"class_names": arrays["class_names"][:n_classes]}
+    return _dataset("prostate_studies", arrays, missing, arrays["y"] < n_classes, extras=names)
 
 
 def load_breast_er(
@@ -326,37 +309,35 @@ def load_breast_er(
         See the top of this module.
     """
     _check_choice("features", features, ("genes", "probes"))
-    z = _arrays("breast_er", data_home, progress)
-    studies = z["task_names"][z["task"]]
-    if features == "genes":
-        ids = {"entrez_id": z["entrez_id"]}
-        symbols = zip(z["feature_names"].tolist(), z["entrez_id"].tolist(), strict=True)
-        genes = [symbol if symbol != "nan" else f"entrez_{number}" for symbol, number in symbols]  # some have no symbol
-        return _dataset("breast_er", z["X"], z["y"], studies, genes, missing, extras=ids)
-    n = len(z["X_affy"])  # the last rows, in the same order
-    return _dataset("breast_er", z["X_affy"], z["y"][-n:], studies[-n:], z["probe_names_affy"].tolist(), missing)
+    arrays = _arrays("breast_er", data_home, progress)
+    if features == "probes":
+        n = len(arrays["X_affy"])  # the last rows, in the same order
+        last = {key: arrays[key][-n:] for key in ("y", "task")}
+        probes = {"X": arrays["X_affy"], "feature_names": arrays["probe_names_affy"]}
+        return _dataset("breast_er", {**arrays, **last, **probes}, missing)
+    symbols, ids = arrays["feature_names"], arrays["entrez_id"]
+    arrays["feature_names"] = np.where(
+        symbols == "nan", [f"entrez_{number}" for number in ids], symbols
+    )  # some have none
+    return _dataset("breast_er", arrays, missing, extras={"entrez_id": ids})
 
 
 # ---------------------------------------------------------------------- from files to a Dataset
 
 
-def _arrays(name: str, data_home: Folder, progress: bool, file: int = 0) -> dict[str, NDArray[Any]]:
-    """Arrays of one of a data set's files."""
-    facts = REGISTRY[name]
-    return read_arrays(facts.files[file], facts.source, data_home, progress)
+def _arrays(name: str, data_home: Folder, progress: bool, only: str = "") -> dict[str, Any]:
+    """Arrays of a data set's files, or of one of them."""
+    arrays = {}
+    for file in REGISTRY[name].files:
+        if only in ("", file.name):
+            arrays.update(read_arrays(file, REGISTRY[name].source, data_home, progress))
+    return arrays
 
 
-def _sparse_and_arrays(name: str, data_home: Folder, progress: bool) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """CSR design and the arrays beside it, of a data set with these two files."""
-    facts = REGISTRY[name]
-    return read_sparse(facts.files[1], facts.source, data_home, progress), _arrays(name, data_home, progress)
-
-
-def _features(arrays: Mapping[str, NDArray[Any]], bias: bool) -> tuple[NDArray[Any], list[str]]:
-    """Design and feature names, with or without the column of ones."""
-    names = arrays["feature_names"]
-    kept = np.ones(len(names), dtype=bool) if bias else names != "bias"
-    return arrays["X"][:, kept], names[kept].tolist()
+def _bias_chosen(arrays: dict[str, Any], bias: bool) -> dict[str, Any]:
+    """Arrays with or without the column of ones."""
+    kept = (arrays["feature_names"] != "bias") | bias
+    return {**arrays, "X": arrays["X"][:, kept], "feature_names": arrays["feature_names"][kept]}
 
 
 def _pixel_names(height: int, width: int) -> list[str]:
@@ -375,32 +356,33 @@ def _incomplete_rows(X: Any) -> BoolArray:
 
 def _dataset(
     name: str,
-    X: Any,
-    y: NDArray[Any],
-    tasks: NDArray[Any] | None,
-    feature_names: Sequence[str] | None,
+    arrays: Mapping[str, Any],
     missing: Missing,
-    task_names: Sequence[str] | None = None,
-    row_extras: Mapping[str, NDArray[Any]] | None = None,
+    rows: BoolArray | None = None,
+    by_row: Sequence[str] = (),
     extras: Mapping[str, NDArray[Any]] | None = None,
 ) -> Dataset:
-    """Cast, drop incomplete rows (of row_extras too, on their last axis), and add the facts."""
+    """Cast, choose rows and drop incomplete ones (of the arrays ``by_row`` too, on their last axis), and add the facts.
+
+    The arrays are X, y and, where there are some, task, task_names (of the numbers in task, or of the columns of y) and
+    feature_names.
+    """
     _check_choice("missing", missing, ("drop", "keep"))
-    facts = REGISTRY[name]
-    kept = ~_incomplete_rows(X) if missing == "drop" else np.ones(X.shape[0], dtype=bool)
-    labels = None if tasks is None else tasks[kept]
+    about = REGISTRY[name]._asdict()
+    del about["files"]
+    X, y, tasks, names = arrays["X"], arrays["y"], arrays.get("task"), arrays.get("task_names")
+    chosen = np.ones(X.shape[0], dtype=bool) if rows is None else rows
+    kept = chosen & ~_incomplete_rows(X) if missing == "drop" else chosen
+    if tasks is not None:
+        tasks = tasks[kept].astype(np.int64) if names is None else names[tasks[kept]]
+    features = arrays.get("feature_names")
     return Dataset(
-        name=name,
-        kind=facts.kind,
+        **about,
         X=X[kept].astype(np.float64),
-        y=y[kept].astype(np.float64 if facts.kind == "regression" else np.int64),
-        tasks=labels.astype(np.int64) if labels is not None and labels.dtype.kind == "u" else labels,
-        feature_names=None if feature_names is None else tuple(feature_names),
-        task_names=None if task_names is None else tuple(task_names),
-        description=facts.description,
-        citation=facts.citation,
-        source=facts.source,
-        licence=facts.licence,
-        n_dropped=int(np.sum(~kept)),
-        extras={**{key: values[..., kept] for key, values in (row_extras or {}).items()}, **(extras or {})},
+        y=y[kept].astype(np.float64 if about["kind"] == "regression" else np.int64),
+        tasks=tasks,
+        feature_names=None if features is None else tuple(np.asarray(features).tolist()),
+        task_names=None if names is None or tasks is not None else tuple(names.tolist()),
+        n_dropped=int(np.sum(chosen & ~kept)),
+        extras={**{key: arrays[key][..., kept] for key in by_row}, **(extras or {})},
     )

@@ -3,9 +3,16 @@
 Large fits stay readable: only the top rows are shown, and the title says how many there are.
 """
 
-from bayesmtfs.plots.coefficients import coefficient_heatmap, compare_coefficients, row_norms
+from bayesmtfs.plots.fits import (
+    coefficient_heatmap,
+    compare_coefficients,
+    norm_q,
+    predictive_check,
+    row_norms,
+    selection_frequency,
+    task_relations,
+)
 from bayesmtfs.plots.paths import objective_trace, online_progress, regularisation_path
-from bayesmtfs.plots.posterior import norm_q, predictive_check, selection_frequency, task_relations
 
 __all__ = [
     "coefficient_heatmap",

@@ -61,9 +61,13 @@ def height_for(n_rows: int) -> float:
     return 1.5 + 0.22 * n_rows
 
 
-def width_beside(names: Any, width: float = 5.5) -> float:
-    """Inches for a plot of this width with names at its left."""
-    return width + 0.07 * max((len(shortened(name)) for name in names), default=0)
+def feature_axes(ax: Axes | None, names: Any, width: float = 5.5, what: str = "feature") -> Axes:
+    """Axes with named features from top to bottom, so many inches wide beside the names."""
+    beside = 0.07 * max((len(shortened(name)) for name in names), default=0)
+    ax = new_axes(ax, width + beside, height_for(len(names)))
+    name_positions(ax.yaxis, names, what)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    return ax
 
 
 def entitle(ax: Axes, title: str) -> None:

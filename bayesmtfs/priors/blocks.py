@@ -19,27 +19,19 @@ class Blocks:
 
     Parameters
     ----------
-    n_features, n_tasks : int
-        Shape (p, m) of the coefficient matrix.
-    groups : (p,) array of int, optional
-        Label per feature; features with the same label share a row. None: every feature is its own row.
-    present : (p, m) array of bool, optional
-        False where a task does not have a feature: the entry is fixed at 0 and does not count. None: all present.
-    features_per_row : int
-        Least number of features that every row has places for. Parts of one matrix then have rows of one length.
+    n_features, n_tasks : shape (p, m) of the coefficient matrix
+    groups : (p,) integer label per feature; features with the same label share a row. None: every feature is its own row
+    present : (p, m) False where a task does not have a feature: the entry is fixed at 0 and does not count. None: all
+    features_per_row : least number of features that every row has places for, so that parts of one matrix agree
 
     Attributes
     ----------
-    row_of_feature : (p,) array of int
-        Row to which each feature belongs; rows are in the order of the sorted group labels.
-    sizes : (R,) array of int
-        Number of real entries per row: those of features that the task has.
-    positions : (R, k) array of int or None
-        Index into the flattened W of every entry of every row, ``p * m`` for padding; None where the rows are W itself.
+    row_of_feature : (p,) row to which each feature belongs, in the order of the sorted group labels
+    sizes : (R,) number of real entries per row: those of features that the task has
+    positions : (R, k) place in the flattened W of every entry, ``p * m`` for padding; None where the rows are W itself
 
     Examples
     --------
-    >>> import numpy as np
     >>> blocks = Blocks(n_features=3, n_tasks=2, groups=np.array([0, 1, 0]))
     >>> W = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     >>> blocks.gather(W)

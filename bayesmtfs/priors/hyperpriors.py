@@ -22,8 +22,7 @@ active, true q 4 and 10: posterior medians 1.7 to 2.1 with the exponent q, 3.1 t
 
 tau_0 follows from the number of features that are expected to matter, ``p_0 / (p - p_0) sigma / (sqrt(n) s_x)``
 (Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square standard
-deviation of the features). For families without noise sigma is
-`Family.working_noise`, for logistic labels 2, the reciprocal root of the largest curvature.
+deviation of the features). For families without noise sigma is `Family.working_noise`.
 
 ``mean_scale`` is ``noise_scale / s_x`` by default, weakly informative: a feature whose mean coefficient is one standard
 deviation alone makes the targets vary as much as they do. With ``mean_strength`` it is ``noise_scale /
@@ -65,30 +64,18 @@ class Hyperprior:
 
     Parameters
     ----------
-    kind : {"beta_prime", "log_uniform"}
-        Distribution of the row scales.
-    global_scale : float
-        tau_0, the median of tau, or tau itself where it is not learned.
-    tail_shape, spike_shape : float
-        a and c of the beta prime distribution, above 0.
-    bounds : (float, float)
-        Smallest and largest row scale of the log-uniform distribution.
-    noise_scale : float
-        Scale of the half-Student-t prior of the noise (of families that have one).
-    shared_noise : bool
-        Whether all tasks have one noise.
-    intercept_centre, intercept_scale : float
-        Mean and standard deviation of the intercepts.
-    norm_q_bounds : (float, float)
-        Range of q where it is learned.
-    fit_intercept : bool
-        Whether there are intercepts.
-    learn_global_scale : bool
-        Whether tau is learned.
-    scale_power : float or None
-        Exponent k of the beta prime distribution; None: q itself, and 2 at q = inf.
-    mean_scale : float
-        Standard deviation of the mean that a row's coefficients have in common; 0: the mean is 0.
+    kind : "beta_prime" or "log_uniform", the distribution of the row scales
+    global_scale : tau_0, the median of tau, or tau itself where it is not learned
+    tail_shape, spike_shape : a and c of the beta prime distribution, above 0
+    bounds : smallest and largest row scale of the log-uniform distribution
+    noise_scale : scale of the half-Student-t prior of the noise (of families that have one)
+    shared_noise : whether all tasks have one noise
+    intercept_centre, intercept_scale : mean and standard deviation of the intercepts
+    norm_q_bounds : range of q where it is learned
+    fit_intercept : whether there are intercepts
+    learn_global_scale : whether tau is learned
+    scale_power : exponent k of the beta prime distribution; None: q itself, and 2 at q = inf
+    mean_scale : standard deviation of the mean that a row's coefficients have in common; 0: the mean is 0
     """
 
     kind: Kind = "beta_prime"
@@ -166,16 +153,10 @@ def hyperprior_for(
         Fields of `Hyperprior` that do not depend on the data: ``kind``, ``tail_shape``, ``spike_shape``,
         ``scale_power``, ``learn_global_scale``, ``shared_noise``, ``norm_q_bounds``.
 
-    Returns
-    -------
-    Hyperprior
-        The filled-in hyperprior.
-
     Examples
     --------
     Four tasks of 25 rows, standardised features, and one feature of ten expected to matter:
 
-    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> data = TaskData.from_long(rng.normal(size=(100, 10)), rng.normal(size=100), tasks=np.arange(100) % 4)
     >>> prior = hyperprior_for(data)
@@ -205,14 +186,7 @@ def hyperprior_for(
 
 
 def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior: Hyperprior) -> FloatArray:
-    """Log-density of ``l = ln rho`` given tau and q (may be infinite), element by element; ``-inf`` outside of bounds.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> log_scale_density(0.0, 1.0, 2.0, Hyperprior()).round(6) == np.round(np.log(1 / np.pi), 6)  # half-Cauchy at 1
-    np.True_
-    """
+    """Log-density of ``l = ln rho`` given tau and q (may be infinite), element by element; ``-inf`` outside of bounds."""
     log_scale = np.asarray(log_scale, dtype=np.float64)
     if prior.kind == "log_uniform":
         low, high = np.log(prior.bounds)
@@ -226,12 +200,7 @@ def log_scale_density(log_scale: FloatArray | float, tau: float, q: float, prior
 
 def log_global_scale_density(log_tau: FloatArray | float, prior: Hyperprior) -> FloatArray:
     """Log-density of ``ln tau``, normal around ``ln tau_0`` with standard deviation 1."""
-    return log_normal_density(np.asarray(log_tau), math.log(prior.global_scale), 1.0)
-
-
-def log_intercept_density(intercept: FloatArray | float, prior: Hyperprior) -> FloatArray:
-    """Log-density of an intercept."""
-    return log_normal_density(np.asarray(intercept), prior.intercept_centre, prior.intercept_scale)
+    return -0.5 * np.square(np.asarray(log_tau) - math.log(prior.global_scale)) - 0.5 * math.log(2.0 * math.pi)
 
 
 def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArray:
@@ -240,11 +209,6 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
     ratio = np.asarray(noise) / prior.noise_scale
     log_constant = math.log(2.0) - betaln(0.5, 0.5 * degrees) - math.log(prior.noise_scale * math.sqrt(degrees))
     return log_constant - 0.5 * (degrees + 1.0) * np.log1p(np.square(ratio) / degrees)
-
-
-def log_normal_density(value: FloatArray, mean: float, deviation: float) -> FloatArray:
-    """Log-density of ``N(mean, deviation^2)``."""
-    return -0.5 * np.square((value - mean) / deviation) - math.log(deviation * math.sqrt(2.0 * math.pi))
 
 
 def deviation_within_tasks(data: TaskData) -> float:
@@ -295,7 +259,6 @@ def _expected_odds(data: TaskData, expected_features: float | None) -> float:
 
 
 def _mean_scale(noise_scale: float, unit: float, mean_strength: float | None) -> float:
-    """Prior standard deviation of a shared mean."""
     if mean_strength is None:
         return unit
     check_positive("mean_strength", mean_strength)

@@ -2,17 +2,12 @@
 
 The penalty is ``lam * sum_i c_i (||w^i||_q + r_i ||w^i||_1)`` with 1 <= q <= inf and row weights c. Without the second
 term (r = 0) it is the l_{1,q} norm of Zhang, Yeung and Xu 2010, problem (1) (q = 2: Obozinski, Taskar and Jordan 2006;
-q = inf: Turlach, Venables and Wright 2005), minus the logarithm of the row density
-
-    p(w) = exp(-lam ||w||_q) lam^m Gamma(1 + m/q) / (m! [2 Gamma(1 + 1/q)]^m),
-
-a proper prior for lam > 0. The papers leave the normaliser out; it matters as soon as lam or q is compared or learned.
-The proximal step of a row is in :mod:`bayesmtfs.priors.row_prox`.
+q = inf: Turlach, Venables and Wright 2005), up to a constant minus the logarithm of `models.MixedNorm`. The proximal step
+of a row is in :mod:`bayesmtfs.priors.row_prox`.
 
 With a task sparsity r > 0, at q = 2, it also selects the tasks that use a feature (MTFTS, Yang, King and Lyu 2010; the
 sparse group lasso of Friedman, Hastie and Tibshirani 2010 up to the scale of r). Its proximal step is a soft threshold
-followed by a scaling of the row, their eq. (12) and (11). The normaliser of that density has no closed form for two or
-more entries per row: `RowPenalty.negative_log_density` leaves out a constant that depends on r and the row sizes only.
+followed by a scaling of the row, their eq. (12) and (11).
 """
 
 import math
@@ -23,9 +18,8 @@ from functools import cached_property
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-from scipy.special import gammaln
 
-from bayesmtfs.priors.row_prox import ZERO_SLACK, clipping_level, prox_rows
+from bayesmtfs.priors.row_prox import ZERO_SLACK, prox_rows
 from bayesmtfs.types import FloatArray, IntArray
 
 
@@ -170,6 +164,8 @@ class RowPenalty(Penalty):
         """
         if self.entrywise:
             norms = _sparse_dual_norms(rows, self.sparsities(len(rows)))
+        elif self.norm_q == 2.0:
+            norms = _euclidean_norms(rows)
         else:
             norms = row_norms(rows, dual_exponent(self.norm_q))
         return norms if self.weights is None else divided_by_weights(norms, self.weights)
@@ -205,41 +201,30 @@ class RowPenalty(Penalty):
         return same_norm and (self.task_sparsity is other.task_sparsity or not (self.entrywise or other.entrywise))
 
     def prox(self, rows: FloatArray, step: float | FloatArray) -> FloatArray:
-        """Proximal point ``argmin_z 1/2 ||z - rows||^2 + sum_i step_i penalty_i(z^i)``.
+        """Proximal point ``argmin_z 1/2 ||z - rows||^2 + sum_i step_i penalty_i(z^i)`` as a new array, steps (R,) or one.
 
-        Parameters
-        ----------
-        rows : (R, k) array
-            The point; not modified.
-        step : float or (R,) array
-            Step, one for all rows or one per row, at least 0.
-
-        Returns
-        -------
-        (R, k) array
-            The proximal point, rows exactly zero where their dual norm is at most the step times the strength.
+        Rows are exactly zero where their dual norm is at most the step times the strength.
         """
         steps = per_row("step", step, len(rows))
         if not np.all(steps >= 0.0):
             raise ValueError("step has negative entries or NaN; pass steps of at least 0")
-        return self._prox(rows, steps * self.strengths(len(rows)), self.sparsities(len(rows)))
-
-    def _prox(self, rows: FloatArray, thresholds: FloatArray, sparsities: FloatArray) -> FloatArray:
+        thresholds = steps * self.strengths(len(rows))
         if self.entrywise:
-            return _sparse_prox(np.asarray(rows, dtype=np.float64), thresholds, sparsities)
+            return _sparse_prox(np.asarray(rows, dtype=np.float64), thresholds, self.sparsities(len(rows)))
         points = np.array(rows, dtype=np.float64, order="C")
         prox_rows(points, thresholds, float(self.norm_q))
         return points
 
     def gradient(self, rows: FloatArray, tied: float = 0.0) -> FloatArray:
-        """Gradient (R, k) at rows that are not zero; a subgradient at a kink.
+        """Gradient (R, k), or a subgradient at a kink: 0 for entries that are 0.
 
         At q = inf entries count as the largest of their row up to a relative difference ``tied``, and share evenly.
         """
-        units = np.abs(rows) / self.norms(rows)[:, np.newaxis]
+        norms = self.norms(rows)[:, np.newaxis]
+        units = np.abs(rows) / np.where(norms > 0.0, norms, 1.0)
         if self.norm_q == np.inf:
             largest = units >= 1.0 - tied
-            sizes = largest / largest.sum(axis=1, keepdims=True)
+            sizes = largest / np.maximum(largest.sum(axis=1, keepdims=True), 1)
         else:
             sizes = units ** (self.norm_q - 1.0)
         if self.entrywise:
@@ -250,17 +235,9 @@ class RowPenalty(Penalty):
         """Curvature at rows that are not zero, on which Newton steps of quadratic models rest.
 
         For 1 < q < inf and ``u = |w| / ||w||_q`` the Hessian of a row is ``lam (q - 1) / ||w||_q [diag(u^(q-2)) - z z']``
-        with ``z = sign(w) u^(q-1)``. Entries stay where the penalty has a kink: zeros at q = 1 are held, and ties at
-        q = inf are bound to each other.
-
-        Parameters
-        ----------
-        rows : (R, k) array
-            Rows that are not zero.
-        stiff : float
-            Curvature that binds entries to each other, and above which they are held.
-        tied : float
-            Relative difference up to which entries share the largest absolute value, at q = inf.
+        with ``z = sign(w) u^(q-1)``. Entries stay where the penalty has a kink: zeros at q = 1 are held, and those that
+        share the largest absolute value at q = inf, up to a relative difference ``tied``, are bound to each other.
+        ``stiff`` is the curvature that binds entries, and above which they are held.
         """
         q, sizes, norms = self.norm_q, np.abs(rows), self.norms(rows)
         if q == 1.0 or rows.shape[1] == 1:
@@ -282,54 +259,6 @@ class RowPenalty(Penalty):
             diagonal = np.where(diagonal > stiff, np.inf, diagonal)
         return RowCurvature(diagonal, scale, np.sign(rows) * units ** (q - 1.0))
 
-    def subdifferential_distance(self, rows: FloatArray, gradient: FloatArray) -> FloatArray:
-        """Distance (R,) of every row of ``-gradient`` to the subdifferential of the penalty at that row.
-
-        It is 0 for all rows exactly at the minimum of a smooth loss plus the penalty. At q = inf the entries that share
-        the largest absolute value must do so to the last bit, as they do after a proximal step. For q close to 1 an
-        entry of the minimum may be too small for a floating point number and stand as 0: below q = 1.05 or so that
-        alone can leave a distance.
-        """
-        rows = np.asarray(rows, dtype=np.float64)
-        target = -np.asarray(gradient, dtype=np.float64)
-        strengths, sparsities = self.strengths(len(rows)), self.sparsities(len(rows))
-        norms = self.norms(rows)
-        zero = norms == 0.0
-        if self.norm_q == 1.0:
-            residual = _beyond_signs(target, rows, strengths)
-        elif self.norm_q == np.inf:
-            residual = target - _nearest_in_face(rows, target, strengths)
-        else:
-            sizes = np.abs(rows) / np.where(zero, 1.0, norms)[:, np.newaxis]
-            residual = target - strengths[:, np.newaxis] * np.sign(rows) * sizes ** (self.norm_q - 1.0)
-            if self.entrywise:
-                residual = _beyond_signs(residual, rows, strengths * sparsities)
-        # At a zero row the subdifferential is the dual ball: what is left after projection is the proximal step.
-        residual[zero] = self._prox(target[zero], strengths[zero], sparsities[zero])
-        return row_norms(residual, 2.0)
-
-    def negative_log_density(self, W: FloatArray, sizes: IntArray | None = None) -> float:
-        """Minus the log-density of the rows; with a task sparsity, up to a constant of it and the sizes.
-
-        Parameters
-        ----------
-        W : (R, k) array
-            Coefficients, one row per feature or group.
-        sizes : (R,) array of int, optional
-            Number of entries of each row that count; the others must be 0. None: all k.
-
-        Returns
-        -------
-        float
-            Sum over the rows.
-        """
-        counts = row_sizes(W, sizes)
-        energy = self.value(W) - log_strength_sum(self.strengths(len(counts)), counts)
-        if self.entrywise:
-            return energy
-        log_volumes = gammaln(1.0 + counts) - gammaln(1.0 + counts / self.norm_q)
-        return energy + float(np.sum(log_volumes + counts * log_entry_volume(self.norm_q)))
-
 
 def own_penalty(penalty: Penalty | None, strength: float, norm_q: float, task_sparsity: float | FloatArray) -> Penalty:
     """A user's own penalty at a strength, or where there is none the one that norm and task sparsity describe."""
@@ -344,14 +273,7 @@ def own_penalty(penalty: Penalty | None, strength: float, norm_q: float, task_sp
 
 
 def row_norms(rows: FloatArray, norm_q: float) -> FloatArray:
-    """q-norm (R,) of every row, for any q > 0, scaled so that no power over- or underflows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> row_norms(np.array([[3e300, 4e300]]), 2.0)
-    array([5.e+300])
-    """
+    """q-norm (R,) of every row, for any q > 0, scaled so that no power over- or underflows."""
     sizes = np.abs(np.asarray(rows, dtype=np.float64))
     peaks: FloatArray = np.max(sizes, axis=1, initial=0.0)
     if norm_q == np.inf:
@@ -362,6 +284,13 @@ def row_norms(rows: FloatArray, norm_q: float) -> FloatArray:
         return peaks * np.sqrt(squares)
     powers: FloatArray = np.sum(sizes**norm_q, axis=1)
     return peaks * powers ** (1.0 / norm_q)
+
+
+def _euclidean_norms(rows: FloatArray) -> FloatArray:
+    """2-norm (R,) of every row, by the short way where the largest can neither over- nor underflow."""
+    with np.errstate(over="ignore"):
+        norms: FloatArray = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    return norms if 1e-100 < norms.max(initial=0.0) < 1e100 else row_norms(rows, 2.0)
 
 
 def row_sizes(rows: FloatArray, sizes: IntArray | None) -> IntArray:
@@ -394,24 +323,17 @@ def log_entry_volume(norm_q: float) -> float:
 def per_row(name: str, values: float | FloatArray, n_rows: int) -> FloatArray:
     """One number per row (R,), from one number for all or one per row; ``name`` is the argument they came as."""
     numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim > 0 and numbers.shape != (n_rows,):
+    if numbers.ndim == 0:
+        return np.full(n_rows, numbers)
+    if numbers.shape != (n_rows,):
         raise ValueError(f"{name} has shape {numbers.shape} but there are {n_rows} rows; pass one number per row")
-    return np.broadcast_to(numbers, (n_rows,))
-
-
-def log_strength_sum(strengths: FloatArray, sizes: IntArray) -> float:
-    """``sum_i sizes_i ln(strengths_i)``, the part of the normaliser that any homogeneous penalty has."""
-    counted = sizes > 0
-    if not np.all(strengths[counted] > 0.0):
-        raise ValueError(
-            "penalty_strength is 0 for some rows, where the prior is flat and has no density; "
-            "pass a positive penalty_strength and positive weights, or use value() for the penalty alone"
-        )
-    return float(sizes[counted] @ np.log(strengths[counted]))
+    return numbers
 
 
 def divided_by_weights(norms: FloatArray, weights: FloatArray) -> FloatArray:
     """``norms / weights`` with 0 / 0 = 0: a row without weight is held at zero by a zero gradient only."""
+    if np.all(weights):
+        return norms / weights
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(norms == 0.0, 0.0, norms / weights)
 
@@ -437,21 +359,6 @@ def check_weights(weights: FloatArray | None) -> None:
         raise ValueError("weights has entries that are negative, infinite or NaN; pass finite weights of at least 0")
 
 
-def _nearest_in_face(rows: FloatArray, target: FloatArray, strengths: FloatArray) -> FloatArray:
-    """Projection of the target onto the subdifferential of ``strength ||.||_inf``, for the rows that are not zero.
-
-    The subdifferential is the simplex of size ``strength`` on the largest entries of the row, with their signs.
-    """
-    nearest = np.zeros_like(rows)
-    for i in np.flatnonzero(rows.any(axis=1)):
-        largest = np.abs(rows[i]) == np.max(np.abs(rows[i]))
-        signs = np.sign(rows[i, largest])
-        along = signs * target[i, largest]
-        level = clipping_level(along, strengths[i], -np.inf)
-        nearest[i, largest] = signs * np.maximum(along - level, 0.0)
-    return nearest
-
-
 def check_task_sparsity(task_sparsity: float | FloatArray) -> None:
     """Refuse a task sparsity that is negative, infinite or not a number."""
     if isinstance(task_sparsity, float | int):
@@ -471,12 +378,6 @@ def _sparse_prox(rows: FloatArray, row_thresholds: FloatArray, sparsities: Float
     kept = norms > row_thresholds * (1.0 + ZERO_SLACK * (1.0 + sparsities))
     factors = np.where(kept, norms - row_thresholds, 0.0) / np.where(kept, norms, 1.0)
     return factors[:, np.newaxis] * shrunk + 0.0  # no zero with a sign
-
-
-def _beyond_signs(target: FloatArray, rows: FloatArray, strengths: FloatArray) -> FloatArray:
-    """What the target leaves after the subdifferential of ``strength ||.||_1``, entry by entry."""
-    by_row = strengths[:, np.newaxis]
-    return np.where(rows == 0.0, soft_threshold(target, by_row), target - by_row * np.sign(rows))
 
 
 def _sparse_dual_norms(rows: FloatArray, sparsities: FloatArray) -> FloatArray:

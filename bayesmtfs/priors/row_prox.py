@@ -44,6 +44,7 @@ ZERO_SLACK = 1e-14  # relative to the threshold: some fifty roundings
 WORK_ROWS = 3  # rows of scratch that prox_row needs
 
 Scratch = tuple[FloatArray, ...]
+EUCLIDEAN, LARGEST = 0, 1  # rows of scratch for q = 1 and 2, and for q = inf
 
 MAX_NEWTON = 20  # Newton steps on the scalar before its bracket is halved instead
 MAX_STEPS = 100  # of both kinds together, enough to close the bracket to the last bit
@@ -56,7 +57,7 @@ def scratch(norm_q: float, size: int) -> Scratch:
 
     The compiler knows the length of a tuple, and compiles only the step that goes with it.
     """
-    n_rows = 0 if norm_q in (1.0, 2.0) else 1 if norm_q == np.inf else WORK_ROWS
+    n_rows = EUCLIDEAN if norm_q in (1.0, 2.0) else LARGEST if norm_q == np.inf else WORK_ROWS
     return tuple(np.empty(size) for _ in range(n_rows))
 
 
@@ -354,9 +355,9 @@ def prox_row_of_type(row: FloatArray, threshold: float, norm_q: float, work: Scr
     """Overwrite ``row`` as `prox_row` does, with what `scratch` gives for q: only the step for that q is compiled."""
     if norm_q == 1.0 or row.size == 1:
         return _soft_threshold(row, threshold)
-    if len(work) == 0:
+    if len(work) == EUCLIDEAN:
         return _shrink(row, threshold)
-    elif len(work) == 1:
+    elif len(work) == LARGEST:
         return _clip(row, threshold, work[0], start)
     else:
         return _prox_between(row, threshold, norm_q, work[0], work[1], work[2], start)

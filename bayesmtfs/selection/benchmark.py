@@ -6,10 +6,8 @@ decided by folds of the training rows; the test rows are touched once. Choosing 
 on feature selection, favours whoever has the larger grid. Accuracies stand beside the rate of the majority class, and
 the sets that a selector chose on the splits are compared by Nogueira's stability (`set_stability`).
 
-Anything with ``fit`` and one of ``ranking_`` (1 is best), ``scores_``, ``inclusion_probability_``, ``coef_``,
-``feature_importances_`` or ``get_support`` is a selector; None stands for all features in random order. What takes
-``tasks`` gets them. Classifiers and regressors of this package know two classes per task, so that a task with more
-becomes one task per class, and targets of regressors are -1 and +1.
+What takes ``tasks`` gets them. Classifiers and regressors of this package know two classes per task, so that a task with
+more becomes one task per class, and targets of regressors are -1 and +1.
 """
 
 import inspect
@@ -17,6 +15,7 @@ import time
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -34,16 +33,15 @@ from bayesmtfs.data.inputs import Design, as_labels, read_design, stack_rows, we
 from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.selection.stability import SetStability, set_stability
-from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
+AVERAGED = ("k", "n_selected", "seconds", "majority_rate", "balanced_accuracy", "accuracy")
 Size = int | Literal["chosen"]
 Split = tuple[IntArray, IntArray]  # numbers of training and test rows
-
-# ---------------------------------------------------------------------- the result
 
 
 class SplitRecord(NamedTuple):
@@ -62,10 +60,10 @@ class SplitRecord(NamedTuple):
 
 
 class PairedDifference(NamedTuple):
-    """Mean over splits of a paired difference."""
+    """Mean over splits of a paired difference, and its standard error (nan for one split)."""
 
     mean: float
-    standard_error: float  # nan for one split
+    standard_error: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,14 +102,9 @@ class SelectorBenchmark:
         """
         if measure not in SplitRecord._fields:
             raise ValueError(f"measure is {measure!r}; choose one of {', '.join(SplitRecord._fields)}")
-        found = [r for r in self.records if r.selector == selector and (r.chosen if k == "chosen" else r.k == k)]
-        found = [r for r in found if r.chosen == (k == "chosen")]
+        found = [r for r in self.records if r.selector == selector and k == ("chosen" if r.chosen else r.k)]
         if not found:
-            known = sorted({r.k for r in self.records if not r.chosen})
-            raise ValueError(
-                f"there is no selector {selector!r} with k={k!r}; selectors are {', '.join(self.selectors)}, k is one "
-                f"of {known} or 'chosen'"
-            )
+            raise self._unknown(selector, k)
         return np.array([getattr(r, measure) for r in sorted(found, key=lambda r: r.split)], dtype=np.float64)
 
     def difference(self, selector: str, other: str, k: Size = "chosen", measure: str = "accuracy") -> PairedDifference:
@@ -136,39 +129,36 @@ class SelectorBenchmark:
         k : number of features, or "chosen"
         """
         if (selector, k) not in self.sets:
-            raise ValueError(f"there is no selector {selector!r} with k={k!r}; selectors are {self.selectors}")
+            raise self._unknown(selector, k)
         return set_stability(self.sets[selector, k])
 
+    def _sizes(self) -> list[int]:
+        return sorted({record.k for record in self.records if not record.chosen})
+
+    def _unknown(self, selector: str, k: Size) -> ValueError:
+        return ValueError(
+            f"there is no selector {selector!r} with k={k!r}; selectors are {', '.join(self.selectors)}, k is one of "
+            f"{self._sizes()} or 'chosen'"
+        )
+
     def to_frame(self, backend: Backend = "pandas", per_split: bool = False) -> Any:
-        """Table of the results.
+        """Table of the results; rows with ``chosen`` have the number of features chosen inside the training rows.
 
         Parameters
         ----------
-        backend : library of the frame; it must be installed
-        per_split : one row per record, instead of means over splits
-
-        Returns
-        -------
-        pandas.DataFrame or polars.DataFrame
-            Rows with ``chosen`` hold the number of features that was chosen inside the training rows (k is its mean).
+        backend : {"pandas", "polars"}
+        per_split : one row per record, instead of means over splits (of k too)
         """
         rows = [r._asdict() for r in self.records] if per_split else [self._summary_row(*key) for key in self.sets]
         return as_frame({name: [row[name] for row in rows] for name in rows[0]}, backend)
 
     def _summary_row(self, selector: str, k: Any) -> dict[str, Any]:
-        def mean(measure: str) -> float:
-            return float(self.values(selector, k, measure).mean())
-
-        value, low, high = self.stability(selector, k)
-        return {
-            "selector": selector,
-            "chosen": k == "chosen",
-            **{name: mean(name) for name in ("k", "n_selected", "accuracy")},
-            "standard_error": _standard_error(self.values(selector, k)),
-            **{name: mean(name) for name in ("balanced_accuracy", "majority_rate")},
-            **{"stability": value, "stability_low": low, "stability_high": high},
-            "seconds": mean("seconds"),
-        }
+        means = {name: float(self.values(selector, k, name).mean()) for name in AVERAGED}
+        stability = dict(
+            zip(("stability", "stability_low", "stability_high"), self.stability(selector, k), strict=True)
+        )
+        error = {"standard_error": _standard_error(self.values(selector, k))}
+        return {"selector": selector, "chosen": k == "chosen"} | means | error | stability
 
     def summary(self) -> str:
         """One line per selector at the number of features chosen inside the training rows."""
@@ -177,9 +167,8 @@ class SelectorBenchmark:
         for name in self.selectors:
             row = self._summary_row(name, "chosen")
             lines.append(
-                f"{name.ljust(width)}  accuracy {row['accuracy']:.3f} (majority {row['majority_rate']:.3f})  balanced "
-                f"{row['balanced_accuracy']:.3f}  features {row['n_selected']:.0f}  stability {row['stability']:.2f}  "
-                f"{row['seconds']:.3g} s"
+                "{0}  accuracy {accuracy:.3f} (majority {majority_rate:.3f})  balanced {balanced_accuracy:.3f}  features "
+                "{n_selected:.0f}  stability {stability:.2f}  {seconds:.3g} s".format(name.ljust(width), **row)
             )
         return "\n".join(lines)
 
@@ -196,14 +185,12 @@ class SelectorBenchmark:
 
         if ax is None:
             ax = plt.figure(figsize=(6.0, 4.0), layout="constrained").add_subplot()
-        sizes = sorted({record.k for record in self.records if not record.chosen})
+        sizes = self._sizes()
         for name in self.selectors:
-            values = np.array([self.values(name, k, measure) for k in sizes])
-            mean = values.mean(axis=1)
+            values = [self.values(name, k, measure) for k in sizes]
+            mean, error = np.mean(values, axis=1), np.array([_standard_error(each) for each in values])
             (line,) = ax.plot(sizes, mean, marker="o", label=name)
-            if values.shape[1] > 1:
-                error = values.std(axis=1, ddof=1) / np.sqrt(values.shape[1])
-                ax.fill_between(sizes, mean - error, mean + error, color=line.get_color(), alpha=0.15)
+            ax.fill_between(sizes, mean - error, mean + error, color=line.get_color(), alpha=0.15)
         if measure == "accuracy":
             majority = np.mean([record.majority_rate for record in self.records])
             ax.axhline(majority, color="grey", linestyle=":", label="majority class")
@@ -217,9 +204,6 @@ class SelectorBenchmark:
 
 def _standard_error(values: FloatArray) -> float:
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-
-
-# ---------------------------------------------------------------------- the benchmark
 
 
 class LabelledRows(NamedTuple):
@@ -250,18 +234,13 @@ class _Candidate(NamedTuple):
 
 
 class _Setup(NamedTuple):
-    """What is the same for all selectors and splits."""
+    """What is the same for all selectors and splits; arguments as in `benchmark_selectors`."""
 
     sizes: list[int]
     classifier: Any
     pooled: bool
     scoring: str
     n_folds: int
-
-
-class _Outcome(NamedTuple):
-    records: list[SplitRecord]
-    sets: list[IntArray]  # of the records, in their order
 
 
 def benchmark_selectors(
@@ -292,31 +271,22 @@ def benchmark_selectors(
     selectors : mapping of names, or a list
         To each name a selector, a pair of a selector and a grid (a mapping of parameter names to lists), or None for
         features in random order. Selectors are those of this package (penalised, EM, posterior, online,
-        discriminative, baselines) and anything with ``fit`` and ``ranking_`` (1 is best), ``scores_``, ``coef_``,
-        ``feature_importances_`` or ``get_support``. They are not changed.
+        discriminative, baselines) and anything with ``fit`` and ``ranking_`` (1 is best), ``scores_``,
+        ``inclusion_probability_``, ``coef_``, ``feature_importances_`` or ``get_support``. They are not changed.
     X : (n, p) array, sparse matrix or data frame
     y : (n,) class labels, each task with its own; or (n, m), one task per column, NaN where unobserved
     tasks : (n,) task labels
     k : numbers of features
-    classifier : scikit-learn classifier
-        None: a linear support vector machine with C = 0.1, one against the rest.
-    pooled : bool
-        Train one classifier on the rows of all tasks, instead of one per task.
-    scoring : "accuracy" or "balanced_accuracy"
-        What the nested choice maximises; both are reported.
+    classifier : scikit-learn classifier; None: a linear support vector machine with C = 0.1, one against the rest
+    pooled : train one classifier on the rows of all tasks, instead of one per task
+    scoring : "accuracy" or "balanced_accuracy", what the nested choice maximises; both are reported
     n_splits, test_size : random splits within the classes of each task, with this share of test rows
     per_class : training rows per class and task; all others are test rows
     splits : (train, test) pairs of row numbers, instead of random splits
     n_inner_folds : folds of the training rows
     n_jobs : pairs of selector and split worked on at the same time, as in joblib
-    random_state : int, RandomState or None
-        Of splits, folds and ties; all selectors get the same splits.
-    progress : bool or None
-        Progress bar: always, never, or (None) for long work on a terminal.
-
-    Returns
-    -------
-    SelectorBenchmark
+    random_state : of splits, folds and ties; all selectors get the same splits
+    progress : bar: always, never, or (None) for long work on a terminal
 
     Examples
     --------
@@ -334,32 +304,25 @@ def benchmark_selectors(
     plan = _plan(rows, k, classifier, pooled, scoring, n_inner_folds)
     entrants = _entrants(selectors)
     rng = check_random_state(random_state)
-    drawn = (
-        draw_splits(rows, n_splits, test_size, per_class, rng) if splits is None else given_splits(splits, len(rows.y))
-    )
+    if splits is None:
+        drawn = draw_splits(rows, n_splits, test_size, per_class, rng)
+    else:
+        drawn = given_splits(splits, len(rows.y))
     seeds = rng.randint(2**31 - 1, size=len(drawn))
     # split by split, so that what there is after Ctrl-C is the same splits for all
-    jobs = [(name, number) for number in range(len(drawn)) for name in entrants]
     outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(
-        delayed(_benchmark)(name, number, entrants[name], rows, drawn[number], plan, int(seeds[number]))
-        for name, number in jobs
+        delayed(_benchmark)(name, number, candidates, rows, split, plan, int(seeds[number]))
+        for number, split in enumerate(drawn)
+        for name, candidates in entrants.items()
     )
-    found: list[_Outcome] = []
-    with Progress("benchmarking selectors", progress) as work:
-        for outcome in outcomes:
-            work.check()
-            found.append(outcome)
-            work.update(len(found) / len(jobs), jobs[len(found) - 1][0])
-    n_whole = len(found) // len(entrants)
-    if work.interrupted and n_whole == 0:
-        raise KeyboardInterrupt
-    if work.interrupted:
-        warn(f"interrupted after {n_whole} of {len(drawn)} splits; the results are of these", SelectionWarning)
-        found = found[: n_whole * len(entrants)]
-    return _collect(found, rows.X.shape[1], plan.scoring)
-
-
-# ---------------------------------------------------------------------- what is wanted
+    work = Progress("benchmarking selectors", progress)
+    found = gather(outcomes, len(drawn) * len(entrants), work, "splits", batch=len(entrants))
+    sets: dict[tuple[str, int | str], list[BoolArray]] = {}
+    for record, columns in chain.from_iterable(found):
+        mask = np.isin(np.arange(rows.X.shape[1]), columns)
+        sets.setdefault((record.selector, "chosen" if record.chosen else record.k), []).append(mask)
+    records = tuple(record for record, _ in chain.from_iterable(found))
+    return SelectorBenchmark(records, {key: np.stack(masks) for key, masks in sets.items()}, scoring)
 
 
 def _read_rows(X: Any, y: Any, tasks: Any) -> LabelledRows:
@@ -409,14 +372,11 @@ def _candidates(name: str, entry: Any) -> list[_Candidate]:
     ]
 
 
-# ---------------------------------------------------------------------- splits
-
-
 def strata(rows: LabelledRows) -> IntArray:
     """(n,) Number of each row's task and class; of the wide form, of its labels taken together."""
     if rows.y.ndim == 2:
         return np.unique(np.nan_to_num(rows.y, nan=-1.0), axis=0, return_inverse=True)[1].ravel()
-    tasks = np.zeros(len(rows.y)) if rows.tasks is None else np.unique(rows.tasks, return_inverse=True)[1]
+    tasks = np.zeros(len(rows.y)) if rows.tasks is None else rows.tasks
     return np.unique(np.column_stack([tasks, rows.y]), axis=0, return_inverse=True)[1].ravel()
 
 
@@ -477,18 +437,9 @@ def _place_in_stratum(stratum: IntArray, rng: np.random.RandomState) -> IntArray
     return place
 
 
-# ---------------------------------------------------------------------- one selector on one split
-
-
 def _benchmark(
-    name: str,
-    number: int,
-    candidates: list[_Candidate],
-    rows: LabelledRows,
-    split: Split,
-    plan: _Setup,
-    seed: int,
-) -> _Outcome:
+    name: str, number: int, candidates: list[_Candidate], rows: LabelledRows, split: Split, plan: _Setup, seed: int
+) -> list[tuple[SplitRecord, IntArray]]:
     """Choose inside the training rows, then look at the test rows once."""
     train, test = rows.take(split[0]), rows.take(split[1])
     rng = np.random.RandomState(seed)
@@ -497,19 +448,15 @@ def _benchmark(
         inner = _inner_scores(candidates, train, plan, rng)
         best = np.argmax(inner, axis=0)  # (sizes,) setting
         place = int(np.argmax(inner.max(axis=0)))
-        orders: dict[int, tuple[IntArray, float]] = {}
-        records, sets = [], []
+        orders = {int(setting): _timed_order(candidates[setting], train, rng) for setting in dict.fromkeys(best)}
+        found = []
         for j, chosen in [*((j, False) for j in range(len(plan.sizes))), (place, True)]:
-            setting = int(best[j])
-            if setting not in orders:
-                orders[setting] = _timed_order(candidates[setting], train, rng)
-            order, seconds = orders[setting]
+            order, seconds = orders[int(best[j])]
             columns = order[: plan.sizes[j]]
             about = (name, number, plan.sizes[j], chosen, len(columns))
             scores = _test_scores(train, test, columns, plan)
-            sets.append(columns)
-            records.append(SplitRecord(*about, *scores, seconds, candidates[setting].parameters))
-    return _Outcome(records, sets)
+            found.append((SplitRecord(*about, *scores, seconds, candidates[best[j]].parameters), columns))
+    return found
 
 
 def _inner_scores(
@@ -531,6 +478,7 @@ def _inner_scores(
 
 
 def _timed_order(candidate: _Candidate, rows: LabelledRows, rng: np.random.RandomState) -> tuple[IntArray, float]:
+    """Features, best first, and the seconds of the fit."""
     begin = time.perf_counter()
     fitted = None if candidate.selector is None else fit_selector(candidate.selector, rows)
     seconds = time.perf_counter() - begin
@@ -574,23 +522,6 @@ def _predict(classifier: Any, X: Any, y: FloatArray, held: Any) -> FloatArray:
         return np.asarray(clone(classifier).fit(X, y).predict(held))
 
 
-# ---------------------------------------------------------------------- the table
-
-
-def _collect(found: list[_Outcome], p: int, scoring: str) -> SelectorBenchmark:
-    sets: dict[tuple[str, int | str], list[Any]] = {}
-    for outcome in found:
-        for record, columns in zip(outcome.records, outcome.sets, strict=True):
-            mask = np.zeros(p, dtype=bool)
-            mask[columns] = True
-            sets.setdefault((record.selector, "chosen" if record.chosen else record.k), []).append(mask)
-    records = tuple(record for outcome in found for record in outcome.records)
-    return SelectorBenchmark(records, {key: np.stack(masks) for key, masks in sets.items()}, scoring)
-
-
-# ---------------------------------------------------------------------- selectors
-
-
 def fit_selector(selector: Any, rows: LabelledRows) -> Any:
     """Fit a clone to these rows; the selector is not changed."""
     own = clone(selector)
@@ -599,9 +530,7 @@ def fit_selector(selector: Any, rows: LabelledRows) -> Any:
     with warnings.catch_warnings(), Progress("selector", False) as work:
         warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
         fitted = _fitted(own, rows)
-        work.check()  # a fit that caught Ctrl-C was not finished
-    if work.interrupted:
-        raise KeyboardInterrupt
+    work.check()  # a fit that caught Ctrl-C was not finished
     return fitted
 
 
@@ -663,16 +592,14 @@ def _scores(fitted: Any, X: Design) -> FloatArray:
             return np.nan_to_num(np.asarray(getattr(fitted, name), dtype=np.float64), nan=-np.inf)
     if hasattr(fitted, "coef_"):
         lengths = np.linalg.norm(np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)), axis=0)
-        return _put_forward(lengths * weighted_deviation(X.tocsr() if sp.issparse(X) else X, np.ones(X.shape[0])))
+        sizes = lengths * weighted_deviation(X.tocsr() if sp.issparse(X) else X, np.ones(X.shape[0]))
+        return np.where(sizes > 0, sizes, -np.inf)
     if hasattr(fitted, "feature_importances_"):
-        return _put_forward(np.asarray(fitted.feature_importances_, dtype=np.float64))
+        sizes = np.asarray(fitted.feature_importances_, dtype=np.float64)
+        return np.where(sizes > 0, sizes, -np.inf)
     if hasattr(fitted, "get_support"):
         return np.where(fitted.get_support(), 1.0, -np.inf)
     raise TypeError(
         f"{type(fitted).__name__} does not say which features it selects; pass a selector with ranking_, scores_, "
         "coef_, feature_importances_ or get_support"
     )
-
-
-def _put_forward(sizes: FloatArray) -> FloatArray:
-    return np.where(sizes > 0, sizes, -np.inf)

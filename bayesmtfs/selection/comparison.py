@@ -26,12 +26,21 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.families import find_family
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame, text_table
-from bayesmtfs.types import FloatArray, IntArray, SelectionWarning, warn
+from bayesmtfs.types import FloatArray, IntArray
 
 SMALLEST_PROBABILITY = 1e-12
-FEW_DIGITS = ("error", "error_se", "difference", "difference_se", "log_score", "log_score_se")
+FORMATS = {"seconds": ".1f", "elpd": ".1f", "elpd_se": ".1f", "p_loo": ".1f", "n_selected": ".0f", "n_bad_k": ".0f"}
+
+
+class Loo(NamedTuple):
+    """Expected log predictive density of a posterior."""
+
+    elpd: float = float("nan")
+    elpd_se: float = float("nan")
+    p_loo: float = float("nan")
+    n_bad_k: float = float("nan")
 
 
 class ComparedFit(NamedTuple):
@@ -52,15 +61,6 @@ class ComparedFit(NamedTuple):
     n_bad_k: float
 
 
-class Loo(NamedTuple):
-    """Expected log predictive density of a posterior."""
-
-    elpd: float = float("nan")
-    elpd_se: float = float("nan")
-    p_loo: float = float("nan")
-    n_bad_k: float = float("nan")
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Compared fits, smallest error first.
@@ -75,25 +75,23 @@ class Comparison:
     error_name: str
 
     def to_frame(self, backend: Backend = "pandas") -> Any:
-        """Give the table as a data frame, one row per estimator.
-
-        Parameters
-        ----------
-        backend : {"pandas", "polars"}
-        """
+        """Give the table as a data frame of ``backend`` ("pandas" or "polars"), one row per estimator."""
         columns = {name: np.array([getattr(fit, name) for fit in self.fits]) for name in ComparedFit._fields}
         return as_frame(columns, backend)
 
     def __str__(self) -> str:
-        shown = [name for name in ComparedFit._fields if any(_is_known(getattr(fit, name)) for fit in self.fits)]
-        header = [self.error_name if name == "error" else name for name in shown]
-        rows = [header, *([_text(name, getattr(fit, name)) for name in shown] for fit in self.fits)]
-        return "\n".join(text_table(rows))
+        columns = [
+            [self.error_name if name == "error" else name, *(_text(name, getattr(fit, name)) for fit in self.fits)]
+            for name in ComparedFit._fields
+        ]
+        shown = [column for column in columns if any(column[1:])]
+        return "\n".join(text_table(list(zip(*shown, strict=True))))
 
 
-class _FoldScores(NamedTuple):
-    error: float
-    log_score: float
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if np.isnan(value) else format(value, FORMATS.get(name, ".4g"))
 
 
 def compare(
@@ -139,35 +137,15 @@ def compare(
     data = _read(next(iter(named.values())), X, y, tasks, sample_weight)
     codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
-    scores: dict[str, list[_FoldScores]] = {name: [] for name in named}
-    found: dict[str, tuple[int, float, Loo]] = {}
-    total, done = len(named) * (len(folds) + 1), 0
-    with Progress("comparing", progress) as work:
-        for name, estimator in named.items():
-            for fold in folds:
-                scores[name].append(_fold_scores(estimator, data, fold, labels))
-                work.check()  # a fit that caught Ctrl-C was not finished
-                done += 1
-                work.update(done / total, name)
-            whole = _whole_fit(estimator, data)
-            work.check()
-            found[name] = whole
-            done += 1
-            work.update(done / total, name)
-    if work.interrupted and not found:
-        raise KeyboardInterrupt
-    if work.interrupted:
-        warn(f"interrupted after {len(found)} of {len(named)} estimators; the table holds these", SelectionWarning)
-    return _table({name: scores[name] for name in found}, found, "error rate" if labels else "RMSE")
+    work, per_fit = Progress("comparing", progress), len(folds) + 1
+    pieces = (_piece(estimator, data, fold, labels) for estimator in named.values() for fold in (*folds, None))
+    found = gather(pieces, len(named) * per_fit, work, "estimators", batch=per_fit)
+    scores = np.array([piece.scores for piece in found]).reshape(-1, per_fit, 2)[:, :-1]
+    return _table(list(named), scores, found[per_fit - 1 :: per_fit], "error rate" if labels else "RMSE")
 
 
 def loo_of(estimator: Any) -> Loo:
-    """Leave-one-out elpd of a fitted Bayesian estimator; nan for others, and for pseudo-likelihoods.
-
-    Parameters
-    ----------
-    estimator : fitted
-    """
+    """Leave-one-out elpd of a fitted Bayesian estimator; nan for others, and for pseudo-likelihoods."""
     tree = getattr(estimator, "posterior_", None)
     if tree is None or "log_likelihood" not in tree.children:
         return Loo()
@@ -183,9 +161,6 @@ def loo_of(estimator: Any) -> Loo:
         result = measure(tree, pointwise=True, var_name="y", reff=efficiency)
     n_bad = float(np.sum(result.pareto_k.values > result.good_k))
     return Loo(float(result.elpd), float(result.se), float(result.p), n_bad)
-
-
-# ---------------------------------------------------------------------- data
 
 
 def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
@@ -228,19 +203,35 @@ def _per_observation(data: TaskData, predicted: Any) -> Any:
     return predicted[data.rows, data.task] if predicted.ndim == 2 else predicted
 
 
-# ---------------------------------------------------------------------- scores
+class _Piece(NamedTuple):
+    """Error and log score of a fit to one fold; number of features, seconds and elpd of the fit to all data."""
+
+    scores: tuple[float, float] = (np.nan, np.nan)
+    n_selected: int = 0
+    seconds: float = np.nan
+    loo: Loo = Loo()
 
 
-def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> _FoldScores:
+def _piece(estimator: Any, data: TaskData, fold: Fold | None, labels: bool) -> _Piece:
+    if fold is not None:
+        return _Piece(_fold_scores(estimator, data, fold, labels))
+    begin = time.perf_counter()
+    fitted = clone(estimator).fit(data)
+    seconds = time.perf_counter() - begin
+    return _Piece(n_selected=int(np.sum(fitted.get_support())), seconds=seconds, loo=loo_of(fitted))
+
+
+def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> tuple[float, float]:
+    """Error and mean log score of the held-out observations."""
     train, test = take(data, fold.train).data, take(data, fold.test).data
     fitted = clone(estimator).fit(train)
     predicted = _per_observation(test, fitted.predict(test))
     weight = test.weight / test.weight.sum()
     if labels:
-        return _FoldScores(float(weight @ (predicted != test.y)), float(weight @ _label_log_score(fitted, test)))
+        return float(weight @ (predicted != test.y)), float(weight @ _label_log_score(fitted, test))
     residual = np.asarray(test.y, dtype=np.float64) - predicted
     log_score = _log_score(fitted, train, test, residual)
-    return _FoldScores(float(np.sqrt(weight @ residual**2)), float(weight @ log_score))
+    return float(np.sqrt(weight @ residual**2)), float(weight @ log_score)
 
 
 def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArray) -> FloatArray:
@@ -287,33 +278,21 @@ def _predictive_deviation(fitted: Any, train: TaskData, test: TaskData) -> Float
     return np.maximum(np.asarray(noise, dtype=np.float64)[_task_numbers(fitted, test)[test.task]], SMALLEST_PROBABILITY)
 
 
-def _whole_fit(estimator: Any, data: TaskData) -> tuple[int, float, Loo]:
-    begin = time.perf_counter()
-    fitted = clone(estimator).fit(data)
-    seconds = time.perf_counter() - begin
-    return int(np.sum(fitted.get_support())), seconds, loo_of(fitted)
-
-
-def _table(
-    scores: dict[str, list[_FoldScores]], found: dict[str, tuple[int, float, Loo]], error_name: str
-) -> Comparison:
-    errors = {name: np.array([fold.error for fold in folds]) for name, folds in scores.items()}
-    best = min(errors, key=lambda name: float(errors[name].mean()))
-    fits = []
-    for name, folds in scores.items():
-        log_scores = np.array([fold.log_score for fold in folds])
-        n_selected, seconds, elpd = found[name]
-        fits.append(
-            ComparedFit(
-                name,
-                *_mean_and_error(errors[name]),
-                *_mean_and_error(errors[name] - errors[best]),
-                *_mean_and_error(log_scores),
-                n_selected,
-                seconds,
-                *elpd,
-            )
+def _table(names: list[str], scores: FloatArray, whole: list[_Piece], error_name: str) -> Comparison:
+    """Means over folds of the scores (estimators, folds, 2), with the fits to all data."""
+    best = scores[int(np.argmin(scores[:, :, 0].mean(axis=1))), :, 0]
+    fits = [
+        ComparedFit(
+            name,
+            *_mean_and_error(error),
+            *_mean_and_error(error - best),
+            *_mean_and_error(log_score),
+            fit.n_selected,
+            fit.seconds,
+            *fit.loo,
         )
+        for name, (error, log_score), fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False)
+    ]
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
 
 
@@ -321,20 +300,3 @@ def _mean_and_error(values: FloatArray) -> tuple[float, float]:
     """Mean over folds and its standard error."""
     spread = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
     return float(values.mean()), float(spread)
-
-
-# ---------------------------------------------------------------------- text
-
-
-def _is_known(value: Any) -> bool:
-    return isinstance(value, str) or not np.isnan(value)
-
-
-def _text(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if np.isnan(value):
-        return ""
-    if name in FEW_DIGITS:
-        return f"{value:.4g}"
-    return f"{value:.0f}" if name in ("n_selected", "n_bad_k") else f"{value:.1f}"

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.families import Family
-from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
+from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, entry_columns
 from bayesmtfs.selection.draws import family_of, read_data, read_draws, with_sampled_features
 from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effect_draws, local_false_sign_rate
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
@@ -28,18 +28,9 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, w
 Of = Literal["features", "entries"]
 By = Literal["size", "sign"]
 
-# ---------------------------------------------------------------------- arrays
-
 
 def running_rate(error_probability: FloatArray) -> FloatArray:
-    """Smallest false discovery rate of a set that holds each hypothesis, of the shape of the error probabilities.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> running_rate(np.array([0.3, 0.0, 0.12]))
-    array([0.14, 0.  , 0.06])
-    """
+    """Smallest false discovery rate of a set that holds each hypothesis, of the shape of the error probabilities."""
     flat = np.ravel(error_probability)
     order = np.argsort(flat, kind="stable")
     rates = np.empty(len(flat))
@@ -73,9 +64,6 @@ def sign_errors(coef: FloatArray, of: Of) -> BoolArray:
         coef = coef[:, np.arange(coef.shape[1]), surest]
     positive = np.mean(coef <= 0, axis=0) <= np.mean(coef >= 0, axis=0)
     return np.where(positive, coef <= 0, coef >= 0)
-
-
-# ---------------------------------------------------------------------- labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,15 +104,13 @@ class Discoveries:
     @property
     def features(self) -> NDArray[np.str_]:
         """Names of the features in the set (of entries: in any task), the surest first."""
-        entries = self.selected.ndim == 2
-        chosen = self.selected.any(axis=0) if entries else self.selected
-        error = self.error_probability.min(axis=0) if entries else self.error_probability
-        kept = np.flatnonzero(chosen)
+        error = np.atleast_2d(self.error_probability).min(axis=0)
+        kept = self.get_support(indices=True)
         return self.feature_names[kept[np.argsort(error[kept], kind="stable")]]
 
     def get_support(self, indices: bool = False) -> Any:
         """Features in the set, as a mask or as numbers; of entries, those that are in it for any task."""
-        chosen = self.selected.any(axis=0) if self.selected.ndim == 2 else self.selected
+        chosen = np.atleast_2d(self.selected).any(axis=0)
         return np.flatnonzero(chosen) if indices else chosen
 
     def to_frame(self, selected_only: bool = False, backend: Backend = "pandas") -> Any:
@@ -135,11 +121,11 @@ class Discoveries:
         selected_only : leave out what is not in the set
         backend : {"pandas", "polars"}
         """
-        columns: dict[str, NDArray[Any]] = {"feature": self.feature_names}
+        parts = {name: getattr(self, name) for name in ("error_probability", "rate", "selected")}
         if self.of == "entries":
-            columns["feature"] = np.repeat(self.feature_names, len(self.tasks))
-            columns["task"] = np.tile(plain_labels(self.tasks), len(self.feature_names))
-        columns |= {name: getattr(self, name).T.ravel() for name in ("error_probability", "rate", "selected")}
+            columns = entry_columns(self.feature_names, self.tasks, **parts)
+        else:
+            columns = {"feature": self.feature_names, **parts}
         if selected_only:
             columns = {name: values[columns["selected"]] for name, values in columns.items()}
         return as_frame(columns, backend)
@@ -193,10 +179,6 @@ def discoveries(
         ``by="sign"``.
     prob : probability of the interval of the number of errors
     loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
-
-    Returns
-    -------
-    Discoveries
 
     Examples
     --------

@@ -57,16 +57,7 @@ class CoefficientDraws(NamedTuple):
 
 
 def read_draws(posterior: Any) -> CoefficientDraws:
-    """Read the draws of coefficients, intercepts and noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import xarray as xr
-    >>> coef = xr.DataArray(np.zeros((2, 50, 3, 4)), dims=("chain", "draw", "feature", "task"))
-    >>> read_draws(xr.Dataset({"coef": coef})).coef.shape
-    (100, 3, 4)
-    """
+    """Read the draws of coefficients, intercepts and noise."""
     group = posterior_group(posterior)
     coef = _stacked(group["coef"], ("feature", "task"), "coef")
     n_draws, p, m = coef.shape
@@ -142,9 +133,6 @@ def _stacked(array: Any, axes: tuple[str, ...], name: str) -> FloatArray:
 
 def _labels(array: Any, axis: str, default: list[Any]) -> list[Any]:
     return list(array.coords[axis].values.tolist()) if axis in array.coords else default
-
-
-# ---------------------------------------------------------------------- family and data
 
 
 def family_of(posterior: Any, draws: CoefficientDraws, loss: str | Family | None = None) -> Family:

@@ -29,7 +29,7 @@ from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.posterior import tree
-from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, plain_labels
+from bayesmtfs.results.tables import Backend, as_frame, central_interval, check_one_of, entry_columns, plain_labels
 from bayesmtfs.selection.draws import (
     CoefficientDraws,
     family_of,
@@ -45,8 +45,6 @@ from bayesmtfs.types import FloatArray
 DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
 EVEN_ODDS = 0.5
 
-# ---------------------------------------------------------------------- arrays
-
 
 def exceedance_probability(effect: FloatArray, size: float) -> FloatArray:
     """(p, m) Share of the draws (S, p, m) in which an effect is larger than a size."""
@@ -54,15 +52,7 @@ def exceedance_probability(effect: FloatArray, size: float) -> FloatArray:
 
 
 def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
-    """(p,) Share of the draws (S, p, m) in which a feature has an effect larger than a size in at least one task.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> effect = np.array([[[0.3, 0.0]], [[0.0, -0.2]], [[0.0, 0.1]], [[0.0, 0.0]]])
-    >>> inclusion_probability(effect, 0.15), exceedance_probability(effect, 0.15)
-    (array([0.5]), array([[0.25, 0.25]]))
-    """
+    """(p,) Share of the draws (S, p, m) in which a feature has an effect larger than a size in at least one task."""
     return tree.inclusion_probability(effect[None], np.ones(effect.shape[1]), size)
 
 
@@ -74,20 +64,8 @@ def local_false_sign_rate(coef: FloatArray) -> FloatArray:
 def shrinkage_factor(row_variance: FloatArray, noise: FloatArray, information: FloatArray) -> FloatArray:
     """(p, m) Posterior mean of 1 - kappa: what the prior leaves of a least-squares estimate.
 
-    0 is shrunk to nothing and 1 left alone. This is **not** an inclusion probability, see the top of this module.
-
-    Parameters
-    ----------
-    row_variance : (S, p) prior variance of a coefficient given the scale of its row
-    noise : (S, m) standard deviation of the noise
-    information : (p, m) sum of squares of each centred feature in each task, ``n_t sd(x_it)^2``
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> shrinkage_factor(np.array([[1.0, 0.01]]), np.array([[2.0]]), np.array([[36.0], [36.0]])).round(3)
-    array([[0.9  ],
-           [0.083]])
+    ``row_variance`` (S, p) is the prior variance of a coefficient given the scale of its row, ``noise`` (S, m) a standard
+    deviation, ``information`` (p, m) the sum of squares of each centred feature in each task, ``n_t sd(x_it)^2``.
     """
     total = np.zeros(information.shape)
     for variance, sigma in zip(row_variance, noise, strict=True):  # draw by draw: (S, p, m) can be large
@@ -110,9 +88,6 @@ def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | floa
 def effect_draws(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
     """(S, p, m) Draws of the effects, of numbers in standard deviations, of labels and counts in units of eta."""
     return draws.coef * effect_unit(data, scale_target=family.targets == "numbers")[:, None]
-
-
-# ---------------------------------------------------------------------- labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -161,7 +136,12 @@ class Effects:
         backend : {"pandas", "polars"}
         """
         check_one_of("of", of, ("features", "entries"))
-        return as_frame(self._feature_columns() if of == "features" else self._entry_columns(), backend)
+        if of == "features":
+            return as_frame(self._feature_columns(), backend)
+        names = ["mean", "lower", "upper", "task_probability", "local_false_sign_rate"]
+        names += [] if self.shrinkage_factor is None else ["shrinkage_factor"]
+        matrices = {name: getattr(self, name) for name in names}
+        return as_frame(entry_columns(self.feature_names, self.tasks, **matrices), backend)
 
     def _feature_columns(self) -> dict[str, NDArray[Any]]:
         return {
@@ -171,16 +151,6 @@ class Effects:
             "surest_task": plain_labels(self.tasks)[self.local_false_sign_rate.argmin(axis=0)],
             "tasks_likely": (self.task_probability > EVEN_ODDS).sum(axis=0),
         }
-
-    def _entry_columns(self) -> dict[str, NDArray[Any]]:
-        p, m = len(self.feature_names), len(self.tasks)
-        columns: dict[str, NDArray[Any]] = {
-            "feature": np.repeat(self.feature_names, m),
-            "task": np.tile(plain_labels(self.tasks), p),
-        }
-        names = ["mean", "lower", "upper", "task_probability", "local_false_sign_rate"]
-        names += [] if self.shrinkage_factor is None else ["shrinkage_factor"]
-        return columns | {name: getattr(self, name).T.ravel() for name in names}
 
     def __repr__(self) -> str:
         likely = self.ranking[: int((self.inclusion_probability > EVEN_ODDS).sum())]
@@ -210,16 +180,11 @@ def effects(
     posterior : a fitted Bayesian estimator, its `FitResult`, or a DataTree in ArviZ form
     X, y, tasks, sample_weight : the data of the fit, in any form that ``fit`` takes
     loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
-    effect_size : float
-        Least effect of interest: change of y, in its standard deviations (for labels: of the log-odds), per standard
-        deviation of the feature, both over all observations.
+    effect_size : least effect of interest: change of y, in its standard deviations (for labels: of the log-odds), per
+        standard deviation of the feature, both over all observations
     prob : probability of the central interval of each coefficient
     norm_q : shape of a row, for the shrinkage factors of a posterior without ``norm_q``; None: its ``row_scale`` is a
         standard deviation, as of the horseshoe
-
-    Returns
-    -------
-    Effects
 
     Examples
     --------
@@ -237,13 +202,12 @@ def effects(
     >>> found.inclusion_probability.round(1), found.local_false_sign_rate.round(1)
     (array([1. , 0.3]), array([[0. , 0.5]]))
     """
-    check_probability("prob", prob)
     check_effect_size(effect_size)
     draws = read_draws(posterior)
+    lower, upper = central_interval(draws.coef, prob)
     family = family_of(posterior, draws, loss)
     data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
     effect = effect_draws(draws, data, family)
-    lower, upper = np.quantile(draws.coef, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
     factor = _shrinkage_of(posterior, draws, data, family, norm_q)
     whole = draws.over_all_features
     return Effects(

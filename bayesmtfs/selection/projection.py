@@ -28,12 +28,12 @@ where features were screened on the same rows.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
@@ -60,9 +60,6 @@ from bayesmtfs.types import FloatArray, IntArray, SelectionWarning, warn
 MOST_FEATURES = 50  # in a search, where the user names no number
 FEWEST_DRAWS = 20
 MOST_UNRELIABLE = 0.05  # share of observations with a large Pareto k above which leave-one-out is not to be trusted
-_Density = Callable[[Submodel], FloatArray]  # log predictive densities of observations
-
-# ---------------------------------------------------------------------- predictive loss
 
 
 class PredictiveLoss(NamedTuple):
@@ -80,54 +77,31 @@ class LeaveOneOut(NamedTuple):
     log_weights: FloatArray  # (S, N) normalised
     pareto_k: FloatArray  # (N,) shape of their tail, from all draws
 
-    def of_draws(self, kept: IntArray) -> FloatArray:
-        """Weights of some of the draws, (kept, N), normalised again."""
-        chosen = self.log_weights[kept]
-        return chosen - _log_sum(chosen)
 
-
-def leave_one_out(log_density: FloatArray, weight: FloatArray) -> LeaveOneOut:
+def leave_one_out(log_density: FloatArray, weight: FloatArray, kept: IntArray | None = None) -> LeaveOneOut:
     """Pareto-smoothed importance weights from log-densities (S, N) under every draw of the reference.
 
-    Leaving an observation out divides by its density to the power of its sample weight (N,).
+    Leaving an observation out divides by its density to the power of its sample weight (N,). ``kept`` are the numbers of
+    the draws that get a weight (None: all); the tail is that of all.
     """
     # ArviZ takes longer to load than all that this package does without draws
     from arviz_stats.base.array import array_stats
 
     smooth: Any = array_stats.psislw
     log_weights, pareto_k = smooth((weight * log_density).T)
-    return LeaveOneOut(np.ascontiguousarray(log_weights.T), np.asarray(pareto_k))
+    chosen = np.ascontiguousarray(log_weights.T if kept is None else log_weights.T[kept])
+    return LeaveOneOut(chosen - np.asarray(logsumexp(chosen, axis=0)), np.asarray(pareto_k))
 
 
 def predictive_density(log_density: FloatArray, log_weights: FloatArray | None = None) -> FloatArray:
-    """(N,) Predictive densities (S, N) averaged over draws, with normalised weights (None: the same for all draws).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> np.exp(predictive_density(np.log([[0.2], [0.4]]))).round(3)
-    array([0.3])
-    """
+    """(N,) Predictive densities (S, N) averaged over draws, with normalised weights (None: the same for all draws)."""
     if log_weights is None:
-        return _log_sum(log_density) - math.log(len(log_density))
-    return _log_sum(log_density + log_weights)
-
-
-def _log_sum(terms: FloatArray) -> FloatArray:
-    """(N,) Logarithm of the sum of exponentials over the first axis."""
-    largest = terms.max(axis=0)
-    return largest + np.log(np.exp(terms - largest).sum(axis=0))
+        return np.asarray(logsumexp(log_density, axis=0)) - math.log(len(log_density))
+    return np.asarray(logsumexp(log_density + log_weights, axis=0))
 
 
 def unreliable_share(pareto_k: FloatArray, n_draws: int) -> float:
-    """Share of the observations whose weights are too uneven for so many draws (Vehtari et al. 2024, JMLR 25).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> unreliable_share(np.array([0.1, 0.45, 0.55, 2.0]), n_draws=100)  # the limit is 1 - 1 / log10(100)
-    0.5
-    """
+    """Share of the observations whose weights are too uneven for so many draws (Vehtari et al. 2024, JMLR 25)."""
     return float(np.mean(pareto_k > min(1.0 - 1.0 / math.log10(n_draws), 0.7)))
 
 
@@ -143,31 +117,15 @@ def loss_of_submodels(
     by_row = np.stack([np.bincount(unit, weights=each) for each in lost])
     n = by_row.shape[1]
     spread = by_row.std(axis=1, ddof=1) if n > 1 else np.full(len(by_row), np.inf)
-    return PredictiveLoss(
-        difference=lost.sum(axis=1),
-        standard_error=math.sqrt(n) * spread,
-        elpd=submodels @ weight,
-        elpd_reference=float(reference @ weight),
-    )
+    return PredictiveLoss(lost.sum(axis=1), math.sqrt(n) * spread, submodels @ weight, float(reference @ weight))
 
 
 def smallest_adequate(loss: PredictiveLoss) -> int | None:
-    """Fewest features whose loss is at most one standard error; None where no submodel is so good.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> loss = PredictiveLoss(np.array([50.0, 9.0, 2.0, 0.1]), np.array([8.0, 4.0, 3.0, 0.2]), np.zeros(4), 0.0)
-    >>> smallest_adequate(loss)
-    2
-    """
+    """Fewest features whose loss is at most one standard error; None where no submodel is so good."""
     # a submodel that is the reference itself differs from it by rounding error only
     slack = 1e-9 * max(1.0, abs(loss.elpd_reference))
     enough = np.flatnonzero(loss.difference <= loss.standard_error + slack)
     return int(enough[0]) if len(enough) else None
-
-
-# ---------------------------------------------------------------------- the result
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -224,23 +182,13 @@ class ProjectionSelection:
         return self.submodel.intercept.mean(axis=0)
 
     def get_support(self, indices: bool = False) -> Any:
-        """Features of the smallest adequate submodel.
-
-        Parameters
-        ----------
-        indices : return the numbers of the features instead of a mask
-        """
+        """Features of the smallest adequate submodel, as a mask or (``indices``) as numbers."""
         chosen = np.zeros(len(self.feature_names), dtype=bool)
         chosen[self.submodel.features] = True
         return np.flatnonzero(chosen) if indices else chosen
 
     def to_frame(self, backend: Backend = "pandas") -> Any:
-        """One row per size, from no feature on.
-
-        Parameters
-        ----------
-        backend : {"pandas", "polars"}
-        """
+        """One row per size, from no feature on, as a frame of ``backend`` ("pandas" or "polars")."""
         columns: dict[str, NDArray[Any]] = {
             "size": np.arange(len(self.loss)),
             "feature": np.concatenate([["(none)"], self.path]),
@@ -256,8 +204,7 @@ class ProjectionSelection:
 
     def summary(self) -> str:
         """What was chosen and how much it loses, in words."""
-        names = self.path[: self.size].tolist()
-        shown = listed(names, 10)
+        shown = listed(self.path[: self.size].tolist(), 10)
         apart = (
             "Search and assessment are apart: both were repeated without each fold."
             if self.fold_share is not None
@@ -306,12 +253,7 @@ def projection_selection(
         then not repeated.
     max_features : most features (or groups) that enter; None: all, up to 50
     n_draws : most draws that are projected, evenly spaced over the chains (importance weights come from all draws)
-    progress : bool or None
-        Progress bar: always, never, or (None) for long work on a terminal.
-
-    Returns
-    -------
-    ProjectionSelection
+    progress : bar: always, never, or (None) for long work on a terminal
 
     Examples
     --------
@@ -344,16 +286,20 @@ def projection_selection(
     folds = None if cv is None else _folds(posterior, data, cv, family)
     # many small products: threads would only wait for each other
     with Progress("projection", progress) as work, threadpool_limits(1):
-        full = _left_out_by_weights(data, whole, kept_draws, family, n_steps, work)
+        log_weights, unreliable = _weights(data, whole, kept_draws, family)
+        full = _along_the_path(data, draws, family, n_steps, data, log_weights=log_weights, work=work)
         parts = [full] if folds is None else []
         for number, fold in enumerate(folds or ()):
             parts.append(_left_out_in_truth(posterior, every_feature, fold, family, n_steps, n_draws))
             work.check()
             work.update((number + 1) / len(folds or ()), f"{number + 1} of {len(folds or ())} folds")
-    if work.interrupted:
-        raise KeyboardInterrupt
-    if folds is None:
-        _warn_of_weights(full.unreliable)
+    work.check()
+    if folds is None and unreliable > MOST_UNRELIABLE:
+        warn(
+            f"the importance weights of {unreliable:.0%} of the observations are too uneven to leave these out; pass "
+            "cv to fit without them, or more draws",
+            SelectionWarning,
+        )
     found = _total(parts, data, folds, len(full.steps))
     size = _chosen_size(found, len(full.steps))
     kept = np.concatenate([np.empty(0, dtype=np.int64), *full.steps[:size]])
@@ -376,9 +322,6 @@ def projection_selection(
     )
 
 
-# ---------------------------------------------------------------------- one path
-
-
 class _Assessed(NamedTuple):
     """Log predictive densities of nested submodels for some observations."""
 
@@ -386,35 +329,30 @@ class _Assessed(NamedTuple):
     submodels: FloatArray  # (steps + 1, N')
     reference: FloatArray  # (N',)
     divergence: FloatArray  # (steps + 1,)
-    unreliable: float = 0.0  # share of the observations that importance weights cannot leave out
-
-
-def _left_out_by_weights(
-    data: TaskData, whole: CoefficientDraws, kept: IntArray, family: Family, n_steps: int, work: Progress
-) -> _Assessed:
-    """Search and project on all observations, and leave each one out by weights."""
-    log_weights, unreliable = _weights(data, whole, kept, family)
-
-    def density(model: Submodel) -> FloatArray:
-        return predictive_density(log_densities(data, model), log_weights)
-
-    found = _along_the_path(data, whole.chosen(kept), family, n_steps, density, work)
-    return found._replace(unreliable=unreliable)
 
 
 def _along_the_path(
-    data: TaskData,
+    train: TaskData,
     draws: CoefficientDraws,
     family: Family,
     n_steps: int,
-    density: _Density,
+    test: TaskData,
+    tasks: IntArray | None = None,
+    log_weights: FloatArray | None = None,
     work: Progress | None = None,
 ) -> _Assessed:
-    """Search and project on the training rows, and predict with every submodel and with the reference."""
-    reference = reference_of(data, draws, family)
-    steps = forward_search(data, reference, n_steps).steps
+    """Search and project on the training rows, and predict the test rows with every submodel and with the reference.
+
+    ``tasks`` are the numbers of the tasks of the test rows (None: the same).
+    """
+
+    def density(model: Submodel) -> FloatArray:
+        return predictive_density(log_densities(test, model, tasks), log_weights)
+
+    reference = reference_of(train, draws, family)
+    steps = forward_search(train, reference, n_steps).steps
     submodels, divergence = [], []
-    for number, model in enumerate(nested_submodels(data, reference, steps)):
+    for number, model in enumerate(nested_submodels(train, reference, steps)):
         submodels.append(density(model))
         divergence.append(float(model.divergence.mean()))
         if work is not None:
@@ -424,12 +362,12 @@ def _along_the_path(
 
 
 def _weights(data: TaskData, whole: CoefficientDraws, kept: IntArray, family: Family) -> tuple[FloatArray, float]:
-    """(kept, N) Weights from all draws, and the share of observations for which they do not work."""
+    """(kept, N) Weights from all draws, normalised over those that are kept, and the share that they do not work for."""
     model = reference_model(whole, family)
     weights, pareto_k = np.empty((len(kept), data.n_observations)), np.empty(data.n_observations)
     for t, (start, stop) in enumerate(data.spans):  # task by task: all draws of all observations can be large
-        left_out = leave_one_out(task_log_densities(data, t, model, t), data.weight[start:stop])
-        weights[:, start:stop], pareto_k[start:stop] = left_out.of_draws(kept), left_out.pareto_k
+        left_out = leave_one_out(task_log_densities(data, t, model, t), data.weight[start:stop], kept)
+        weights[:, start:stop], pareto_k[start:stop] = left_out
     return weights, unreliable_share(pareto_k, len(whole.coef))
 
 
@@ -445,14 +383,8 @@ def _left_out_in_truth(
     draws = whole.chosen(whole.evenly_spaced(n_draws))
     train, test = with_sampled_features(rows, draws), with_sampled_features(test_rows.data, draws)
 
-    def density(model: Submodel) -> FloatArray:
-        return predictive_density(log_densities(test, model, test_rows.tasks))
-
-    found = _along_the_path(train, draws, family, n_steps, density)
+    found = _along_the_path(train, draws, family, n_steps, test, test_rows.tasks)
     return found._replace(steps=[draws.positions[step] for step in found.steps])
-
-
-# ---------------------------------------------------------------------- all folds
 
 
 def _folds(posterior: Any, data: TaskData, cv: Any, family: Family) -> list[Fold]:
@@ -502,9 +434,6 @@ def _fold_share(steps: list[IntArray], others: list[list[IntArray]]) -> FloatArr
     return np.array(shares, dtype=np.float64)
 
 
-# ---------------------------------------------------------------------- sizes
-
-
 def _number_of_steps(max_features: int | None, n_blocks: int) -> int:
     if max_features is None:
         return min(n_blocks, MOST_FEATURES)
@@ -526,12 +455,3 @@ def _chosen_size(loss: PredictiveLoss, n_steps: int) -> int:
         )
         return n_steps
     return size
-
-
-def _warn_of_weights(unreliable: float) -> None:
-    if unreliable > MOST_UNRELIABLE:
-        warn(
-            f"the importance weights of {unreliable:.0%} of the observations are too uneven to leave these out; pass "
-            "cv to fit without them, or more draws",
-            SelectionWarning,
-        )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.results.tables import Backend, as_frame, check_probability, plain_labels
+from bayesmtfs.results.tables import Backend, as_frame, central_interval, plain_labels
 from bayesmtfs.selection.draws import posterior_group, read_draws, variable
 from bayesmtfs.types import FloatArray
 
@@ -46,16 +46,9 @@ class TaskRelations:
         return np.minimum(self.positive_probability, 1.0 - self.positive_probability)
 
     def to_frame(self, backend: Backend = "pandas") -> Any:
-        """One row per pair of tasks, the surest sign first.
-
-        Parameters
-        ----------
-        backend : {"pandas", "polars"}
-        """
-        first, second = np.triu_indices(len(self.tasks), k=1)
-        wrong = self.local_false_sign_rate[first, second]
-        order = np.argsort(wrong, kind="stable")
-        first, second = first[order], second[order]
+        """One row per pair of tasks, the surest sign first, as a frame of ``backend`` ("pandas" or "polars")."""
+        pairs = np.stack(np.triu_indices(len(self.tasks), k=1))
+        first, second = pairs[:, np.argsort(self.local_false_sign_rate[*pairs], kind="stable")]
         names = plain_labels(self.tasks)
         columns = {"task": names[first], "other_task": names[second]}
         matrices = ("mean", "lower", "upper", "positive_probability", "local_false_sign_rate")
@@ -79,10 +72,6 @@ def task_relations(posterior: Any, prob: float = 0.89) -> TaskRelations:
         ``task_relations`` (task, task_bis)
     prob : probability of the central intervals
 
-    Returns
-    -------
-    TaskRelations
-
     Examples
     --------
     >>> import numpy as np
@@ -96,13 +85,12 @@ def task_relations(posterior: Any, prob: float = 0.89) -> TaskRelations:
     >>> round(float(found.mean[0, 1]), 1), float(found.positive_probability[0, 1])
     (0.4, 1.0)
     """
-    check_probability("prob", prob)
     relations = variable(posterior_group(posterior), "task_relations", ("task", "task_bis"))
     if relations is None:
         raise ValueError(
             "posterior has no task_relations; fit a Bayesian estimator with prior='matrix_variate', which learns them"
         )
-    lower, upper = np.quantile(relations, [(1 - prob) / 2, (1 + prob) / 2], axis=0)
+    lower, upper = central_interval(relations, prob)
     return TaskRelations(
         mean=relations.mean(axis=0),
         lower=lower,
@@ -165,10 +153,6 @@ def exponent_posterior(
     bounds : range of q in its prior, uniform in 1/q; None: the estimator's ``norm_q_bounds``, else (1, 50)
     prob : probability of the central interval
 
-    Returns
-    -------
-    ExponentPosterior
-
     Examples
     --------
     >>> import numpy as np
@@ -180,11 +164,10 @@ def exponent_posterior(
     >>> round(found.median, 1), found.identified, found.sparse_probability
     (2.0, True, 0.0)
     """
-    check_probability("prob", prob)
     draws = variable(posterior_group(posterior), "norm_q", ())
     if draws is None or np.all(draws == draws[0]):
         raise ValueError("posterior has no draws of norm_q: q was fixed; fit with norm_q='learn'")
-    low, high = _bounds_of(posterior) if bounds is None else bounds
+    low, high = bounds or getattr(posterior, "norm_q_bounds", None) or DEFAULT_BOUNDS
     if not 0 < low < high:
         raise ValueError(f"bounds is {bounds}; pass two numbers 0 < low < high, such as (1, 50)")
     if draws.min() < low * (1 - 1e-9) or draws.max() > high * (1 + 1e-9):
@@ -192,12 +175,12 @@ def exponent_posterior(
             f"bounds is ({low:g}, {high:g}) but norm_q has draws from {draws.min():.3g} to {draws.max():.3g}; pass the "
             "range of the prior"
         )
-    lower, median, upper = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2])
+    lower, upper = central_interval(draws, prob)
     prior_width = 1 / low - 1 / high
     relative_width = (1 / lower - 1 / upper) / (prob * prior_width)
     below = 1 / np.clip(SPARSE_Q, low, high)
     return ExponentPosterior(
-        median=float(median),
+        median=float(np.median(draws)),
         lower=float(lower),
         upper=float(upper),
         prob=prob,
@@ -207,8 +190,3 @@ def exponent_posterior(
         identified=bool(relative_width < LARGEST_WIDTH),
         bounds=(float(low), float(high)),
     )
-
-
-def _bounds_of(posterior: Any) -> tuple[float, float]:
-    low, high = getattr(posterior, "norm_q_bounds", None) or DEFAULT_BOUNDS
-    return float(low), float(high)

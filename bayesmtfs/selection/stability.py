@@ -45,7 +45,7 @@ from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.path import PathSettings
-from bayesmtfs.progress import Progress
+from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import listed
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, SelectionWarning, warn
 
@@ -54,9 +54,6 @@ PATH_STEP = 0.93  # ratio of neighbouring penalties while features enter
 SMALLEST_PENALTY = 1e-3  # of the largest one: where the path ends
 MOST_DRAWS = 100  # of a pair, until both halves hold every task and class
 LARGEST_SHARE = 1 / math.sqrt(3)  # theta up to which theorem 2 of Shah and Samworth holds
-
-
-# ---------------------------------------------------------------------- bounds
 
 
 class ErrorBounds(NamedTuple):
@@ -106,9 +103,6 @@ def smallest_threshold(expected_false: float, n_features: int, n_selected: int) 
     return (1 + n_selected**2 / (n_features * expected_false)) / 2
 
 
-# ---------------------------------------------------------------------- agreement of sets
-
-
 class SetStability(NamedTuple):
     """Stability, and its interval."""
 
@@ -150,16 +144,6 @@ def _influence(Z: FloatArray, frequency: FloatArray, share: float, value: float)
     """(M,) What each set contributes to the stability (theorem 7), times (k / p)(1 - k / p)."""
     sizes = Z.mean(axis=1)  # k_i / p
     return Z @ frequency / Z.shape[1] - sizes * share + value / 2.0 * (2.0 * share * sizes - sizes - share + 1.0)
-
-
-# ---------------------------------------------------------------------- the result
-
-
-class _HalfPlan(NamedTuple):
-    """How much is selected per half, and what is kept."""
-
-    threshold: float
-    n_features: int | None  # the first so many features of the path; None: the estimator's own selection
 
 
 class _Half(NamedTuple):
@@ -217,9 +201,8 @@ class Stability:
         indices : return the numbers of the features instead of a mask
         threshold : another threshold, in (1/2, 1]
         """
-        level = self.threshold if threshold is None else check_threshold(threshold)
         # frequencies are multiples of 1 / (2 n_pairs): a sum of rounding errors must not decide
-        kept = self.selection_frequency >= level - 1e-9
+        kept = self.selection_frequency >= self._level(threshold) - 1e-9
         return np.flatnonzero(kept) if indices else kept
 
     def error_bounds(self, threshold: float | None = None) -> ErrorBounds:
@@ -231,8 +214,10 @@ class Stability:
         ----------
         threshold : another threshold, in (1/2, 1]
         """
-        level = self.threshold if threshold is None else check_threshold(threshold)
-        return error_bounds(self._q, len(self.selection_frequency), level, self.n_pairs)
+        return error_bounds(self._q, len(self.selection_frequency), self._level(threshold), self.n_pairs)
+
+    def _level(self, threshold: float | None) -> float:
+        return self.threshold if threshold is None else check_threshold(threshold)
 
     @property
     def _q(self) -> float:
@@ -293,20 +278,13 @@ def stability(
         Its penalty decides what a half selects, unless ``n_features`` is set.
     X, y, tasks, sample_weight : as in the estimator's ``fit``
     n_pairs : pairs of complementary halves, 50 to 100 are usual
-    threshold : float in (1/2, 1]
-        Smallest frequency of a kept feature; None: 0.75, or what ``expected_false`` asks for.
+    threshold : smallest frequency of a kept feature, in (1/2, 1]; None: 0.75, or what ``expected_false`` asks for
     expected_false : largest acceptable expected number of wrong features
-    n_features : features per half
-        The first so many that enter as the penalty falls, whatever the estimator's own penalty is. Features that enter
-        together are ordered by the length of their coefficients. Not for feature groups.
+    n_features : features per half: the first so many that enter as the penalty falls, whatever the estimator's own is
+        Those that enter together are ordered by the length of their coefficients. Not for feature groups.
     n_jobs : halves fitted at the same time, as in joblib; the result is the same to the last bit
     random_state : int, RandomState or None
-    progress : bool or None
-        Progress bar: always, never, or (None) for long work on a terminal.
-
-    Returns
-    -------
-    Stability
+    progress : bar: always, never, or (None) for long work on a terminal
 
     Examples
     --------
@@ -324,50 +302,50 @@ def stability(
         )
     model = clone(estimator)
     data = model.training_data(X, y, tasks, sample_weight)
-    plan = _plan(data.n_features, threshold, expected_false, n_features)
-    if plan.n_features is not None:
+    level, most = _plan(data.n_features, threshold, expected_false, n_features)
+    if most is not None:
         _check_can_count(model, data)
     if n_pairs < 1:
         raise ValueError(f"n_pairs is {n_pairs}; pass a whole number of at least 1, 50 is usual")
     halves = _draw_halves(data, n_pairs, is_classifier(model), check_random_state(random_state))
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, plan.n_features) for half in halves)
-    found = _gathered(results, len(halves), progress)
-    _warn_of_halves(found, plan.n_features)
+    results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, most) for half in halves)
+    work = Progress("stability selection", progress)
+    found = gather(results, len(halves), work, "pairs of halves", batch=2)
+    _warn_of_halves(found, most)
     selected = np.stack([half.selected for half in found])
     return Stability(
         selection_frequency=selected.any(axis=1).mean(axis=0),
         task_frequency=selected.mean(axis=0),
         n_selected=selected.any(axis=1).sum(axis=1),
-        threshold=plan.threshold,
-        n_features=plan.n_features,
+        threshold=level,
+        n_features=most,
         feature_names=data.feature_names,
         tasks=data.task_names,
     )
 
 
-# ---------------------------------------------------------------------- what is wanted
-
-
-def _plan(p: int, threshold: float | None, expected_false: float | None, n_features: int | None) -> _HalfPlan:
-    """Complete threshold, number of features and number of errors by the first bound."""
+def _plan(
+    p: int, threshold: float | None, expected_false: float | None, n_features: int | None
+) -> tuple[float, int | None]:
+    """Threshold and number of features per half, where needed by the first bound."""
     if threshold is not None:
         check_threshold(threshold)
     if n_features is not None and not 1 <= n_features <= p:
         raise ValueError(f"n_features is {n_features}; pass a whole number between 1 and {p}, the number of features")
     if expected_false is None:
-        return _HalfPlan(DEFAULT_THRESHOLD if threshold is None else threshold, n_features)
+        return threshold or DEFAULT_THRESHOLD, n_features
     if not expected_false > 0:
         raise ValueError(f"expected_false is {expected_false}; pass a positive number, such as 1")
     if n_features is None:
-        threshold = DEFAULT_THRESHOLD if threshold is None else threshold
+        threshold = threshold or DEFAULT_THRESHOLD
         n_features = largest_number(expected_false, p, threshold)
         if n_features < 1:
             raise ValueError(
                 f"expected_false is {expected_false}, too small for {p} features at threshold {threshold}: no half "
                 f"could select even one; pass at least {1 / ((2 * threshold - 1) * p):.3g}, or raise threshold"
             )
-        return _HalfPlan(threshold, n_features)
+        return threshold, n_features
     if threshold is not None:
         raise ValueError("threshold, expected_false and n_features were passed; pass two, they determine the third")
     threshold = smallest_threshold(expected_false, p, n_features)
@@ -376,7 +354,7 @@ def _plan(p: int, threshold: float | None, expected_false: float | None, n_featu
             f"expected_false is {expected_false} but n_features is {n_features} of {p}, for which no threshold is "
             f"enough; pass n_features of at most {largest_number(expected_false, p, 1.0)}, or raise expected_false"
         )
-    return _HalfPlan(threshold, n_features)
+    return threshold, n_features
 
 
 def check_threshold(threshold: float) -> float:
@@ -395,9 +373,6 @@ def _check_can_count(model: Any, data: TaskData) -> None:
         raise ValueError(f"n_features was set but shared_mean=True selects no features; {way_out}")
     if data.groups is not None:
         raise ValueError(f"n_features counts single features but X has groups or categorical columns; {way_out}")
-
-
-# ---------------------------------------------------------------------- halves
 
 
 def _draw_halves(data: TaskData, n_pairs: int, by_class: bool, rng: np.random.RandomState) -> list[BoolArray]:
@@ -425,29 +400,6 @@ def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntA
     counts = [np.bincount(part[half], minlength=int(part.max()) + 1) for half in (first, ~first)]
     lacking = np.flatnonzero(np.minimum(*counts) == 0)
     return np.unique(lacking // 2) if by_class else lacking
-
-
-# ---------------------------------------------------------------------- one half
-
-
-def _gathered(results: Iterator[_Half], n_halves: int, progress: bool | None) -> list[_Half]:
-    """All halves; after Ctrl-C those of the pairs that are whole."""
-    found: list[_Half] = []
-    with Progress("stability selection", progress) as work:
-        for result in results:
-            work.check()  # a fit that caught Ctrl-C is no half to count
-            found.append(result)
-            work.update(len(found) / n_halves, f"{len(found)} of {n_halves} halves")
-    n_pairs = len(found) // 2
-    if work.interrupted and n_pairs == 0:
-        raise KeyboardInterrupt
-    if work.interrupted:
-        warn(
-            f"interrupted after {n_pairs} of {n_halves // 2} pairs of halves; frequencies and error bounds are those "
-            "of so many pairs",
-            SelectionWarning,
-        )
-    return found[: 2 * n_pairs]
 
 
 def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> _Half:

@@ -49,8 +49,6 @@ LEAST_CURVATURE_OF_SEARCH = 1e-10
 RIDGE = 1e-13
 EXPLAINED = 1e-9  # divergence left, as a share of that of the empty model, at which the search ends
 
-# ---------------------------------------------------------------------- reference and submodels
-
 
 class ReferenceFit(NamedTuple):
     """What the reference model predicts at the observed rows."""
@@ -113,18 +111,7 @@ def _noise_of(draws: CoefficientDraws, family: Family) -> FloatArray | None:
 
 
 def project(data: TaskData, reference: ReferenceFit, features: IntArray) -> Submodel:
-    """Project every draw onto some of the features.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bayesmtfs.families import Gaussian
-    >>> data = TaskData.from_long(np.eye(4)[:, :2] * 2.0, np.arange(4.0))
-    >>> eta = data.design @ np.array([[3.0], [1.0]])
-    >>> found = project(data, ReferenceFit(Gaussian(), eta, np.ones((1, 1)), with_intercept=False), np.array([0]))
-    >>> found.coef.ravel(), found.noise.round(3).ravel()  # the columns are orthogonal
-    (array([3.]), array([1.414]))
-    """
+    """Project every draw onto some of the features."""
     parts = []
     for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         weight, eta, columns = data.weight[start:stop], reference.eta[start:stop], dense_columns(X, features)
@@ -152,9 +139,9 @@ def nested_submodels(data: TaskData, reference: ReferenceFit, steps: list[IntArr
 
 
 def log_densities(data: TaskData, model: Submodel, tasks: IntArray | None = None) -> FloatArray:
-    """(S, N) Log-density of every observation under every draw; ``tasks`` are the numbers of the data's tasks in the model.
+    """(S, N) Log-density of every observation under every draw.
 
-    None: they are the same.
+    ``tasks`` are the numbers of the data's tasks in the model (None: they are the same).
     """
     numbers = range(data.n_tasks) if tasks is None else tasks.tolist()
     return np.concatenate([task_log_densities(data, own, model, t) for own, t in enumerate(numbers)], axis=1)
@@ -175,18 +162,11 @@ def dense_columns(X: Design, features: IntArray) -> FloatArray:
     return np.asarray(columns.toarray() if sp.issparse(columns) else columns, dtype=np.float64)
 
 
-# ---------------------------------------------------------------------- projections of one task
+def _columns_in_metric(columns: FloatArray, weight: FloatArray, with_intercept: bool) -> tuple[FloatArray, FloatArray]:
+    """(n, r) basis of the columns, orthonormal in the metric of the weights, and the way (k + intercept, r) back.
 
-
-class _Columns(NamedTuple):
-    """Basis of weighted columns, and the way from its coordinates to coefficients."""
-
-    basis: FloatArray  # (n, r) orthonormal in the metric of the weights
-    back: FloatArray  # (k + intercept, r)
-
-
-def _columns_in_metric(columns: FloatArray, weight: FloatArray, with_intercept: bool) -> _Columns:
-    """Singular value decomposition of the weighted columns, without directions that depend on the others."""
+    By the singular values of the weighted columns, without directions that depend on the others.
+    """
     root = np.sqrt(weight)[:, None]
     length = np.sqrt(weight @ np.square(columns))
     length = np.where(length > 0, length, 1.0)
@@ -199,17 +179,17 @@ def _columns_in_metric(columns: FloatArray, weight: FloatArray, with_intercept: 
     back = right[kept].T / size[kept] / unit[:, None]
     basis = left[:, kept] / root
     if not with_intercept:
-        return _Columns(basis, back)
+        return basis, back
     total = np.sqrt(weight.sum())
     constant = np.full((len(weight), 1), 1.0 / total)
     to_intercept = np.concatenate([[1.0 / total], -centre @ back])
     whole = np.vstack([np.column_stack([np.zeros(len(back)), back]), to_intercept])
-    return _Columns(np.column_stack([constant, basis]), whole)
+    return np.column_stack([constant, basis]), whole
 
 
-def _coefficients(columns: _Columns, coordinates: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+def _coefficients(back: FloatArray, coordinates: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     """(k, S) coefficients and (S,) intercepts."""
-    found = columns.back @ coordinates
+    found = back @ coordinates
     return found[:k], found[k] if len(found) > k else np.zeros(coordinates.shape[1])
 
 
@@ -217,10 +197,10 @@ def _project_squares(
     columns: FloatArray, weight: FloatArray, eta: FloatArray, noise: FloatArray, with_intercept: bool
 ) -> _TaskProjection:
     """Least squares of the fitted values (n, S) of one task on columns (n, k), draw by draw."""
-    metric = _columns_in_metric(columns, weight, with_intercept)
-    coordinates = metric.basis.T @ (weight[:, None] * eta)
-    lost = weight @ np.square(eta - metric.basis @ coordinates) / weight.sum()
-    coef, intercept = _coefficients(metric, coordinates, columns.shape[1])
+    U, back = _columns_in_metric(columns, weight, with_intercept)
+    coordinates = U.T @ (weight[:, None] * eta)
+    lost = weight @ np.square(eta - U @ coordinates) / weight.sum()
+    coef, intercept = _coefficients(back, coordinates, columns.shape[1])
     divergence = 0.5 * weight.sum() * np.log1p(lost / np.square(noise))
     return _TaskProjection(coef, intercept, np.sqrt(np.square(noise) + lost), divergence)
 
@@ -229,8 +209,7 @@ def _project_means(
     family: Family, columns: FloatArray, weight: FloatArray, eta: FloatArray, with_intercept: bool
 ) -> _TaskProjection:
     """Regression of the fitted means of one task on columns (n, k), all draws (n, S) of eta at once."""
-    metric = _columns_in_metric(columns, weight, with_intercept)
-    U = metric.basis
+    U, back = _columns_in_metric(columns, weight, with_intercept)
     with np.errstate(over="ignore", invalid="ignore"):  # steps that are too long are halved
         problem = _MeanRegression(family, weight, family.mean(eta))
         coordinates, loss = _start(problem, U, eta)
@@ -245,7 +224,7 @@ def _project_means(
             better = lower < loss[moving]
             coordinates[:, moving[better]], loss[moving[better]] = found[:, better], lower[better]
             moving = moving[better]
-    coef, intercept = _coefficients(metric, coordinates, columns.shape[1])
+    coef, intercept = _coefficients(back, coordinates, columns.shape[1])
     return _TaskProjection(coef, intercept, np.ones(len(loss)), np.maximum(loss - problem.loss(eta), 0.0))
 
 
@@ -311,9 +290,6 @@ def _solve(U: FloatArray, curvature: FloatArray, target: FloatArray) -> FloatArr
     return np.linalg.solve(hessian, target.T[:, :, None])[:, :, 0].T
 
 
-# ---------------------------------------------------------------------- search
-
-
 class SearchPath(NamedTuple):
     """Features in the order in which they enter."""
 
@@ -329,18 +305,7 @@ def feature_blocks(data: TaskData) -> list[IntArray]:
 
 
 def forward_search(data: TaskData, reference: ReferenceFit, n_steps: int) -> SearchPath:
-    """Let at most so many features (or groups) enter one by one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bayesmtfs.families import Gaussian
-    >>> rng = np.random.default_rng(0)
-    >>> data = TaskData.from_long(rng.standard_normal((40, 5)), np.zeros(40))
-    >>> eta = data.design @ np.array([[0.0], [1.0], [0.1], [-2.0], [0.0]])
-    >>> [int(step[0]) for step in forward_search(data, ReferenceFit(Gaussian(), eta, np.ones((1, 1)), True), 3).steps]
-    [3, 1, 2]
-    """
+    """Let at most so many features (or groups) enter one by one."""
     blocks = feature_blocks(data)
     mean_fit = (
         _MeanMeans(data, reference) if reference.noise is None else _MeanSquares(data, reference, reference.noise)
@@ -375,16 +340,17 @@ class _MeanSquares:
             self.residuals.append(span.residual(mean[start:stop]))
 
     def divergence(self) -> float:
-        squares = np.array([np.sum(np.square(residual)) for residual in self.residuals])
-        return float(np.sum(0.5 * self.total * np.log1p(squares / (self.total * self.variance))))
+        return float(self._divergences([np.array([residual @ residual]) for residual in self.residuals])[0])
 
     def divergences_with(self, blocks: list[IntArray]) -> FloatArray:
         """(blocks,) Divergence of the submodel with each block added."""
-        result = np.zeros(len(blocks))
-        for t, (span, residual) in enumerate(zip(self.spans, self.residuals, strict=True)):
-            left = np.maximum(np.sum(np.square(residual)) - span.gains(residual, blocks), 0.0)
-            result += 0.5 * self.total[t] * np.log1p(left / (self.total[t] * self.variance[t]))
-        return result
+        pairs = zip(self.spans, self.residuals, strict=True)
+        return self._divergences([residual @ residual - span.gains(residual, blocks) for span, residual in pairs])
+
+    def _divergences(self, squares: list[FloatArray]) -> FloatArray:
+        """Divergences that go with squared lengths of the residuals, an array per task."""
+        scaled = np.maximum(squares, 0.0) / (self.total * self.variance)[:, None]
+        return np.asarray(0.5 * self.total @ np.log1p(scaled))
 
     def add(self, block: IntArray) -> None:
         for t, span in enumerate(self.spans):
@@ -443,9 +409,6 @@ def _eta_of_mean(family: Family, mean: FloatArray, start: FloatArray) -> FloatAr
     return eta
 
 
-# ---------------------------------------------------------------------- what further features explain
-
-
 class FeatureSpan:
     """Span of the chosen features of one task: a growing orthonormal basis in the metric of row weights.
 
@@ -457,14 +420,6 @@ class FeatureSpan:
     the step of orthogonal least squares (Chen, Billings and Luo 1989, International Journal of Control 50). The
     squared lengths in the denominator are kept up to date as the basis grows: O(n p) per feature, without a Gram
     matrix.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
-    >>> span = FeatureSpan(X, np.ones(4), with_intercept=True)
-    >>> span.gains(span.residual(3 * X[:, 0] + X[:, 1] + 7), [np.array([0]), np.array([1])])
-    array([36.,  4.])
     """
 
     def __init__(self, X: Design, weight: FloatArray, with_intercept: bool) -> None:
@@ -494,11 +449,9 @@ class FeatureSpan:
         free = self.left > np.square(DEPENDENT * self.length)
         single = np.zeros(len(score))
         single[free] = np.square(score[free]) / self.left[free]
-        return np.array(
-            [single[block[0]] if len(block) == 1 else self._block_gain(residual, block) for block in blocks]
-        )
+        return np.array([single[block[0]] if len(block) == 1 else self._gain(residual, block) for block in blocks])
 
-    def _block_gain(self, residual: FloatArray, block: IntArray) -> float:
+    def _gain(self, residual: FloatArray, block: IntArray) -> float:
         return float(np.sum(np.square(orthonormal(self._columns(block), self.basis).T @ residual)))
 
     def _columns(self, features: IntArray) -> FloatArray:

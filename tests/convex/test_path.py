@@ -90,10 +90,7 @@ def test_a_loss_with_kinks_does_not_stop_where_its_path_stands_still():
     problem = make_problem("absolute", norm_q=1, n=10, noise=1.0)
     grid = penalty_grid(largest_penalty(problem, SolveSettings()), 60, 0.1)
     found = solve_path(problem, grid, SolveSettings(), may_stop=True)
-    losses = [
-        path._explained(problem.with_strength(k), path._Point(s, None))
-        for k, s in zip(grid, found.solutions, strict=True)
-    ]
+    losses = [path._explained(problem.with_strength(k), s, False) for k, s in zip(grid, found.solutions, strict=True)]
     assert (np.abs(np.diff(losses[5:])) < 1e-7).any()  # it stands still on the way
     assert found.stop_reason == "" and len(found.solutions) == 60
 

@@ -41,7 +41,7 @@ def model_of(parts, kind, norm_q=2, groups=None, fit_intercept=True, share=0.1):
         if kind == "gram"
         else ColumnModel(columns.as_sparse(), rows, curvature, sums)
     )
-    model.start(W[rows.features], slope)
+    model.start(rows, W[rows.features], slope)
     return model, data.design[:, rows.features], data
 
 

@@ -32,7 +32,10 @@ def penalties_at(share, b):
 
 
 def distance_to_optimality(w, b, h, penalty):
-    return penalty.subdifferential_distance(w[np.newaxis], (h * w - b)[np.newaxis])[0] / np.linalg.norm(b)
+    """Length of a proximal gradient step from w, in units of the gradient."""
+    step = 1.0 / h.max()
+    ahead = penalty.prox((w - step * (h * w - b))[np.newaxis], step)[0]
+    return np.linalg.norm(w - ahead) / step / np.linalg.norm(b)
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)

@@ -11,25 +11,26 @@ from bayesmtfs.convex import shared_rows as rows_module
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_design import SharedDesign
 from bayesmtfs.convex.shared_rows import (
-    ColumnDescent,
+    BlockDescent,
     ColumnGram,
     Goal,
-    GramDescent,
     RowProblem,
-    Spent,
     StoredGram,
     WholeDescent,
     best_dual,
     minimise,
-    sweep_euclidean,
-    sweep_general,
+    start_descent,
+    sweep_rows,
 )
 from bayesmtfs.families import Gaussian
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.priors.row_prox import scratch
 
 PENALTIES = [RowPenalty(1.0, q) for q in (1, 1.5, 2, 3, np.inf)] + [RowPenalty(1.0, task_sparsity=0.5)]
-EXACT = Goal(gap=1e-11, rough_gap=0.0, work=0.0, max_iter=20_000)
+
+
+def exact(gap, max_iter=20_000):
+    return Goal(gap, rough_gap=0.0, work=0.0, max_iter=max_iter)
 
 
 def make_rows(penalty, gram="stored", n=40, k=120, seed=0):
@@ -51,13 +52,13 @@ def test_all_descents_make_the_same_epochs(penalty, monkeypatch):
     found = []
     for gram, small, kind in (
         ("stored", 360, WholeDescent),
-        ("stored", 359, GramDescent),
-        ("columns", 0, ColumnDescent),
+        ("stored", 359, BlockDescent),
+        ("columns", 0, BlockDescent),
     ):
         monkeypatch.setattr(rows_module, "SMALL", small)
         problem, _ = make_rows(penalty, gram)
         W = np.zeros(problem.target.shape)
-        descent = problem.gram.descent(problem, W)
+        descent = start_descent(problem, W)
         assert type(descent) is kind
         before = problem.objective_and_gap(W, problem.correlation(W))[0]
         for _ in range(rows_module.ZEROS_EVERY):
@@ -104,42 +105,43 @@ def test_best_dual_of_nothing():
 def test_minimum(penalty, gram, small, monkeypatch):
     monkeypatch.setattr(rows_module, "SMALL", small)
     problem, _ = make_rows(penalty, gram)
-    goal = EXACT._replace(gap=1e-11 * problem.null_objective)
-    W, n_iter = minimise(problem, np.zeros(problem.target.shape), goal)
+    goal = exact(1e-11 * problem.null_objective)
+    W = minimise(problem, np.zeros(problem.target.shape), goal)
     assert problem.objective_and_gap(W, problem.correlation(W))[1] <= goal.gap
-    assert n_iter > 0 and not W.any(axis=1).all()
-    distance = problem.penalty.subdifferential_distance(W, -problem.correlation(W))
-    assert distance.max() <= 1e-4 * problem.penalty.weights.max()
+    assert goal.n_iter > 0 and not W.any(axis=1).all()
+    ahead = problem.penalty.prox(W + problem.correlation(W), 1.0)
+    assert np.linalg.norm(W - ahead, axis=1).max() <= 1e-4 * problem.penalty.weights.max()
 
 
 def test_coordinate_descent_alone_reaches_it_too(monkeypatch):
     monkeypatch.setattr(rows_module, "MAX_FACTORS", 0)
     problem, _ = make_rows(RowPenalty(1.0, 2), "columns")
-    goal = EXACT._replace(gap=1e-4 * problem.null_objective)
-    W, _ = minimise(problem, np.zeros(problem.target.shape), goal)
+    goal = exact(1e-4 * problem.null_objective)
+    W = minimise(problem, np.zeros(problem.target.shape), goal)
     assert problem.objective_and_gap(W, problem.correlation(W))[1] <= goal.gap
 
 
 def test_failed_steps_are_not_taken(monkeypatch):
     problem, _ = make_rows(RowPenalty(1.0, 2))
     monkeypatch.setattr(rows_module, "proximal_point", lambda gram, penalty, W, *rest: (W + 1.0, 1))
-    goal = EXACT._replace(gap=1e-6 * problem.null_objective)
-    W, _ = minimise(problem, np.zeros(problem.target.shape), goal)
+    goal = exact(1e-6 * problem.null_objective)
+    W = minimise(problem, np.zeros(problem.target.shape), goal)
     assert not W.any(axis=1).all()
 
 
 def test_goal_is_rough_once_the_work_is_done():
-    goal = Goal(gap=1.0, rough_gap=10.0, work=100.0, max_iter=5)
-    assert goal.reached(1.0, 0.0) and goal.reached(10.0, 100.0)
-    assert not goal.reached(10.0, 99.0) and not goal.reached(11.0, 1e9)
-    spent = Spent()
-    spent.add(3, 5.0)
-    assert (spent.n_iter, spent.work) == (3, 15.0)
+    goal = Goal(gap=1.0, rough_gap=10.0, work=15.0, max_iter=5)
+    assert goal.reached(1.0) and not goal.reached(10.0)
+    goal.add(3, 5.0)
+    assert (goal.n_iter, goal.spent) == (3, 15.0)
+    assert goal.reached(10.0) and not goal.reached(11.0)
 
 
 def test_no_more_iterations_than_allowed():
     problem, _ = make_rows(RowPenalty(1.0, 2))
-    assert minimise(problem, np.zeros(problem.target.shape), EXACT._replace(max_iter=2))[1] == 2
+    goal = exact(1e-11, max_iter=2)
+    minimise(problem, np.zeros(problem.target.shape), goal)
+    assert goal.n_iter == 2
 
 
 @pytest.fixture
@@ -180,7 +182,9 @@ def test_general_sweep(block, norm_q):
     def prox(i, row):
         return RowPenalty(thresholds[i], norm_q).prox(row[None], 1.0)[0]
 
-    check(block, prox, lambda Q, c, rows: sweep_general(Q, c, rows, thresholds, norms, float(norm_q), work))
+    check(
+        block, prox, lambda Q, c, rows: sweep_rows(Q, c, rows, thresholds, 0.0 * thresholds, norms, float(norm_q), work)
+    )
     rows = updated_row_by_row(*block[:3], prox)
     np.testing.assert_allclose(norms, np.linalg.norm(rows, ord=norm_q, axis=1), atol=1e-12)
 
@@ -192,7 +196,8 @@ def test_euclidean_sweep(block, sparsity):
     def prox(i, row):
         return RowPenalty(thresholds[i], task_sparsity=sparsity).prox(row[None], 1.0)[0]
 
-    check(block, prox, lambda Q, c, rows: sweep_euclidean(Q, c, rows, thresholds, sparsity * thresholds))
+    rest = thresholds, sparsity * thresholds, np.zeros(6), 2.0, scratch(2.0, 4)
+    check(block, prox, lambda Q, c, rows: sweep_rows(Q, c, rows, *rest))
 
 
 SMOOTH = [RowPenalty(0.7, q) for q in (1.3, 1.5, 2, 3, 8)] + [RowPenalty(0.7, task_sparsity=0.4)]

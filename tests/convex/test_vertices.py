@@ -95,7 +95,9 @@ def test_gradient_of_the_penalty_against_finite_differences(norm_q, task_sparsit
         step[place] = 1e-6
         above, below = (problem.penalty.value(problem.blocks.gather(W + s * step)) for s in (1, -1))
         numeric[place] = (above - below) / 2e-6
-    np.testing.assert_allclose(saddle_point.penalty_gradient(problem, W), numeric, atol=1e-8)
+    np.testing.assert_allclose(
+        problem.blocks.scatter(problem.penalty.gradient(problem.blocks.gather(W))), numeric, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from bayesmtfs import TaskData
 from bayesmtfs.convex import proximal_gradient, quadratic_models, working_set
-from bayesmtfs.convex.columns import by_columns
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
@@ -228,10 +227,10 @@ def test_a_start_shortens_the_way(loss):
     assert again.converged and again.n_iter == 0
     np.testing.assert_array_equal(again.W, solution.W)
     smaller = problem.with_strength(0.9 * problem.penalty.strength)
-    design = by_columns(problem.data)
-    warm = working_set.solve(smaller, solution, design=design)
+    state = working_set.WorkingSetState(problem)
+    warm = working_set.solve(smaller, solution, state=state)
     check_certificate(smaller, warm)
-    assert warm.n_iter < working_set.solve(smaller, design=design).n_iter
+    assert warm.n_iter < working_set.solve(smaller, state=state).n_iter
 
 
 def test_groups_enter_whole_in_any_order():

@@ -125,5 +125,5 @@ def test_whole_numbers_of_task_data_come_back_as_integers():
 def test_many_lone_tasks_are_listed_briefly():
     tasks = np.repeat(np.arange(13), 2)
     data = TaskData.from_long(np.eye(26), np.where(tasks == 12, np.tile([1.0, -1.0], 13), 1.0), tasks)
-    with pytest.raises(ValueError, match=r"in 12 of 13 tasks: 0 \(2 rows\), .*, 9 \(2 rows\) and 2 more; a classifier"):
+    with pytest.raises(ValueError, match=r"in 12 of 13 tasks: 0 \(2 rows\), .*, 9 \(2 rows\) and 2 more; two or more"):
         check_two_classes_per_task(data)

@@ -86,7 +86,7 @@ BAD_DESIGNS = [
     (np.array([[1j]], dtype=object), r"X is not numeric"),
     (sp.csr_array(np.array([[1j]])), r"Complex data not supported: X is complex"),
     (pl.LazyFrame({"a": [1.0]}), r"X is a lazy frame; call its collect\(\) and pass the result"),
-    (np.ones((0, 3)), r"0 sample\(s\) .* X has no rows; pass at least one observation"),
+    (np.ones((0, 3)), r"0 sample\(s\) .* X has no rows; pass at least one"),
     (np.ones((3, 0)), r"0 feature\(s\) .* X has no feature columns; pass at least one"),
     (pd.DataFrame(), r"X has no rows"),
     (pd.DataFrame({"a": pd.Series([], dtype=object)}), r"X has no rows"),
@@ -181,7 +181,7 @@ BAD_LABELS = [
     ({1: 2}, r"tasks is {1: 2}; pass a sequence"),
     (3, r"tasks is 3; pass a sequence"),
     (b"abc", r"tasks is b'abc'; pass a sequence"),
-    (["a", "b"], r"tasks has 2 entries but X has 3 rows; pass one task label per row"),
+    (["a", "b"], r"tasks has 2 entries but X has 3 rows; pass one label per row"),
 ]
 
 

@@ -64,7 +64,7 @@ def test_active_columns_predict_the_same(sparse):
     np.testing.assert_allclose(units.to_user(units.from_user(W)), W)
     fewer = tasks.restricted(np.array([True, False, True]))
     np.testing.assert_allclose(fewer.adjoint(tasks.y), tasks.adjoint(tasks.y)[[0, 2]])
-    assert tasks.losses(expected).sum() == pytest.approx(tasks.loss(expected))
+    assert tasks.losses(expected).sum() == pytest.approx(tasks.weight @ tasks.family.value(tasks.y, expected))
 
 
 def test_complete_shared_designs_are_copied_once():

@@ -427,10 +427,7 @@ def test_losses_are_the_evidence_without_each_row(fitted):
 def test_gains_are_the_evidence_with_each_row(fitted):
     settings, state = fitted
     likelihood = settings.likelihood
-    everything = likelihood.tasks(np.arange(9), state.parameters)
-    precision = likelihood.precision(state.parameters)
-    candidates = candidate_statistics(everything, state.active, state.row_variances, precision, state.relations)
-    gain, variance = gains(candidates)
+    gain, variance = gains(candidate_statistics(likelihood, state))
     before = evaluate(settings, state).objective
     idle = np.setdiff1d(np.arange(9), state.active)
     assert (gain[idle] > 0).any()
@@ -540,7 +537,7 @@ def test_many_features_begin_with_the_most_associated(monkeypatch):
     search.begin_with_all(likelihood.start())
     assert len(search.point.state.active) == 10
     found = search.point.state.active
-    assert set(found) == set(np.argsort(-likelihood.association())[:10])
+    assert set(found) == set(np.argsort(-likelihood.all_tasks.association())[:10])
 
 
 def test_the_budget_is_kept():

@@ -8,10 +8,10 @@ import pytest
 from bayesmtfs import simulate_tasks
 from bayesmtfs.data.scaling import within_task_units
 from bayesmtfs.em import jeffreys, matrix_variate, task_relations
-from bayesmtfs.em.active_tasks import activate
+from bayesmtfs.em.active_tasks import activate, em_problem
 from bayesmtfs.em.ridge import conjugate_gradients
 from bayesmtfs.families import find_family
-from bayesmtfs.priors.generalized_normal import MatrixVariate
+from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.types import Solution
 
 EXPONENTS = [1.3, 2.0, 4.0]
@@ -34,29 +34,30 @@ def started(loss="squared", norm_q=2.0, seed=0, shape=0.0, rate=0.0, n_active=6,
 
 
 def state_of(tasks, W, settings, R):
-    fit = jeffreys.begin(tasks, W, np.zeros(4), settings, None)[1]
-    return matrix_variate.RelatedState(fit, task_relations.nearest(R))
+    return jeffreys.begin(tasks, W, np.zeros(4), settings)._replace(relations=task_relations.nearest(R))
 
 
 @pytest.mark.parametrize(("shape", "rate"), [(0.0, 0.0), (0.5, 0.1)])
 @pytest.mark.parametrize("norm_q", EXPONENTS)
 def test_objective_differences_are_those_of_the_scale_integrated_density(norm_q, shape, rate):
     tasks, W, settings = started(norm_q=norm_q, shape=shape, rate=rate)
-    working = jeffreys.begin(tasks, W, np.zeros(4), settings, None)[0]
     rng = np.random.default_rng(1)
     values, expected = [], []
     for _ in range(3):
         rows = rng.standard_normal((40, 4))
         R = task_relations.from_rows(rows.T @ rows + 20.0)
         state = state_of(tasks, W + 0.2 * rng.standard_normal(W.shape), settings, R)
-        fit, R = state.fit, state.relations.matrix
-        values.append(matrix_variate.objective(working, state, settings, shrinkage=3.0))
+        R = state.relations.matrix
+        values.append(matrix_variate.objective(state, settings, shrinkage=3.0))
         spread, vectors = np.linalg.eigh(R)
-        prior = MatrixVariate(norm_q, (vectors * np.sqrt(spread)) @ vectors.T, shape, rate)
-        residual = tasks.y - tasks.linear_predictor(fit.W, fit.intercept)
-        loss = np.sum(0.5 * (residual / fit.noise[tasks.task]) ** 2 + np.log(fit.noise[tasks.task]))
+        whitened = state.W @ (vectors / np.sqrt(spread)) @ vectors.T
+        rows = (
+            Jeffreys(norm_q, shape, rate).negative_log_density(whitened) + 0.5 * len(state.W) * np.linalg.slogdet(R)[1]
+        )
+        residual = tasks.y - tasks.linear_predictor(state.W, state.intercept)
+        loss = np.sum(0.5 * (residual / state.noise[tasks.task]) ** 2 + np.log(state.noise[tasks.task]))
         pull = 1.5 * (np.linalg.slogdet(R)[1] + np.trace(np.linalg.inv(R)) - 4)
-        expected.append(loss + prior.negative_log_density(fit.W) + pull)
+        expected.append(loss + rows + pull)
     np.testing.assert_allclose(np.diff(values), np.diff(expected), rtol=1e-10)
 
 
@@ -65,7 +66,7 @@ def test_objective_differences_are_those_of_the_scale_integrated_density(norm_q,
 @pytest.mark.parametrize("seed", range(3))
 def test_objective_never_rises(loss, norm_q, seed):
     tasks, W, settings = started(loss, norm_q, seed, n_active=12)
-    found, relations, _ = matrix_variate.solve(tasks, W, np.zeros(4), settings)
+    found, relations, *_ = matrix_variate.solve(jeffreys.begin(tasks, W, np.zeros(4), settings), settings)
     trace = found.objective_trace
     assert len(trace) > 3
     assert np.all(np.diff(trace) <= 1e-10 * np.abs(trace[:-1]))
@@ -88,9 +89,7 @@ def test_gradient_of_the_relation_objective(norm_q):
 def test_coefficients_at_q_two_solve_the_ridge_problem_of_the_e_step():
     tasks, W, settings = started()
     state = state_of(tasks, W, settings, 0.5 * np.eye(4) + 0.5)
-    after = matrix_variate.update_coefficients(
-        jeffreys.begin(tasks, W, np.zeros(4), settings, None)[0], state, settings
-    )
+    after = matrix_variate.update_coefficients(state, settings)
     p, R = len(W), state.relations.matrix
     # E-step: E[rho^-2] = m / (2 v'v), so that the prior precision of row i is m R^-1 / (w' R^-1 w)
     weight = 4.0 / np.einsum("it,tu,iu->i", W, np.linalg.inv(R), W)
@@ -100,13 +99,13 @@ def test_coefficients_at_q_two_solve_the_ridge_problem_of_the_e_step():
     for t, X in enumerate(tasks.designs):
         A[row : row + len(X), t::4], B[row : row + len(X), t] = X, 1.0
         row += len(X)
-    D = 1.0 / state.fit.noise[tasks.task] ** 2
+    D = 1.0 / state.noise[tasks.task] ** 2
     both = np.hstack([A, B])
     system = both.T @ (D[:, None] * both)
     system[: p * 4, : p * 4] += np.kron(np.diag(weight), np.linalg.inv(R))
     solution = np.linalg.solve(system, both.T @ (D * tasks.y))
-    np.testing.assert_allclose(after.fit.W, solution[: p * 4].reshape(p, 4), rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(after.fit.intercept, solution[p * 4 :], rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(after.W, solution[: p * 4].reshape(p, 4), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(after.intercept, solution[p * 4 :], rtol=1e-5, atol=1e-7)
 
 
 def test_conjugate_gradients_solve_a_system():
@@ -122,17 +121,19 @@ def test_zero_rows_do_not_count_for_the_relations():
     tasks, W, settings = started(n_active=5)
     more, W_more, _ = started(n_active=10)
     nonzero = np.isin(more.row_labels, tasks.row_labels)
-    one = matrix_variate.solve(tasks, W, np.zeros(4), settings)
+    one = matrix_variate.solve(jeffreys.begin(tasks, W, np.zeros(4), settings), settings)
     W_more = np.zeros_like(W_more)
     W_more[nonzero] = W
-    two = matrix_variate.solve(more, W_more, np.zeros(4), settings)
+    two = matrix_variate.solve(jeffreys.begin(more, W_more, np.zeros(4), settings), settings)
     assert (two[0].W[~nonzero] == 0).all()
     np.testing.assert_allclose(two[1].matrix, one[1].matrix, atol=1e-6)
 
 
 def test_without_rows_there_is_nothing_to_do():
     tasks, W, settings = started()
-    found, relations, _ = matrix_variate.solve(tasks, np.zeros_like(W), np.zeros(4), settings)
+    found, relations, *_ = matrix_variate.solve(
+        jeffreys.begin(tasks, np.zeros_like(W), np.zeros(4), settings), settings
+    )
     assert found.converged and (found.W == 0).all()
     np.testing.assert_array_equal(relations.matrix, np.eye(4))
 
@@ -140,11 +141,11 @@ def test_without_rows_there_is_nothing_to_do():
 def test_interrupt_gives_the_best_so_far(monkeypatch):
     tasks, W, settings = started()
 
-    def interrupting(*arguments):
+    def interrupting(*arguments, **settings):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(matrix_variate, "iterate", interrupting)
-    found = matrix_variate.solve(tasks, W, np.zeros(4), settings)[0]
+    found = matrix_variate.solve(jeffreys.begin(tasks, W, np.zeros(4), settings), settings)[0]
     assert found.interrupted and not found.converged
     np.testing.assert_array_equal(found.W, W)
 
@@ -160,7 +161,7 @@ def related_fit(x_factor=1.0, y_factor=1.0, noise_floor=0.0, shrinkage=None, pre
         W, np.zeros(4), 0.0, np.nan, np.nan, True, 3, np.empty(0), noise=np.full(4, sim.noise.mean() * y_factor)
     )
     settings = jeffreys.EMSettings(noise_floor=noise_floor, max_iter=500)
-    return matrix_variate.fit(data, find_family("squared"), settings, start, shrinkage=shrinkage)
+    return matrix_variate.fit(em_problem(data, find_family("squared")), settings, start, shrinkage=shrinkage)
 
 
 @pytest.mark.parametrize(("x_factor", "y_factor"), [(100.0, 1.0), (0.01, 1.0), (1.0, 100.0), (3.0, 0.01)])

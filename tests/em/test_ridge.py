@@ -30,10 +30,9 @@ def solved(tasks, scales, noise, norm_q, repeats):
     rng = np.random.default_rng(1)
     W = 0.3 * rng.standard_normal(scales.shape)
     intercept = np.zeros(tasks.n_tasks)
-    state = EMState(W, intercept, noise, norm_q, tasks.linear_predictor(W, intercept))
-    fixed = tasks.fixed_curvature
+    state = EMState(tasks, W, intercept, noise, norm_q, tasks.linear_predictor(W, intercept), np.ones(len(W), bool))
     for _ in range(repeats):
-        state = minimise_given_scales(tasks, state, scales, fixed)
+        state = minimise_given_scales(state, scales)
     return state
 
 
@@ -139,9 +138,9 @@ def test_the_numbers_are_those_of_the_general_iterations(shape, fit_intercept, s
     options = jeffreys.EMSettings(**settings)
     zero_rows = np.full(3, float(shape[0]))
     assert jeffreys.is_simple(tasks, options)
-    fast = jeffreys.solve(tasks, W, b, options, zero_rows=zero_rows)
+    fast, _ = jeffreys.solve(jeffreys.begin(tasks, W, b, options, zero_rows), options)
     monkeypatch.setattr(jeffreys, "is_simple", lambda *arguments: False)
-    general = jeffreys.solve(tasks, W, b, options, zero_rows=zero_rows)
+    general, _ = jeffreys.solve(jeffreys.begin(tasks, W, b, options, zero_rows), options)
     assert fast.n_iter == general.n_iter and fast.converged == general.converged
     assert shape != SHAPES["many features"] or not fast.W.any(axis=1).all()
     for name in ("W", "intercept", "noise", "objective_trace"):
@@ -151,7 +150,7 @@ def test_the_numbers_are_those_of_the_general_iterations(shape, fit_intercept, s
 
 def least_squares(tasks, W, noise):
     settings = jeffreys.EMSettings()
-    return jeffreys.RidgeSearch(*jeffreys.begin(tasks, W, np.zeros(len(noise)), settings, None), settings).sums
+    return jeffreys.RidgeSearch(jeffreys.begin(tasks, W, np.zeros(len(noise)), settings), settings).sums
 
 
 def test_a_step_solves_the_ridge_regression_of_every_task():
@@ -194,7 +193,7 @@ def test_an_interrupted_run_keeps_what_it_has(monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(jeffreys.Progress, "update", interrupting)
-    found = jeffreys.solve(tasks, W, b, jeffreys.EMSettings())
+    found, _ = jeffreys.solve(jeffreys.begin(tasks, W, b, jeffreys.EMSettings()), jeffreys.EMSettings())
     assert found.interrupted and not found.converged
     assert found.n_iter == 3 and found.W.any()
 

@@ -35,13 +35,13 @@ def dense_posterior(given, R):
     """The formulas of the module, with everything stacked: coefficient (i, t) is number i * m + t."""
     tasks, p, m = given.tasks, len(given.row_variances), given.tasks.n_tasks
     tau = np.repeat(given.precision, m // tasks.n_designs)
-    designs = [np.sqrt(tau[t]) * tasks.design_of(t) for t in range(m)]
+    designs = [np.sqrt(tau[t]) * tasks.separate().designs[t] for t in range(m)]
     A = np.zeros((tasks.n_rows, p * m))
     row = 0
     for t, X in enumerate(designs):
         A[row : row + len(X), t::m] = X
         row += len(X)
-    y = np.concatenate([np.sqrt(tau[t]) * tasks.target_of(t) for t in range(m)])
+    y = np.concatenate([np.sqrt(tau[t]) * tasks.separate().targets[t][:, 0] for t in range(m)])
     K = np.kron(np.diag(given.row_variances), R)
     C = np.eye(len(y)) + A @ K @ A.T
     inverse = np.linalg.inv(C)
@@ -88,12 +88,6 @@ def test_the_cheapest_way_is_chosen_and_no_feature_is_a_valid_answer(n_active):
         assert found.quadratic == pytest.approx(given.precision @ tasks.target_squares)
     else:
         assert found.log_det == pytest.approx(expected.log_det)
-
-
-def test_the_size_of_a_related_system_is_the_smaller_of_rows_and_factors():
-    tasks = problem([9, 4, 6]).tasks
-    assert row_posterior.system_size(tasks, 2) == 10
-    assert row_posterior.system_size(tasks, 5) == 19
 
 
 # ---------------------------------------------------------------------- whitened tasks: centring, weights, shared designs

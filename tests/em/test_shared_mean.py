@@ -301,11 +301,9 @@ def test_null_intercept_with_an_offset_is_the_best_one():
     X, y, tasks, mean, _ = alike(3, loss="logistic")
     data = TaskData.from_long(X, y, tasks)
     problem = MeanProblem(data, find_family("logistic"), 1.0, True)
-    around, family = problem.around(mean)
-    units = within_task_units(data, True, family.quadratic)
-    active = activate(around, family, True, units, np.zeros(FEATURES, dtype=bool))
+    active = activate(*problem.around(mean), np.zeros(FEATURES, dtype=bool))
     best = active.null_intercept()
-    slopes = active.sums(family.gradient(active.y, best[active.task]))
+    slopes = active.sums(active.family.gradient(active.y, best[active.task]))
     np.testing.assert_allclose(slopes, 0.0, atol=1e-8)
 
 

@@ -1,5 +1,7 @@
 """What all estimators share: selection, files."""
 
+import importlib
+import inspect
 import pickle
 
 import numpy as np
@@ -15,7 +17,15 @@ from sklearn.preprocessing import StandardScaler
 
 import bayesmtfs as bm
 from bayesmtfs import baselines
-from bayesmtfs.estimators.base import check_kinds, unchanged_on_error
+from bayesmtfs.estimators.base import (
+    BatchEstimator,
+    check_kinds,
+    docstring_sections,
+    estimator_class,
+    section_entries,
+    unchanged_on_error,
+)
+from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.types import SelectionWarning
 
 
@@ -316,3 +326,63 @@ def test_numbers_of_numpy_are_welcome():
 
 def test_estimators_without_fields_are_let_through():
     check_kinds(object())
+
+
+def test_every_parameter_of_a_public_estimator_is_described_once_and_in_order():
+    for name, home in (ESTIMATORS | BASELINES).items():
+        estimator = getattr(importlib.import_module(home), name)
+        described = section_entries(docstring_sections(inspect.getdoc(estimator))["Parameters"])
+        assert list(described) == list(inspect.signature(estimator).parameters), name
+        assert all(text.strip(" :\n") for text in described.values()), name
+
+
+@estimator_class(kw_only=True)
+class Grandparent(BatchEstimator):
+    """The base.
+
+    Parameters
+    ----------
+    depth, width : float
+        Size of it.
+
+    Attributes
+    ----------
+    area_ : float
+    """
+
+    depth: float = 1.0
+    width: float = 1.0
+
+
+@estimator_class()
+class Child(Grandparent):
+    """The summary.
+
+    Parameters
+    ----------
+    width : int
+        In whole steps.
+    height : float
+
+    Attributes
+    ----------
+    volume_ : float
+
+    Notes
+    -----
+    Its own.
+    """
+
+    height: float = 2.0
+
+
+def test_a_class_inherits_the_descriptions_that_it_does_not_give():
+    """Parameters are in the order of the signature; the text above and below them is the class's."""
+    sections = docstring_sections(inspect.getdoc(Child))
+    parameters = section_entries(sections["Parameters"])
+    assert [name for name in parameters if name in ("height", "width", "depth")] == ["height", "depth", "width"]
+    assert parameters["depth"] == " : float\n    Size of it."
+    assert parameters["width"] == " : int\n    In whole steps."
+    assert list(section_entries(sections["Attributes"]))[:2] == ["volume_", "area_"]
+    assert sections[""] == "The summary." and sections["Notes"] == "Its own."
+    assert list(sections) == ["", "Parameters", "Attributes", "Notes"]

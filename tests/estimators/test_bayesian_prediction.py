@@ -8,8 +8,9 @@ from scipy.special import expit
 from scipy.stats import gennorm, kstest
 
 from bayesmtfs import TaskData, simulate_tasks
+from bayesmtfs.data.simulation import generalized_normal
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.estimators.bayesian_prediction import LEAST_TASKS, Population, draw_task, expected_task, standard_entries
+from bayesmtfs.estimators.bayesian_prediction import LEAST_TASKS, Population, draw_task, expected_task
 
 
 @pytest.fixture(scope="module")
@@ -150,8 +151,8 @@ def test_new_tasks_have_uncertain_labels(classifier):
 
 
 @pytest.mark.parametrize("q", [1.0, 2.0, 7.0, np.inf])
-def test_standard_entries_have_the_generalized_normal_law(q):
-    draws = standard_entries(np.random.default_rng(0), np.array(q), (5000,))
+def test_draws_have_the_generalized_normal_law(q):
+    draws = generalized_normal(np.random.default_rng(0), np.array(q), (5000,))
     cdf = gennorm(q).cdf if np.isfinite(q) else lambda z: (z + 1) / 2
     assert kstest(draws, cdf).pvalue > 0.01
 

@@ -248,7 +248,7 @@ def test_bad_parameters_are_named(parameters, message):
 
 def test_a_task_of_one_class_is_named():
     X, y, tasks = labelled(12, 5)
-    with pytest.raises(ValueError, match="only one class in task 'first'"):
+    with pytest.raises(ValueError, match="only one class in 1 of 2 tasks: 'first'"):
         DiscriminativeSelector().fit(X, np.where(tasks == "first", "a", y), tasks=tasks)
 
 

@@ -152,7 +152,7 @@ def test_files_bring_everything_back(sim, labelled, model, tmp_path):
         np.testing.assert_array_equal(
             other.predict(source.X, tasks=source.tasks), model.predict(source.X, tasks=source.tasks)
         )
-        for name in model._saved_attributes:
+        for name in model._saved_names():
             np.testing.assert_array_equal(getattr(other, name), getattr(model, name))
 
 

@@ -35,6 +35,22 @@ def pieces_of(sim, cuts=(0, 7, 20, 50)):
 # ---------------------------------------------------------------------- pieces of a stream
 
 
+@pytest.mark.parametrize("weight", [None, np.ones], ids=["plain rows", "read with care"])
+def test_parameters_that_change_between_batches(sim, weight):
+    first, second = np.arange(200) % 50 < 25, np.arange(200) % 50 >= 25
+    options = {"sample_weight": None if weight is None else weight(100)}
+
+    def learned(**changed):
+        model = OnlineSmoothedClassifier(random_state=0).partial_fit(sim.X[first], sim.y[first], sim.tasks[first])
+        model.set_params(**changed)
+        return model.partial_fit(sim.X[second], sim.y[second], sim.tasks[second], **options)
+
+    late = learned(step=0.1, concentration=1.0, update="threshold", trigger="active", fit_intercept=False)
+    np.testing.assert_array_equal(late.coef_, learned().coef_)
+    assert not np.array_equal(late.fit(sim.X, sim.y, sim.tasks).coef_, learned().fit(sim.X, sim.y, sim.tasks).coef_)
+    assert not np.array_equal(learned(normalize_rows=True).coef_, learned().coef_)  # at once
+
+
 @pytest.mark.parametrize(
     "model",
     [

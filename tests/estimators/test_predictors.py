@@ -314,7 +314,7 @@ def test_files_and_pickles_predict_the_same(tmp_path, labels, form):
 def test_lone_classes_are_named_with_tasks_and_counts():
     X, signs, tasks, _ = make_long()
     lone = np.where(np.isin(tasks, ["a", "c"]), 1.0, signs)
-    message = r"y has only one class in 2 of 3 tasks: 'a' \(16 rows\), 'c' \(13 rows\); a classifier needs both classes"
+    message = r"y has only one class in 2 of 3 tasks: 'a' \(16 rows\), 'c' \(13 rows\); two or more are needed"
     with pytest.raises(ValueError, match=message):
         MixedNormClassifier().fit(X, lone, tasks=tasks)
     with pytest.raises(ValueError, match="only one class"):

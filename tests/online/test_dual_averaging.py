@@ -268,8 +268,8 @@ def test_closed_forms_minimise_equation_eight(norm_q, sparsity):
     learner = learned(settings, np.repeat(X, M, axis=0), Y.ravel(), task, batch=t * M)
     W = learner.coefficients().W
     G = learner.state.sums[learner.state.slots, :M] / t
-    distance = RowPenalty(0.2, norm_q, sparsity).subdifferential_distance(W, G + 2.0 / np.sqrt(t) * W)
-    assert distance.max() < 1e-12
+    curvature = 2.0 / np.sqrt(t)
+    np.testing.assert_allclose(W, RowPenalty(0.2, norm_q, sparsity).prox(-G / curvature, 1.0 / curvature), atol=1e-12)
     np.testing.assert_allclose(W, problem_eight(G, settings, t), atol=1e-8)
     assert 0 < np.sum(W == 0) < W.size or norm_q == 3.0
 

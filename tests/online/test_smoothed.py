@@ -50,10 +50,10 @@ def test_threshold_attention_keeps_the_row_where_all_are_too_lossy():
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_the_objective_falls_and_the_end_is_a_fixed_point(data, loss):
     settings = SmoothedSettings(concentration=0.4, smoothing=0.05, strength=0.1, family=find_family(loss))
-    found = solve(data, settings)
+    found, P = solve(data, settings)
     assert found.converged and len(found.objective_trace) == found.n_iter
     assert np.all(np.diff(found.objective_trace) <= 1e-6)
-    eta = 0.4 * np.eye(3) + 0.6 * found.P
+    eta = 0.4 * np.eye(3) + 0.6 * P
     weight = data.loss_weights("mean")
 
     def value(z, k):

@@ -18,7 +18,6 @@ from bayesmtfs.papers.dataset_files import (
     cache_folder,
     locate,
     read_arrays,
-    read_sparse,
     read_verified,
 )
 
@@ -122,7 +121,7 @@ def test_arrays_and_sparse_matrices(home):
     matrix = sp.csr_matrix(np.diag([1, 0, 3]))
     sp.save_npz(stream, matrix)
     (home / "sparse.npz").write_bytes(stream.getvalue())
-    read = read_sparse(described("sparse.npz", stream.getvalue()), PUBLISHED_AT, home)
+    read = read_arrays(described("sparse.npz", stream.getvalue()), PUBLISHED_AT, home)["X"]
     assert read.format == "csr" and np.array_equal(read.toarray(), matrix.toarray())
 
 
@@ -243,7 +242,7 @@ def test_cache_of_the_user_unless_told_otherwise(cache, monkeypatch):
 
 def test_available_lists_every_file_and_its_place(home, server, monkeypatch):
     other = described("other.npz", b"other")
-    facts = DatasetFacts("small", "regression", (FILE, other), "", "", PUBLISHED_AT, "")
+    facts = DatasetFacts("small", (FILE, other), "", "", PUBLISHED_AT)
     monkeypatch.setattr(dataset_files, "REGISTRY", {"small": facts})
     assert available(home) == [
         ("small", "small.npz", len(CONTENT), "ready", str(home / "small.npz")),

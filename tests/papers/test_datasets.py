@@ -89,7 +89,7 @@ def test_every_data_set_has_a_loader_and_its_facts():
 def test_facts_come_with_the_data(data_home):
     ds = load("dermatology", data_home)
     facts = REGISTRY["dermatology"]
-    assert (ds.description, ds.citation, ds.source, ds.licence) == facts[3:]
+    assert (ds.description, ds.citation, ds.source, ds.licence, ds.kind) == facts[2:]
 
 
 def test_school_splits_are_aligned_with_the_rows(data_home):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.stats import gennorm, uniform
+from scipy.stats import gennorm
 
 from bayesmtfs.priors import GeneralizedNormal, RowPenalty
 
@@ -15,34 +15,12 @@ def rows():
     return np.random.default_rng(0).standard_normal((6, 4))
 
 
-@pytest.mark.parametrize("q", SHAPES)
-def test_density_equals_scipy(rows, q):
-    scales = np.linspace(0.5, 2.0, 6)
-    expected = -gennorm(beta=q, scale=scales[:, np.newaxis]).logpdf(rows).sum()
-    assert GeneralizedNormal(q, scales).negative_log_density(rows) == pytest.approx(expected, rel=1e-12)
-    expected = -gennorm(beta=q, scale=0.7).logpdf(rows).sum()
-    assert GeneralizedNormal(q, 0.7).negative_log_density(rows) == pytest.approx(expected, rel=1e-12)
-
-
-def test_density_at_infinite_q_is_uniform(rows):
-    scale = 1.01 * np.max(np.abs(rows))
-    expected = -uniform(-scale, 2 * scale).logpdf(rows).sum()
-    assert GeneralizedNormal(np.inf, scale).negative_log_density(rows) == pytest.approx(expected, rel=1e-13)
-    assert GeneralizedNormal(np.inf, 0.99 / 1.01 * scale).negative_log_density(rows) == np.inf
-    edge = np.array([[2.0, -2.0]])
-    assert GeneralizedNormal(np.inf, 2.0).negative_log_density(edge) == pytest.approx(2 * np.log(4.0))
-
-
-def test_density_far_out_is_infinite_without_a_warning():
-    assert GeneralizedNormal(3.0, 1.0).negative_log_density(np.array([[1e200]])) == np.inf
-
-
 def test_padding_does_not_count():
     W = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 0.0]])
     sizes = np.array([3, 1])
-    prior = GeneralizedNormal(1.5, 0.7)
-    for function in (prior.negative_log_density, lambda W, sizes=None: prior.type2_value(W, 0.1, sizes)):
-        assert function(W, sizes) == pytest.approx(function(W[:1]) + function(W[1:, :1]), rel=1e-13)
+    prior = GeneralizedNormal(1.5)
+    apart = prior.type2_value(W[:1], 0.1) + prior.type2_value(W[1:, :1], 0.1)
+    assert prior.type2_value(W, 0.1, sizes) == pytest.approx(apart, rel=1e-13)
     np.testing.assert_allclose(prior.row_scales(W, sizes)[1], prior.row_scales(W[1:, :1])[0])
     np.testing.assert_allclose(prior.majoriser_weights(W, 0.1, sizes)[1], prior.majoriser_weights(W[1:, :1], 0.1)[0])
 
@@ -52,7 +30,7 @@ def test_row_scales_are_the_best_ones(rows, q):
     scales = GeneralizedNormal(q).row_scales(rows)
     for row, scale in zip(rows, scales, strict=True):
         found = minimize_scalar(
-            lambda log_scale, row=row: GeneralizedNormal(q, np.exp(log_scale)).negative_log_density(row[np.newaxis]),
+            lambda log_scale, row=row: -gennorm(q, scale=np.exp(log_scale)).logpdf(row).sum(),
             bracket=(np.log(scale) - 0.5, np.log(scale) + 0.7),
             tol=1e-10,
         )
@@ -68,7 +46,7 @@ def test_row_scales_at_infinite_q_are_the_largest_entries(rows):
 def test_type2_penalty_is_the_density_at_the_best_scales(rows, q):
     def profile(W):
         scales = GeneralizedNormal(q).row_scales(W)
-        return GeneralizedNormal(q, scales).negative_log_density(W)
+        return -gennorm(q, scale=scales[:, np.newaxis]).logpdf(W).sum()
 
     prior = GeneralizedNormal(q)
     other = rows[::-1] * np.linspace(0.1, 3.0, 4)
@@ -102,13 +80,7 @@ def test_zero_rows_without_offset():
     [
         (lambda: GeneralizedNormal(0.0), "norm_q is 0.0; pass a number above 0"),
         (lambda: GeneralizedNormal(np.nan), "norm_q is nan; pass"),
-        (lambda: GeneralizedNormal(2.0, 0.0), "row_scale is 0.0; pass finite numbers above 0"),
-        (lambda: GeneralizedNormal(2.0, np.array([1.0, np.nan])), "row_scale is .*; pass"),
         (lambda: GeneralizedNormal(2.0).type2_value(np.ones((1, 2)), -1.0), "offset is -1.0; pass"),
-        (
-            lambda: GeneralizedNormal(2.0, np.ones(3)).negative_log_density(np.ones((1, 2))),
-            r"row_scale has shape \(3,\)",
-        ),
     ],
 )
 def test_wrong_parameters_are_refused(build, message):

@@ -13,7 +13,6 @@ from bayesmtfs.priors.hyperpriors import (
     Hyperprior,
     hyperprior_for,
     log_global_scale_density,
-    log_intercept_density,
     log_noise_density,
     log_scale_density,
 )
@@ -81,7 +80,6 @@ def test_jeffreys_is_the_limit_of_small_shapes():
 def test_other_densities():
     prior = Hyperprior(global_scale=0.3, noise_scale=1.7, intercept_centre=4.0, intercept_scale=6.0)
     np.testing.assert_allclose(log_global_scale_density(LOG_SCALES, prior), norm.logpdf(LOG_SCALES, np.log(0.3)))
-    np.testing.assert_allclose(log_intercept_density(LOG_SCALES, prior), norm.logpdf(LOG_SCALES, 4.0, 6.0))
     noise = np.exp(LOG_SCALES)
     np.testing.assert_allclose(log_noise_density(noise, prior), np.log(2) + t.logpdf(noise, 3, scale=1.7))
 

@@ -3,7 +3,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import quad
 from scipy.optimize import brentq
 
 from bayesmtfs.priors import RowPenalty
@@ -112,44 +111,13 @@ def test_sparsity_and_weights_per_row(rows):
 
 
 @pytest.mark.parametrize("sparsity", SPARSITIES)
-def test_subdifferential_distance_vanishes_at_a_proximal_point(rows, sparsity):
+def test_what_a_proximal_step_takes_off_is_a_subgradient(rows, sparsity):
     prior = RowPenalty(0.9 / (0.2 + sparsity), task_sparsity=sparsity)
     points = prior.prox(rows, 1.0)
     assert np.any(points.any(axis=1)) and not np.all(points.any(axis=1))
-    assert np.max(prior.subdifferential_distance(points, points - rows)) < 1e-12
-
-
-def test_subdifferential_distance_equals_a_convex_solver():
-    # At (3, 0, -4) the subdifferential of r ||.||_1 + ||.||_2 is (r + 0.6) x [-r, r] x (-r - 0.8).
-    # At zero it is the sum of a box and a ball.
-    rows, gradient = np.array([[3.0, 0.0, -4.0], [0.0, 0.0, 0.0]]), np.array([[-0.5, 0.9, 0.2], [1.5, -0.9, 0.3]])
-    expected_first = np.linalg.norm([0.5 - 0.7 * 1.1, -0.9 + 0.35, -0.2 + 0.7 * 1.3])
-    box, ball = cvxpy.Variable(3), cvxpy.Variable(3)
-    expected_second = cvxpy.Problem(
-        cvxpy.Minimize(cvxpy.norm2(gradient[1] + box + ball)), [cvxpy.norm_inf(box) <= 0.35, cvxpy.norm2(ball) <= 0.7]
-    ).solve(solver=cvxpy.CLARABEL)
-    distances = RowPenalty(0.7, task_sparsity=0.5).subdifferential_distance(rows, gradient)
-    np.testing.assert_allclose(distances, [expected_first, expected_second], rtol=1e-6)
-
-
-def test_the_missing_constant_of_the_density_does_not_depend_on_the_strength():
-    def total(strength):
-        prior = RowPenalty(strength, task_sparsity=0.5)
-
-        def radial_integral(angle):
-            point = np.array([[np.cos(angle), np.sin(angle)]])
-            return quad(lambda r: r * np.exp(-prior.negative_log_density(r * point)), 0, 60, epsabs=1e-8)[0]
-
-        return quad(radial_integral, 0, np.pi / 2, epsabs=1e-6)[0]
-
-    assert total(0.8) == pytest.approx(total(3.0), rel=1e-6)
-
-
-def test_padding_does_not_count_in_the_density():
-    W = np.array([[1.0, -2.0, 0.5], [0.3, 0.0, 0.0]])
-    prior = RowPenalty(0.7, task_sparsity=0.5)
-    expected = prior.negative_log_density(W[:1]) + prior.negative_log_density(W[1:, :1])
-    assert prior.negative_log_density(W, sizes=np.array([3, 1])) == pytest.approx(expected, rel=1e-13)
+    assert np.max(prior.dual_norm(rows - points)) < prior.strength * (1 + 1e-12)
+    values = [prior.value(point) for point in points[:, np.newaxis]]
+    np.testing.assert_allclose(np.vecdot(rows - points, points), values, atol=1e-12)
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, np.nan, np.inf, np.array([0.1, -0.1])])

@@ -1,41 +1,22 @@
-"""Ridge fits in batch: the body of the baselines, and tasks around a shared mean.
-
-    minimise  sum_t L_t(w_0 + v_t, b_0 + c_t) + s/2 sum_t (||v_t||^2 + c_t^2) + s_0/2 ||w_0||^2
-
-where L_t is the mean loss of task t, squared (``1/2 r^2``) or logistic (Evgeniou and Pontil 2004, with a ridge of its
-own for the mean). s -> infinity is the pooled fit, s_0 -> infinity nearly independent fits. Only b_0 is free of any
-penalty, so that a task with one label only borrows its intercept too.
-
-Solved by Newton's method. The Hessian is an arrowhead: the blocks of the tasks are eliminated first, so that a step
-costs O(m p^3) rather than O(m^3 p^3).
-
-Independent task learning (ITL): one ridge fit per task.
-
-    minimise  L_t(w, b) + s/2 ||w||^2      for each task t, with L_t its mean loss, squared or logistic
-
-Single task learning (STL): one ridge fit for all tasks, their labels ignored.
-
-    minimise  1/N sum_i l(y_i, x_i' w + b) + s/2 ||w||^2      over the N rows of all tasks (weights replace counts)
-
-On School such a fit explains more than many a multi-task method, so that it belongs into every comparison.
-"""
+"""Baselines in batch with a ridge: one fit per task (ITL), one for all (STL), a shared mean, shared hypotheses (SHAMO)."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_random_state
 
 from bayesmtfs import families
 from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
+from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.stream_estimator import check_positive
 from bayesmtfs.families import Family
-from bayesmtfs.online.smoothed_ridge import RidgeSettings, fit_smooth
-from bayesmtfs.types import ConvergenceWarning, FloatArray, Solution, warn
+from bayesmtfs.online.smoothed import task_losses
+from bayesmtfs.online.smoothed_ridge import RidgeFit, RidgeSettings, fit_smooth, newton, with_constant
+from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution, warn
 
 
 class Lines(NamedTuple):
@@ -47,12 +28,19 @@ class Lines(NamedTuple):
     n_iter: int
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class RidgeEstimator(MultiTaskEstimator):
-    """The body of the batch baselines; a child says how its lines are found."""
+    """The body of the batch baselines; a child says how its lines are found.
+
+    Parameters
+    ----------
+    penalty_strength : float
+        s, the ridge beside the mean loss.
+    fit_intercept : bool
+        One intercept per task, not penalised.
+    """
 
     groups = None
-    loss = "squared"
 
     penalty_strength: float = 0.1
     fit_intercept: bool = True
@@ -93,191 +81,9 @@ class RidgeClassifier(MultiTaskClassifier, RidgeEstimator):
     """Face of the batch baselines for labels."""
 
     loss = "logistic"
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("classes_",)
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
-class SharedMeanEstimator(RidgeEstimator):
-    """The body of both shared-mean fits."""
-
-    mean_strength: float = 0.001
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_positive("mean_strength", self.mean_strength)
-
-    def _lines(self, data: TaskData, family: Family) -> Lines:
-        return shared_mean_lines(data, family, self.penalty_strength, self.mean_strength, self.fit_intercept)
-
-
-@dataclass(repr=False, eq=False)
-class SharedMeanRegressor(RidgeRegressor, SharedMeanEstimator):
-    """Ridge regression around a mean that all tasks share.
-
-    Parameters
-    ----------
-    penalty_strength : float
-        s, the ridge on a task's deviation from the mean, beside its mean loss.
-    mean_strength : float
-        s_0, the ridge on the mean.
-    fit_intercept : bool
-        A free common intercept, and a penalised deviation of each task.
-    standardize : bool
-        Scale features within each task before the fit.
-    task_column, unknown_task : see `MixedNormRegressor`
-
-    Examples
-    --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import SharedMeanRegressor
-    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
-    >>> SharedMeanRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
-    (3, 5)
-
-    References
-    ----------
-    Evgeniou, Pontil (2004), Regularized multi-task learning.
-    """
-
-
-@dataclass(repr=False, eq=False)
-class SharedMeanClassifier(RidgeClassifier, SharedMeanEstimator):
-    """Logistic ridge regression around a mean that all tasks share.
-
-    Parameters
-    ----------
-    penalty_strength, mean_strength, fit_intercept, standardize, task_column, unknown_task : see `SharedMeanRegressor`
-
-    Examples
-    --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import SharedMeanClassifier
-    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
-    >>> SharedMeanClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
-    (3, 5)
-    """
-
-
-def shared_mean_lines(
-    data: TaskData,
-    family: Family,
-    strength: float,
-    mean_strength: float,
-    fit_intercept: bool,
-    tol: float = 1e-8,
-    max_iter: int = 100,
-) -> Lines:
-    """Lines around a shared mean, by Newton steps until their decrement is a share tol of the objective.
-
-    The loss must be smooth; the constant is one more feature, whose mean is not penalised.
-    """
-    p, m = data.n_features, data.n_tasks
-    designs = [_with_constant(X, fit_intercept) for X in data.task_designs]
-    width = designs[0].shape[1]
-    ridge = np.full(width, mean_strength)
-    ridge[p:] = 0.0
-    weight = data.loss_weights("mean")
-    mean, V = np.zeros(width), np.zeros((width, m))
-
-    def objective(mean: FloatArray, V: FloatArray) -> float:
-        eta = np.concatenate([A @ (mean + V[:, t]) for t, A in enumerate(designs)])
-        loss = float(weight @ family.value(data.y, eta))
-        return loss + 0.5 * strength * float(np.sum(V**2)) + 0.5 * float(ridge @ mean**2)
-
-    value = objective(mean, V)
-    for number in range(max_iter):
-        H, g = np.empty((m, width, width)), np.empty((width, m))
-        for t, (A, (start, stop)) in enumerate(zip(designs, data.spans, strict=True)):
-            y, eta, c = data.y[start:stop], A @ (mean + V[:, t]), weight[start:stop]
-            H[t] = (A.T * (c * family.curvature(y, eta))) @ A
-            g[:, t] = A.T @ (c * family.gradient(y, eta))
-        slope, slopes = g.sum(axis=1) + ridge * mean, g + strength * V
-        step, steps = _arrowhead(H, strength, ridge, slope, slopes)
-        decrease = float(slope @ step + np.sum(slopes * steps))
-        if decrease <= tol**2 * (1.0 + abs(value)):
-            return _as_lines(mean[:, None] + V, p, fit_intercept, number)
-        length = 1.0
-        while (trial := objective(mean - length * step, V - length * steps)) > value - 1e-4 * length * decrease:
-            length *= 0.5
-            if length < 1e-10:  # rounding: nothing decreases the objective any more
-                return _as_lines(mean[:, None] + V, p, fit_intercept, number)
-        mean, V, value = mean - length * step, V - length * steps, trial
-    return _as_lines(mean[:, None] + V, p, fit_intercept, max_iter)._replace(converged=False)
-
-
-def _arrowhead(
-    H: FloatArray, strength: float, ridge: FloatArray, slope: FloatArray, slopes: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Newton step in the mean and in the deviations: deviations are eliminated, ``R_t = (H_t + s I)^-1 H_t``."""
-    width = len(ridge)
-    blocks = H + strength * np.eye(width)
-    R = np.linalg.solve(blocks, H)
-    own = np.linalg.solve(blocks, slopes.T[:, :, None])[:, :, 0]
-    head = np.diag(ridge) + np.sum(H - H @ R, axis=0)
-    head[np.diag_indices(width)] += 1e-12 * (1.0 + np.trace(head))
-    step = np.linalg.solve(head, slope - np.einsum("tij,tj->i", H, own))
-    return step, (own - R @ step).T
-
-
-def _as_lines(W: FloatArray, p: int, fit_intercept: bool, n_iter: int) -> Lines:
-    return Lines(W[:p], W[p] if fit_intercept else np.zeros(W.shape[1]), True, max(n_iter, 1))
-
-
-def _with_constant(X: Any, fit_intercept: bool) -> FloatArray:
-    X = X.toarray() if sp.issparse(X) else X
-    return np.hstack([X, np.ones((len(X), 1))]) if fit_intercept else np.asarray(X, dtype=np.float64)
-
-
-# ---------------------------------------------------------------------- one fit per task
-
-
-class IndependentEstimator(RidgeEstimator):
-    """The body of both."""
-
-    def _lines(self, data: TaskData, family: Family) -> Lines:
-        return independent_lines(data, family, RidgeSettings(self.penalty_strength, self.fit_intercept))
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class IndependentRegressor(RidgeRegressor, IndependentEstimator):
-    """One ridge regression per task.
-
-    Parameters
-    ----------
-    penalty_strength : float
-        s, the ridge beside the mean loss.
-    fit_intercept : bool
-        One intercept per task, not penalised.
-    standardize : bool
-        Scale features within each task before the fit.
-    task_column, unknown_task : see `MixedNormRegressor`
-
-    Examples
-    --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import IndependentRegressor
-    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
-    >>> IndependentRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
-    (3, 5)
-    """
-
-
-@dataclass(kw_only=True, repr=False, eq=False)
-class IndependentClassifier(RidgeClassifier, IndependentEstimator):
-    """One logistic ridge regression per task (ITL).
-
-    Parameters
-    ----------
-    penalty_strength, fit_intercept, standardize, task_column, unknown_task : see `IndependentRegressor`
-
-    Examples
-    --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import IndependentClassifier
-    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
-    >>> IndependentClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
-    (3, 5)
-    """
+# ---------------------------------------------------------------------- one fit per task, or one for all
 
 
 def independent_lines(data: TaskData, family: Family, settings: RidgeSettings) -> Lines:
@@ -291,11 +97,49 @@ def independent_lines(data: TaskData, family: Family, settings: RidgeSettings) -
     return Lines(W, np.array([fit.intercept for fit in fits]), all(fit.converged for fit in fits), 1)
 
 
-# ---------------------------------------------------------------------- one fit for all tasks
+class IndependentEstimator(RidgeEstimator):
+    """One fit per task."""
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        return independent_lines(data, family, RidgeSettings(self.penalty_strength, self.fit_intercept))
+
+
+@estimator_class(kw_only=True)
+class IndependentRegressor(RidgeRegressor, IndependentEstimator):
+    """One ridge regression per task.
+
+        minimise  L_t(w, b) + s/2 ||w||^2      for each task t, with L_t its mean loss, here ``1/2 r^2``
+
+    Examples
+    --------
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
+    >>> baselines.IndependentRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+@estimator_class(kw_only=True)
+class IndependentClassifier(RidgeClassifier, IndependentEstimator):
+    """One logistic ridge regression per task (ITL), as `IndependentRegressor` with the logistic loss.
+
+    Examples
+    --------
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> baselines.IndependentClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
 
 
 class PooledEstimator(RidgeEstimator):
-    """The body of both."""
+    """One fit for all tasks.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        One intercept for all, not penalised.
+    """
 
     def _lines(self, data: TaskData, family: Family) -> Lines:
         settings = RidgeSettings(self.penalty_strength, self.fit_intercept)
@@ -306,43 +150,225 @@ class PooledEstimator(RidgeEstimator):
         return Lines(np.tile(fit.w[:, None], (1, m)), np.full(m, fit.intercept), fit.converged, 1)
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
+@estimator_class(kw_only=True)
 class PooledRegressor(RidgeRegressor, PooledEstimator):
-    """One ridge regression for all tasks.
+    """One ridge regression for all tasks, their labels ignored.
+
+        minimise  1/N sum_i l(y_i, x_i' w + b) + s/2 ||w||^2      over the N rows of all tasks (weights replace counts)
+
+    On School such a fit explains more than many a multi-task method, so that it belongs into every comparison.
+
+    Examples
+    --------
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
+    >>> baselines.PooledRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+@estimator_class(kw_only=True)
+class PooledClassifier(RidgeClassifier, PooledEstimator):
+    """One logistic ridge regression for all tasks (STL), as `PooledRegressor` with the logistic loss.
+
+    Examples
+    --------
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> baselines.PooledClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+    """
+
+
+# ---------------------------------------------------------------------- a shared mean
+
+
+@estimator_class(kw_only=True)
+class SharedMeanEstimator(RidgeEstimator):
+    """Tasks around a shared mean.
 
     Parameters
     ----------
     penalty_strength : float
-        s, the ridge beside the mean loss over all rows.
+        s, the ridge on a task's deviation from the mean, beside its mean loss.
+    mean_strength : float
+        s_0, the ridge on the mean.
     fit_intercept : bool
-        One intercept for all, not penalised.
-    standardize : bool
-        Scale features within each task before the fit.
-    task_column, unknown_task : see `MixedNormRegressor`
+        A free common intercept, and a penalised deviation of each task.
+    """
+
+    mean_strength: float = 0.001
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_positive("mean_strength", self.mean_strength)
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        return shared_mean_lines(data, family, self.penalty_strength, self.mean_strength, self.fit_intercept)
+
+
+@estimator_class(kw_only=True)
+class SharedMeanRegressor(RidgeRegressor, SharedMeanEstimator):
+    """Ridge regression around a mean that all tasks share.
+
+        minimise  sum_t L_t(w_0 + v_t, b_0 + c_t) + s/2 sum_t (||v_t||^2 + c_t^2) + s_0/2 ||w_0||^2
+
+    where L_t is the mean loss of task t, here ``1/2 r^2``. s -> infinity is the pooled fit, s_0 -> infinity nearly
+    independent fits. Only b_0 is free of any penalty, so that a task with one label only borrows its intercept too.
 
     Examples
     --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import PooledRegressor
+    >>> from bayesmtfs import baselines, simulate_tasks
     >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, random_state=0)
-    >>> PooledRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    >>> baselines.SharedMeanRegressor().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
+    (3, 5)
+
+    References
+    ----------
+    Evgeniou, Pontil (2004), Regularized multi-task learning; with a ridge of its own for the mean.
+    """
+
+
+@estimator_class(kw_only=True)
+class SharedMeanClassifier(RidgeClassifier, SharedMeanEstimator):
+    """Logistic ridge regression around a mean that all tasks share; the objective is that of `SharedMeanRegressor`.
+
+    Examples
+    --------
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> baselines.SharedMeanClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
     (3, 5)
     """
 
 
-@dataclass(kw_only=True, repr=False, eq=False)
-class PooledClassifier(RidgeClassifier, PooledEstimator):
-    """One logistic ridge regression for all tasks (STL).
+def shared_mean_lines(
+    data: TaskData, family: Family, strength: float, mean_strength: float, fit_intercept: bool
+) -> Lines:
+    """Lines around a shared mean, by Newton steps; the loss must be smooth.
+
+    The constant is one more feature, whose mean is not penalised. The Hessian is an arrowhead: the blocks of the tasks
+    are eliminated first, ``R_t = (H_t + s I)^-1 H_t``, so that a step costs O(m p^3) rather than O(m^3 p^3).
+    """
+    p, m, weight = data.n_features, data.n_tasks, data.loss_weights("mean")
+    designs = [with_constant(X.toarray() if sp.issparse(X) else X, fit_intercept) for X in data.task_designs]
+    width = designs[0].shape[1]
+    ridge = np.full((width, 1 + m), strength)  # of the mean, and of the tasks' deviations
+    ridge[:, 0] = np.where(np.arange(width) < p, mean_strength, 0.0)
+
+    def scores(z: FloatArray) -> FloatArray:
+        return np.concatenate([A @ (z[:, 0] + v) for A, v in zip(designs, z[:, 1:].T, strict=True)])
+
+    def objective(z: FloatArray) -> tuple[float, FloatArray]:
+        eta = scores(z)
+        slopes = np.split(weight * family.gradient(data.y, eta), data.offsets[1:-1])
+        g = np.stack([A.T @ slope for A, slope in zip(designs, slopes, strict=True)], axis=1)
+        value = float(weight @ family.value(data.y, eta)) + 0.5 * float(np.sum(ridge * z**2))
+        return value, np.column_stack([g.sum(axis=1), g]) + ridge * z
+
+    def direction(z: FloatArray, gradient: FloatArray) -> FloatArray:
+        curvatures = np.split(weight * family.curvature(data.y, scores(z)), data.offsets[1:-1])
+        H = np.stack([(A.T * c) @ A for A, c in zip(designs, curvatures, strict=True)])
+        blocks = H + strength * np.eye(width)
+        R = np.linalg.solve(blocks, H)
+        own = np.linalg.solve(blocks, gradient[:, 1:].T[:, :, None])[:, :, 0]
+        head = np.diag(ridge[:, 0]) + np.sum(H - H @ R, axis=0)
+        head[np.diag_indices(width)] += 1e-12 * (1.0 + np.trace(head))
+        step = np.linalg.solve(head, gradient[:, 0] - np.einsum("tij,tj->i", H, own))
+        return np.column_stack([step, (own - R @ step).T])
+
+    settings = RidgeSettings(strength, fit_intercept, max_iter=100)
+    z, converged, n_iter = newton(objective, direction, np.zeros((width, 1 + m)), settings)
+    W = z[:, :1] + z[:, 1:]
+    return Lines(W[:p], W[p] if fit_intercept else np.zeros(m), converged, max(n_iter, 1))
+
+
+# ---------------------------------------------------------------------- shared hypotheses
+
+
+@estimator_class()
+class SharedHypothesesClassifier(RidgeClassifier):
+    """Shared hypotheses (SHAMO): few logistic lines, and every task uses the one that fits it best.
+
+        minimise  sum_t L_t(w_h(t), b_h(t)) + s/2 sum_h ||w_h||^2      over H lines and the choice h(t) of each task
+
+    with L_t the mean logistic loss. As in k-means, fits of the lines and choices of the tasks alternate, from several
+    random partitions, and the best end is kept; the objective never rises. Differently from the paper there is a ridge,
+    and an intercept per line.
 
     Parameters
     ----------
-    penalty_strength, fit_intercept, standardize, task_column, unknown_task : see `PooledRegressor`
+    n_hypotheses : int
+        H, the number of lines; at most one per task is used, and one for each of several classes.
+    penalty_strength : float
+        s, the ridge of a line beside the sum of the mean losses of its tasks.
+    n_init : int
+        Random partitions to begin from.
+    max_iter : int
+        Most alternations from each start.
+    fit_intercept : bool
+        One intercept per line, not penalised.
+    random_state : int, RandomState or None
+        For the partitions.
+
+    Attributes
+    ----------
+    hypothesis_ : (n_tasks,) number of each task's line
 
     Examples
     --------
-    >>> from bayesmtfs import simulate_tasks
-    >>> from bayesmtfs.papers.baselines import PooledClassifier
-    >>> sim = simulate_tasks(n_tasks=3, n_features=5, n_relevant=3, kind="classification", random_state=0)
-    >>> PooledClassifier().fit(sim.X, sim.y, tasks=sim.tasks).coef_.shape
-    (3, 5)
+    >>> from bayesmtfs import baselines, simulate_tasks
+    >>> sim = simulate_tasks(n_tasks=4, n_features=5, n_relevant=3, kind="classification", random_state=0)
+    >>> model = baselines.SharedHypothesesClassifier(random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> len(set(model.hypothesis_.tolist())) <= 2
+    True
+
+    References
+    ----------
+    Crammer, Mansour (2012), Learning multiple tasks using shared hypotheses.
     """
+
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("hypothesis_",)
+
+    n_hypotheses: int = 2
+    n_init: int = 5
+    max_iter: int = 50
+    random_state: Any = None
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("n_hypotheses", "n_init", "max_iter"):
+            self._require(name, getattr(self, name) >= 1, "a whole number of at least 1")
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        random = check_random_state(self.random_state)
+        # Several classes of one task are told apart by their lines, so that each has its own
+        count = data.n_tasks if self._form == "classes" else min(self.n_hypotheses, data.n_tasks)
+        settings = RidgeSettings(self.penalty_strength, self.fit_intercept)
+        starts = [random.permutation(np.arange(data.n_tasks) % count) for _ in range(self.n_init if count > 1 else 1)]
+        ends = [_alternate(data, family, settings, choice, count, self.max_iter) for choice in starts]
+        _, self.hypothesis_, lines = min(ends, key=lambda end: end[0])
+        return lines
+
+
+def _alternate(
+    data: TaskData, family: Family, settings: RidgeSettings, choice: IntArray, count: int, max_iter: int
+) -> tuple[float, IntArray, Lines]:
+    """Objective, choices and lines from one start."""
+    weight = data.loss_weights("mean")
+    fits: list[RidgeFit | None] = [None] * count
+    H, intercept = np.zeros((data.n_features, count)), np.zeros(count)
+    value, converged, number = np.inf, False, 0
+    for number in range(1, max_iter + 1):
+        for h in np.unique(choice):  # a line that nobody chose stays as it is
+            found = fit_smooth(data.X, data.y, weight * (choice == h)[data.task], family, settings, fits[h])
+            fits[h], H[:, h], intercept[h] = found, found.w, found.intercept
+        losses = task_losses(data, family, H, intercept)
+        fresh = np.argmin(losses, axis=0)
+        used = np.unique(fresh)
+        value = float(losses.min(axis=0).sum() + 0.5 * settings.strength * np.sum(H[:, used] ** 2))
+        converged = bool((fresh == choice).all())
+        choice = fresh
+        if converged:
+            break
+    return value, choice, Lines(np.ascontiguousarray(H[:, choice]), intercept[choice], converged, number)

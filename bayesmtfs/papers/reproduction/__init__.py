@@ -6,14 +6,7 @@ from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
 
 __all__ = ["PAPERS", "Figure", "Outcome", "Table", "reproduce"]
 
-# Short name -> module with a function ``run(quick: bool, seed: int, progress: bool | None) -> Outcome``
-PAPERS = {
-    "zhang2010": "bayesmtfs.papers.reproduction.zhang2010",
-    "obozinski2006": "bayesmtfs.papers.reproduction.obozinski2006",
-    "yang2010": "bayesmtfs.papers.reproduction.yang2010",
-    "han2013": "bayesmtfs.papers.reproduction.han2013",
-    "murugesan2016": "bayesmtfs.papers.reproduction.murugesan2016",
-}
+PAPERS = ("zhang2010", "obozinski2006", "yang2010", "han2013", "murugesan2016")  # modules with a `PAPER` each
 
 
 def reproduce(paper: str, quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
@@ -28,5 +21,5 @@ def reproduce(paper: str, quick: bool = False, seed: int = 0, progress: bool | N
     """
     if paper not in PAPERS:
         raise ValueError(f"paper is {paper!r}; choose one of {', '.join(PAPERS)}")
-    outcome: Outcome = importlib.import_module(PAPERS[paper]).run(quick=quick, seed=seed, progress=progress)
+    outcome: Outcome = importlib.import_module(f"{__name__}.{paper}").PAPER.run(quick, seed, progress)
     return outcome

@@ -8,7 +8,8 @@ selected features. The paper chose strengths (13 values of each) and, it seems, 
 then reports; here both come from folds of the training rows, and the choice by the test rows stands beside that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,24 +19,16 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.svm import LinearSVC
 
 from bayesmtfs.estimators.discriminative import DiscriminativeSelector
-from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.rankings import FisherScoreSelector, HingeSelector
-from bayesmtfs.papers.baselines.sparse_rankings import (
-    RobustRegressionSelector,
-    SharedStructureSelector,
-    SparseMultinomialSelector,
-)
-from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, Split, collect, read
+from bayesmtfs.papers import baselines, datasets
+from bayesmtfs.papers.reproduction import common
+from bayesmtfs.papers.reproduction.outcome import Figure, Table
 from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors
 from bayesmtfs.types import FloatArray, IntArray
 
-CITATION = "Han, Zhang, Xu, Yu (2013), Discriminative multi-task feature selection"
 PER_CLASS = 5
 SVM_C = 0.1
 ALL, RANDOM, OURS = "all features", "random", "DMTFS"
 ACCURACY, BALANCED = "accuracy, %", "balanced accuracy, %"
-NO_SENSIT = "SensIT Vehicle (table 1): these data are not among the data sets of this package."
 
 REMARKS = (
     f"The classifier is a linear support vector machine with C = {SVM_C}, one against the rest, for all methods alike; the "
@@ -67,10 +60,6 @@ class Han2013Effort(NamedTuple):
     tuned: bool  # grids of strengths, or each selector at its default
 
 
-FULL = Han2013Effort(10, None, True)
-QUICK = Han2013Effort(2, 800, False)
-
-
 class SelectionProblem(NamedTuple):
     """Rows of several classes, the tasks they fall into, and the paper's accuracies by method."""
 
@@ -83,32 +72,18 @@ class SelectionProblem(NamedTuple):
     protocol: str
 
 
-def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on USPS, MIML and Protein."""
-    settings = QUICK if quick else FULL
-    jobs = [
-        Job("USPS", lambda advance: compare_selectors(digits(), settings, seed, advance)),
-        Job("MIML", lambda advance: compare_selectors(scenes(), settings, seed, advance)),
-        Job("Protein", lambda advance: compare_selectors(proteins(), settings, seed, advance)),
-    ]
-    tables, skipped = collect("han2013", jobs, progress)
-    return Outcome("han2013", CITATION, tables, REMARKS, quick, (*skipped, NO_SENSIT))
-
-
 # ---------------------------------------------------------------------- data
 
 
-def printed(
-    full: float, fisher: float, sbmlr: float, svm: float, lsr: float, fssi: float, ours: float
-) -> dict[str, float]:
+def printed(*row: float) -> dict[str, float]:
     """A row of table 1, in percent."""
     names = (ALL, "Fisher score", "SBMLR", "SVM-21", "LSR-21", "FSSI", OURS)
-    return {name: 100.0 * value for name, value in zip(names, (full, fisher, sbmlr, svm, lsr, fssi, ours), strict=True)}
+    return {name: 100.0 * value for name, value in zip(names, row, strict=True)}
 
 
 def digits() -> SelectionProblem:
     """USPS, ten digits in two tasks."""
-    found = read(datasets.load_usps)
+    found = common.read(datasets.load_usps)
     paper = printed(0.7900, 0.7939, 0.5574, 0.7934, 0.8015, 0.8031, 0.8155)
     protocol = "Digits 0 to 4 and 5 to 9 as two tasks, 256 pixels, one SVM for all ten digits."
     return SelectionProblem("USPS", found.X, found.y, found.y >= 5, (20, 60, 180), paper, protocol)
@@ -116,7 +91,7 @@ def digits() -> SelectionProblem:
 
 def scenes() -> SelectionProblem:
     """MIML, the images with one of the five labels."""
-    found = read(datasets.load_miml_scene)
+    found = common.read(datasets.load_miml_scene)
     single = (found.y > 0).sum(axis=1) == 1
     label = np.argmax(found.y[single], axis=1)
     paper = printed(0.3133, 0.3341, 0.2469, 0.3238, 0.3345, 0.3809, 0.3917)
@@ -126,13 +101,13 @@ def scenes() -> SelectionProblem:
 
 def proteins() -> SelectionProblem:
     """Protein, three classes."""
-    found = read(datasets.load_protein)
+    found = common.read(datasets.load_protein)
     paper = printed(0.3812, 0.3943, 0.3539, 0.3824, 0.3876, 0.4157, 0.4365)
     protocol = "Three classes; for DMTFS and FSSI three tasks, each class against the rest; 357 features, one SVM."
     return SelectionProblem("Protein", found.X.toarray(), found.y, None, (20, 60, 180), paper, protocol)
 
 
-def draw_splits(y: IntArray, n_repeats: int, n_test: int | None, seed: int) -> list[Split]:
+def draw_splits(y: IntArray, n_repeats: int, n_test: int | None, seed: int) -> list[common.Split]:
     """Five training rows of each class, and all others, or some of them, as test rows."""
     splits = []
     for repeat in range(n_repeats):
@@ -141,7 +116,7 @@ def draw_splits(y: IntArray, n_repeats: int, n_test: int | None, seed: int) -> l
             [rng.choice(np.flatnonzero(y == label), PER_CLASS, replace=False) for label in np.unique(y)]
         )
         others = rng.permutation(np.setdiff1d(np.arange(len(y)), train))
-        splits.append(Split(train, others[:n_test]))
+        splits.append(common.Split(train, others[:n_test]))
     return splits
 
 
@@ -174,14 +149,15 @@ class Entrant(NamedTuple):
 
 
 SINGLE_TASK = {
-    "Fisher score": Entrant(FisherScoreSelector(), {}),
-    "SBMLR": Entrant(SparseMultinomialSelector(), {}),
-    "SVM-21": Entrant(HingeSelector(tol=1e-3), {"penalty_strength": [0.001, 0.005, 0.02]}),
-    "LSR-21": Entrant(RobustRegressionSelector(), {"penalty_strength": [0.01, 0.1, 1.0, 10.0]}),
+    "Fisher score": Entrant(baselines.FisherScoreSelector(), {}),
+    "SBMLR": Entrant(baselines.SparseMultinomialSelector(), {}),
+    "SVM-21": Entrant(baselines.HingeSelector(tol=1e-3), {"penalty_strength": [0.001, 0.005, 0.02]}),
+    "LSR-21": Entrant(baselines.RobustRegressionSelector(), {"penalty_strength": [0.01, 0.1, 1.0, 10.0]}),
 }
 TWO_STRENGTHS = {
     "FSSI": Entrant(
-        SharedStructureSelector(), {"within_strength": [1e-3, 1e-2, 1e-1], "joint_strength": [1e-3, 1e-2, 1e-1]}
+        baselines.SharedStructureSelector(),
+        {"within_strength": [1e-3, 1e-2, 1e-1], "joint_strength": [1e-3, 1e-2, 1e-1]},
     ),
     OURS: Entrant(
         DiscriminativeSelector(progress=False),
@@ -194,67 +170,58 @@ def entrants(problem: SelectionProblem) -> dict[str, Entrant]:
     """All selectors for a problem, the multi-task ones with tasks to work on."""
     if problem.tasks is not None:
         return SINGLE_TASK | TWO_STRENGTHS
-    wrapped = {
-        name: Entrant(
-            EachClassAgainstTheRest(entrant.selector),
-            {f"selector__{strength}": values for strength, values in entrant.grid.items()},
-        )
-        for name, entrant in TWO_STRENGTHS.items()
-    }
+    wrapped = {}
+    for name, (selector, grid) in TWO_STRENGTHS.items():
+        inner = {f"selector__{strength}": values for strength, values in grid.items()}
+        wrapped[name] = Entrant(EachClassAgainstTheRest(selector), inner)
     return SINGLE_TASK | wrapped
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def compare_selectors(problem: SelectionProblem, settings: Han2013Effort, seed: int, advance: Advance) -> Table:
-    """All selectors on the same draws."""
-    splits = draw_splits(problem.y, settings.n_repeats, settings.n_test, seed)
+def compare_selectors(
+    reader: Callable[[], SelectionProblem], effort: Han2013Effort, seed: int, advance: common.Advance
+) -> Table:
+    """All selectors on the same draws, with one classifier over all classes."""
+    problem = reader()
+    splits = draw_splits(problem.y, effort.n_repeats, effort.n_test, seed)
     sizes = (*problem.sizes, problem.X.shape[1])
+
+    def benchmark(selectors: dict[str, Any]) -> SelectorBenchmark:
+        return benchmark_selectors(
+            selectors,
+            problem.X,
+            problem.y,
+            problem.tasks,
+            k=sizes,
+            classifier=LinearSVC(C=SVM_C, random_state=0, max_iter=10_000),
+            pooled=True,
+            splits=splits,
+            n_inner_folds=2,
+            random_state=seed,
+            progress=False,
+        )
+
     found: dict[str, SelectorBenchmark] = {}
     candidates = entrants(problem)
     advance(0.0)
     for name, (selector, grid) in candidates.items():
-        entry = (selector, grid if settings.tuned else {})
-        found[name] = benchmark(problem, {name: entry}, sizes, splits, seed)
+        found[name] = benchmark({name: (selector, grid if effort.tuned else {})})
         advance(len(found) / (len(candidates) + 2))
-    found[RANDOM] = benchmark(problem, {RANDOM: None}, sizes, splits, seed)
+    found[RANDOM] = benchmark({RANDOM: None})
     selector, grid = candidates[OURS]
     tried = {str(setting): clone(selector).set_params(**setting) for setting in ParameterGrid(grid)}
-    looked = benchmark(problem, tried if settings.tuned else {"default": selector}, sizes, splits, seed)
+    looked = benchmark(tried if effort.tuned else {"default": selector})
     figures = [
         *chosen_figures(problem, found),
         *best_by_the_test_rows(problem, looked),
         *figures_by_size(problem, found),
         Figure.of("most frequent class", ACCURACY, majority_rates(problem.y, splits)),
     ]
-    strengths = "strengths in folds of the training rows" if settings.tuned else "strengths at their defaults"
+    strengths = "strengths in folds of the training rows" if effort.tuned else "strengths at their defaults"
     protocol = f"{problem.protocol} {PER_CLASS} training rows per class, {strengths}."
     return Table(f"{problem.name} (table 1)", protocol, tuple(figures))
-
-
-def benchmark(
-    problem: SelectionProblem, selectors: dict[str, Any], sizes: Sequence[int], splits: list[Split], seed: int
-) -> SelectorBenchmark:
-    """Compare, with one classifier over all classes."""
-    return benchmark_selectors(
-        selectors,
-        problem.X,
-        problem.y,
-        problem.tasks,
-        k=sizes,
-        classifier=LinearSVC(C=SVM_C, random_state=0, max_iter=10_000),
-        pooled=True,
-        splits=splits,
-        n_inner_folds=2,
-        random_state=seed,
-        progress=False,
-    )
-
-
-def in_percent(values: FloatArray) -> list[float]:
-    """Shares as a list of percentages."""
-    return (100.0 * values).tolist()
 
 
 def chosen_figures(problem: SelectionProblem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
@@ -265,33 +232,46 @@ def chosen_figures(problem: SelectionProblem, found: dict[str, SelectorBenchmark
         compared |= {name: results.values(name, "chosen", field) for name, results in found.items()}
         for name, values in compared.items():
             paper = problem.paper.get(name) if measure == ACCURACY else None
-            figures.append(Figure.of(name, measure, in_percent(values), paper))
+            figures.append(Figure.of(name, measure, 100.0 * values, paper))
     features = {name: results.values(name, "chosen", "n_selected") for name, results in found.items()}
-    return figures + [Figure.of(name, "features chosen", values.tolist()) for name, values in features.items()]
+    return figures + [Figure.of(name, "features chosen", values) for name, values in features.items()]
 
 
 def best_by_the_test_rows(problem: SelectionProblem, looked: SelectorBenchmark) -> list[Figure]:
     """DMTFS at the strengths and the number of features with the best mean accuracy on the test rows, or in each draw."""
-    reached = np.stack(
-        [looked.values(name, k) for name in looked.selectors for k in (*problem.sizes, problem.X.shape[1])]
-    )
-    paper = problem.paper[OURS]
-    best = in_percent(reached[np.argmax(reached.mean(axis=1))])
+    sizes = (*problem.sizes, problem.X.shape[1])
+    reached = np.stack([looked.values(name, k) for name in looked.selectors for k in sizes])
+    best, paper = 100.0 * reached[np.argmax(reached.mean(axis=1))], problem.paper[OURS]
     return [
         Figure.of(f"{OURS}, best mean by the test rows", ACCURACY, best, paper, "not an honest estimate"),
-        Figure.of(f"{OURS}, best of each draw", ACCURACY, in_percent(reached.max(axis=0)), paper, "still less so"),
+        Figure.of(f"{OURS}, best of each draw", ACCURACY, 100.0 * reached.max(axis=0), paper, "still less so"),
     ]
 
 
 def figures_by_size(problem: SelectionProblem, found: dict[str, SelectorBenchmark]) -> list[Figure]:
     """Accuracy of every selector with each number of features."""
     return [
-        Figure.of(name, f"accuracy with {k} features, %", in_percent(results.values(name, k)))
+        Figure.of(name, f"accuracy with {k} features, %", 100.0 * results.values(name, k))
         for k in problem.sizes
         for name, results in found.items()
     ]
 
 
-def majority_rates(y: IntArray, splits: list[Split]) -> list[float]:
+def majority_rates(y: IntArray, splits: list[common.Split]) -> list[float]:
     """Share of the most frequent class in the test rows of each draw, in percent."""
     return [round(100.0 * float(np.bincount(y[split.test]).max()) / len(split.test), 6) for split in splits]
+
+
+PAPER = common.Paper(
+    "han2013",
+    "Han, Zhang, Xu, Yu (2013), Discriminative multi-task feature selection",
+    full=Han2013Effort(10, None, tuned=True),
+    quick=Han2013Effort(2, 800, tuned=False),
+    jobs={
+        "USPS": partial(compare_selectors, digits),
+        "MIML": partial(compare_selectors, scenes),
+        "Protein": partial(compare_selectors, proteins),
+    },
+    remarks=REMARKS,
+    absent=("SensIT Vehicle (table 1): these data are not among the data sets of this package.",),
+)

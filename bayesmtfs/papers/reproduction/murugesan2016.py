@@ -10,25 +10,20 @@ over 30 random draws.
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from bayesmtfs.estimators.smoothed import OnlineSmoothedClassifier, SmoothedClassifier
-from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.passive_aggressive import PassiveAggressiveClassifier
-from bayesmtfs.papers.baselines.relations import FixedRelationsClassifier, LearnedRelationsClassifier
-from bayesmtfs.papers.baselines.ridge import IndependentClassifier, PooledClassifier
-from bayesmtfs.papers.baselines.shamo import SharedHypothesesClassifier
-from bayesmtfs.papers.baselines.shared_loss import SharedLossClassifier
-from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, TaskRows, collect, fit_best, read, split_each_task
+from bayesmtfs.papers import baselines, datasets
+from bayesmtfs.papers.reproduction import common
+from bayesmtfs.papers.reproduction.outcome import Table
 
-CITATION = "Murugesan, Liu, Carbonell, Yang (2016), Adaptive smoothed online multi-task learning"
 N_LANDMINE, N_SPAM = 160, 100
 AUC, ACCURACY, SECONDS = "AUC", "accuracy, %", "seconds to train"
-NO_SENTIMENT = "Sentiment (table 1): the reviews of 24 Amazon domains are not among the data sets of this package."
 
 REMARKS = (
     "Training rows keep each task's share of positives and come in random order. The paper does not say how its rows were "
@@ -77,11 +72,11 @@ def online_methods(paper: Iterable[float], common: dict[str, Any], smoothed: dic
     """The seven rows of table 1."""
     threshold = OnlineSmoothedClassifier(update="threshold", smoothing=2.0, **smoothed, **common)
     rows: list[tuple[str, Any, Grid]] = [
-        ("PA-ONE", PassiveAggressiveClassifier(pooled=True, **common), STEPS),
-        ("PA-ITL", PassiveAggressiveClassifier(**common), STEPS),
-        ("OSGL", SharedLossClassifier(**common), STEPS),
-        ("FOML", FixedRelationsClassifier(**common), {"interaction": [1.0, 5.0], **TRIGGERS}),
-        ("OMTRL", LearnedRelationsClassifier(**common), TRIGGERS),
+        ("PA-ONE", baselines.PassiveAggressiveClassifier(pooled=True, **common), STEPS),
+        ("PA-ITL", baselines.PassiveAggressiveClassifier(**common), STEPS),
+        ("OSGL", baselines.SharedLossClassifier(**common), STEPS),
+        ("FOML", baselines.FixedRelationsClassifier(**common), {"interaction": [1.0, 5.0], **TRIGGERS}),
+        ("OMTRL", baselines.LearnedRelationsClassifier(**common), TRIGGERS),
         ("OSMTL-t", threshold, {"concentration": [0.5, 0.9], **TRIGGERS}),
         ("OSMTL-e", OnlineSmoothedClassifier(**smoothed, **common), {"concentration": [0.5, 0.9], **TRIGGERS}),
     ]
@@ -97,9 +92,9 @@ LANDMINE_UNIT = online_methods(LANDMINE_AUC, UNIT, {})
 SPAM = online_methods(SPAM_AUC, {"fit_intercept": False, **UNIT}, {"concentration": 0.9, "trigger": "margin"})
 STRENGTHS: Grid = {"penalty_strength": [0.01, 0.1, 1.0]}
 BATCH = [
-    StreamMethod("ITL", IndependentClassifier(), STRENGTHS),
-    StreamMethod("STL", PooledClassifier(penalty_strength=0.01), STRENGTHS),
-    StreamMethod("SHAMO", SharedHypothesesClassifier(random_state=0), {"n_hypotheses": [1, 2, 4]}),
+    StreamMethod("ITL", baselines.IndependentClassifier(), STRENGTHS),
+    StreamMethod("STL", baselines.PooledClassifier(penalty_strength=0.01), STRENGTHS),
+    StreamMethod("SHAMO", baselines.SharedHypothesesClassifier(random_state=0), {"n_hypotheses": [1, 2, 4]}),
     StreamMethod(
         "SMTL-t",
         SmoothedClassifier(update="threshold", smoothing=0.25, progress=False),
@@ -113,167 +108,140 @@ BATCH = [
 ]
 
 
-class Murugesan2016Effort(NamedTuple):
-    """How much is done."""
-
-    n_draws: int
-    n_tuned: int  # draws of the tuned tables: landmine online
-    n_tuned_spam: int
-    n_batch: int  # draws at each size in batch
-    n_tuned_batch: int
-    n_folds: int
-    sizes: tuple[int, ...]  # training rows per field in batch
-
-
-FULL = Murugesan2016Effort(30, 30, 30, 30, 10, 5, (20, 40, 80, 160))
-QUICK = Murugesan2016Effort(4, 1, 0, 2, 0, 2, (20, 160))
-
-
-def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on landmine and spam."""
-    settings = QUICK if quick else FULL
-    jobs = [
-        (settings.n_draws, Job("Landmine online", lambda advance: landmine(settings, seed, advance))),
-        (settings.n_draws, Job("Spam online", lambda advance: spam(settings, seed, advance))),
-        (settings.n_batch, Job("Landmine in batch", lambda advance: batch(settings, seed, advance))),
-        (settings.n_tuned, Job("Landmine online, tuned", lambda advance: tuned_landmine(settings, seed, advance))),
-        (settings.n_tuned_spam, Job("Spam online, tuned", lambda advance: tuned_spam(settings, seed, advance))),
-        (settings.n_tuned_batch, Job("Landmine in batch, tuned", lambda advance: tuned_batch(settings, seed, advance))),
-    ]
-    tables, skipped = collect("murugesan2016", [job for n_draws, job in jobs if n_draws], progress)
-    return Outcome("murugesan2016", CITATION, tables, REMARKS, quick, (*skipped, NO_SENTIMENT))
-
-
 # ---------------------------------------------------------------------- one method on one draw
 
 
-def mean_auc(model: Any, rows: TaskRows) -> float:
+def read_landmine() -> common.TaskRows:
+    """The usual 19 fields."""
+    return common.TaskRows.of(common.read(datasets.load_landmine, subset=19))
+
+
+def read_spam() -> common.TaskRows:
+    """The inboxes of 15 users."""
+    return common.TaskRows.of(common.read(datasets.load_spam))
+
+
+def mean_auc(model: Any, rows: common.TaskRows) -> float:
     """Mean AUC over the tasks that have both classes among these rows."""
     scores = model.decision_function(rows.X, tasks=rows.tasks)
     chosen = [rows.tasks == task for task in np.unique(rows.tasks)]
     return float(np.mean([roc_auc_score(rows.y[own], scores[own]) for own in chosen if np.ptp(rows.y[own])]))
 
 
-class StreamMeasured(NamedTuple):
-    """What one fit gives."""
-
-    auc: float
-    accuracy: float
-    seconds: float
-
-
-class StreamExperiment(NamedTuple):
-    """Methods on draws of one data set."""
-
-    data: TaskRows
-    n_train: int  # per task
-    n_draws: int
-    n_folds: int = 0  # of the training rows, to choose settings; 0 keeps the stated ones
-
-
-def measure(method: StreamMethod, experiment: StreamExperiment, seed: int) -> StreamMeasured:
-    """Train on a draw, and look at its other rows."""
-    data = experiment.data
-    split = split_each_task(data.tasks, experiment.n_train, seed, data.y)
+def measure(method: StreamMethod, data: common.TaskRows, n_train: int, n_folds: int, seed: int) -> dict[str, float]:
+    """Train on so many rows of each task, with settings from folds if there are some, and look at the other rows."""
+    split = common.split_each_task(data.tasks, n_train, seed, data.y)
     train, test = data.take(split.train), data.take(split.test)
-    grid = method.grid if experiment.n_folds else {}
     begin = time.perf_counter()
-    fitted = fit_best(method.model, grid, train, mean_auc, experiment.n_folds, seed, by_class=True)
+    folds = common.folds_of(train, n_folds, seed, by_class=True) if n_folds else []
+    fitted = common.fit_best(method.model, method.grid if n_folds else {}, train, folds, mean_auc)
     seconds = time.perf_counter() - begin
-    right = np.mean(fitted.predict(test.X, tasks=test.tasks) == test.y)
-    return StreamMeasured(mean_auc(fitted, test), 100.0 * float(right), seconds)
-
-
-def compare(
-    methods: list[StreamMethod], experiment: StreamExperiment, seed: int, advance: Advance, label: str = ""
-) -> list[Figure]:
-    """Every method on the same draws."""
-    found: dict[str, list[StreamMeasured]] = {method.name: [] for method in methods}
-    for place, method in enumerate(methods):
-        if not experiment.n_folds:  # what is compiled or loaded with a first fit is no time of the method
-            measure(method, experiment, seed)
-        for repeat in range(experiment.n_draws):
-            found[method.name].append(measure(method, experiment, seed + repeat))
-            advance((place + (repeat + 1) / experiment.n_draws) / len(methods))
-    figures = []
-    for column, name in enumerate((AUC, ACCURACY, SECONDS)):
-        for method in methods:
-            values = [measured[column] for measured in found[method.name]]
-            paper = method.paper if name == AUC else None
-            figures.append(Figure.of(method.name + label, name, values, paper))
-    return [figure for figure in figures if not (experiment.n_folds and figure.measure == SECONDS)]
-
-
-def part(advance: Advance, place: int, n_parts: int) -> Callable[[float], None]:
-    """What tells the share of one part of a job."""
-    return lambda share: advance((place + share) / n_parts)
-
-
-def read_landmine() -> TaskRows:
-    """The usual 19 fields."""
-    return TaskRows.of(read(datasets.load_landmine, subset=19))
-
-
-def read_spam() -> TaskRows:
-    """The inboxes of 15 users."""
-    return TaskRows.of(read(datasets.load_spam))
+    reached = {
+        AUC: mean_auc(fitted, test),
+        ACCURACY: common.percent(fitted.predict(test.X, tasks=test.tasks) == test.y),
+    }
+    return reached if n_folds else {**reached, SECONDS: seconds}
 
 
 # ---------------------------------------------------------------------- tables
 
 
-def landmine(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Table 1, landmine, at the stated settings."""
-    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_draws)
-    figures = compare(LANDMINE_RAW, experiment, seed, part(advance, 0, 2), ", raw rows")
-    figures += compare(LANDMINE_UNIT, experiment, seed, part(advance, 1, 2), ", unit rows")
-    clutter = 100.0 * float(np.mean(experiment.data.y == 0))
-    figures.append(Figure.of("always clutter", ACCURACY, [clutter]))
-    protocol = f"19 fields, {N_LANDMINE} training rows each, one pass, stated settings."
-    return Table("Landmine online (table 1)", protocol, tuple(figures))
+class Murugesan2016Effort(NamedTuple):
+    """How much is done."""
+
+    draws: dict[str, tuple[int, int]]  # of each experiment, at the stated settings and tuned
+    n_folds: int
+    sizes: tuple[int, ...]  # training rows per field in batch
 
 
-def tuned_landmine(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Table 1, landmine, settings from folds."""
-    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_tuned, settings.n_folds)
-    figures = compare(LANDMINE_UNIT, experiment, seed, advance)
-    protocol = (
-        "As at the stated settings, rows of unit length; all settings by the AUC in "
-        f"{settings.n_folds} folds of the training rows."
-    )
-    return Table("Landmine online, tuned (table 1)", protocol, tuple(figures))
+class StreamExperiment(NamedTuple):
+    """Methods on the same draws of a data set, at their stated settings and tuned."""
+
+    place: str  # in the paper
+    reader: Callable[[], common.TaskRows]
+    n_train: int  # per task
+    stated: dict[str, list[StreamMethod]]  # by what is added to their names
+    tuned: list[StreamMethod]
+    protocols: tuple[str, str]
+    by_size: bool = False  # the stated settings with all numbers of training rows of the effort
+    negatives: str = ""  # what always answering no is called, where it is shown
+
+    def cases(self, sizes: tuple[int, ...], tuned: bool) -> list[tuple[str, StreamMethod, int]]:
+        """Label, method and training rows of everything that is compared."""
+        if tuned:
+            return [(method.name, method, self.n_train) for method in self.tuned]
+        chosen = {f", {size} rows": size for size in sizes} if self.by_size else {"": self.n_train}
+        groups = [(label, methods, *size) for size in chosen.items() for label, methods in self.stated.items()]
+        return [(m.name + label + rows, m, size) for label, methods, rows, size in groups for m in methods]
 
 
-def spam(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Table 1, spam, at the stated settings."""
-    figures = compare(SPAM, StreamExperiment(read_spam(), N_SPAM, settings.n_draws), seed, advance)
-    protocol = f"15 users, {N_SPAM} training e-mails each, half of them spam, one pass, stated settings."
-    return Table("Spam online (table 1)", protocol, tuple(figures))
+BY_FOLDS = "settings by the AUC in {n_folds} folds of the training"
+EXPERIMENTS = {
+    "Landmine online": StreamExperiment(
+        "table 1",
+        read_landmine,
+        N_LANDMINE,
+        {", raw rows": LANDMINE_RAW, ", unit rows": LANDMINE_UNIT},
+        LANDMINE_UNIT,
+        (
+            f"19 fields, {N_LANDMINE} training rows each, one pass, stated settings.",
+            f"As at the stated settings, rows of unit length; all {BY_FOLDS} rows.",
+        ),
+        negatives="always clutter",
+    ),
+    "Spam online": StreamExperiment(
+        "table 1",
+        read_spam,
+        N_SPAM,
+        {"": SPAM},
+        SPAM,
+        (
+            f"15 users, {N_SPAM} training e-mails each, half of them spam, one pass, stated settings.",
+            f"As at the stated settings; all {BY_FOLDS} e-mails.",
+        ),
+    ),
+    "Landmine in batch": StreamExperiment(
+        "figure 1, left",
+        read_landmine,
+        N_LANDMINE,
+        {"": BATCH},
+        BATCH,
+        (
+            "19 fields, logistic loss with a ridge, stated settings.",
+            f"{N_LANDMINE} rows per field; {BY_FOLDS} rows.",
+        ),
+        by_size=True,
+    ),
+}
 
 
-def tuned_spam(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Table 1, spam, settings from folds."""
-    experiment = StreamExperiment(read_spam(), N_SPAM, settings.n_tuned_spam, settings.n_folds)
-    figures = compare(SPAM, experiment, seed, advance)
-    protocol = (
-        f"As at the stated settings; all settings by the AUC in {settings.n_folds} folds of the training e-mails."
-    )
-    return Table("Spam online, tuned (table 1)", protocol, tuple(figures))
+def compare(name: str, tuned: bool, effort: Murugesan2016Effort, seed: int, advance: common.Advance) -> Table | None:
+    """Every method on the same draws."""
+    experiment, n_draws, n_folds = EXPERIMENTS[name], effort.draws[name][tuned], effort.n_folds if tuned else 0
+    if not n_draws:
+        return None
+    data, cases, found = experiment.reader(), experiment.cases(effort.sizes, tuned), common.Findings()
+    for (label, method, n_train), repeat in common.watched(product(cases, range(n_draws)), advance):
+        if repeat == 0 and not tuned:  # what is compiled or loaded with a first fit is no time of the method
+            measure(method, data, n_train, n_folds, seed)
+        found.add(label, measure(method, data, n_train, n_folds, seed + repeat))
+    if experiment.negatives and not tuned:
+        found.add(experiment.negatives, {ACCURACY: common.percent(data.y == 0)})
+    figures = found.figures({(label, AUC): (method.paper, "") for label, method, _ in cases})
+    title = f"{name}{', tuned' if tuned else ''} ({experiment.place})"
+    return Table(title, experiment.protocols[tuned].format(n_folds=n_folds), figures)
 
 
-def batch(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Figure 1 (left) at the stated settings."""
-    data, figures = read_landmine(), []
-    for place, size in enumerate(settings.sizes):
-        own = part(advance, place, len(settings.sizes))
-        figures += compare(BATCH, StreamExperiment(data, size, settings.n_batch), seed, own, f", {size} rows")
-    kept = tuple(sorted(figures, key=lambda figure: (AUC, ACCURACY, SECONDS).index(figure.measure)))
-    return Table("Landmine in batch (figure 1, left)", "19 fields, logistic loss with a ridge, stated settings.", kept)
-
-
-def tuned_batch(settings: Murugesan2016Effort, seed: int, advance: Advance) -> Table:
-    """Figure 1 (left) at its largest size, settings from folds."""
-    experiment = StreamExperiment(read_landmine(), N_LANDMINE, settings.n_tuned_batch, settings.n_folds)
-    figures = compare(BATCH, experiment, seed, advance)
-    protocol = f"{N_LANDMINE} rows per field; settings by the AUC in {settings.n_folds} folds of the training rows."
-    return Table("Landmine in batch, tuned (figure 1, left)", protocol, tuple(figures))
+PAPER = common.Paper(
+    "murugesan2016",
+    "Murugesan, Liu, Carbonell, Yang (2016), Adaptive smoothed online multi-task learning",
+    full=Murugesan2016Effort(dict(zip(EXPERIMENTS, ((30, 30), (30, 30), (30, 10)), strict=True)), 5, (20, 40, 80, 160)),
+    quick=Murugesan2016Effort(dict(zip(EXPERIMENTS, ((4, 1), (4, 0), (2, 0)), strict=True)), 2, (20, 160)),
+    jobs={
+        f"{name}{', tuned' if tuned else ''}": partial(compare, name, tuned)
+        for tuned in (False, True)
+        for name in EXPERIMENTS
+    },
+    remarks=REMARKS,
+    absent=("Sentiment (table 1): the reviews of 24 Amazon domains are not among the data sets of this package.",),
+)

@@ -13,17 +13,21 @@ import numpy as np
 from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV
 from bayesmtfs.papers import datasets
-from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, Split, collect, gain, percent, read, stratified_splits
+from bayesmtfs.papers.reproduction import common
+from bayesmtfs.papers.reproduction.outcome import Figure, Table
 from bayesmtfs.types import FloatArray, IntArray
 
-CITATION = "Obozinski, Taskar, Jordan (2006), Multi-task feature selection"
+ERROR, BEST, GAIN = "error, %", "error at the best lambda, %", "gain over independent l1, %"
 NORMS = {"l1/l2": 2, "independent l1": 1}
 GRADES = (1, 2, 3)
 PAIRS = ("ce", "gy", "gs", "mn", "ag", "ij", "ao", "ft", "hn")
 ALPHABET = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 # Gain of l1/l2 over independent l1 in percent, by number of training rows, as far as the text states it
-PRINTED_GAINS = {10: (0.0, "paper: equally well"), 50: (20.0, "paper: up to 20%"), 200: (0.0, "paper: equally well")}
+PRINTED_GAINS: dict[str, tuple[float | None, str]] = {
+    "n = 10": (0.0, "paper: equally well"),
+    "n = 50": (20.0, "paper: up to 20%"),
+    "n = 200": (0.0, "paper: equally well"),
+}
 MOST_TEST_LETTERS = 100  # of each kind of a pair
 N_FOLDS_OF_WORDS = 10  # published with the letters
 
@@ -61,33 +65,7 @@ class Obozinski2006Effort(NamedTuple):
         return np.geomspace(0.3, 0.002, self.n_penalties)
 
 
-FULL = Obozinski2006Effort({10: 20, 20: 20, 50: 50, 100: 20, 200: 20}, 20, 10, 10, 15, 5)
-QUICK = Obozinski2006Effort({20: 3, 50: 4}, 0, 2, 10, 6, 3)
-
-
-def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on dermatology and letters."""
-    settings = QUICK if quick else FULL
-    jobs = [
-        Job("Dermatology", lambda advance: dermatology(settings, seed, advance)),
-        Job("Letters", lambda advance: letters(settings, seed, advance)),
-    ]
-    tables, skipped = collect("obozinski2006", jobs, progress)
-    return Outcome("obozinski2006", CITATION, tables, REMARKS, quick, skipped)
-
-
 # ---------------------------------------------------------------------- dermatology
-
-
-def thermometer_bits(grades: FloatArray) -> FloatArray:
-    """One bit per grade and symptom: whether the symptom has at least this grade.
-
-    Examples
-    --------
-    >>> thermometer_bits(np.array([[2.0, 0.0]])).tolist()
-    [[1.0, 0.0, 1.0, 0.0, 0.0, 0.0]]
-    """
-    return np.hstack([(grades >= grade).astype(np.float64) for grade in GRADES])
 
 
 class Labelled(NamedTuple):
@@ -101,6 +79,17 @@ class Labelled(NamedTuple):
         return Labelled(self.X[rows], self.y[rows])
 
 
+def thermometer_bits(grades: FloatArray) -> FloatArray:
+    """One bit per grade and symptom: whether the symptom has at least this grade.
+
+    Examples
+    --------
+    >>> thermometer_bits(np.array([[2.0, 0.0]])).tolist()
+    [[1.0, 0.0, 1.0, 0.0, 0.0, 0.0]]
+    """
+    return np.hstack([(grades >= grade).astype(np.float64) for grade in GRADES])
+
+
 def indicator_bits(grades: FloatArray) -> FloatArray:
     """One bit per grade and symptom: whether the symptom has just this grade."""
     return np.hstack([(grades == grade).astype(np.float64) for grade in GRADES])
@@ -108,18 +97,9 @@ def indicator_bits(grades: FloatArray) -> FloatArray:
 
 def read_dermatology() -> tuple[Labelled, Labelled]:
     """(366, 99) bits and (366,) diseases, with thermometer and with indicator bits."""
-    found = read(datasets.load_dermatology, missing="keep")
-    symptoms = np.array(found.feature_names) != "age"
-    grades = found.X[:, symptoms]
+    found = common.read(datasets.load_dermatology, missing="keep")
+    grades = found.X[:, np.array(found.feature_names) != "age"]
     return Labelled(thermometer_bits(grades), found.y), Labelled(indicator_bits(grades), found.y)
-
-
-class SplitErrors(NamedTuple):
-    """What one method does on one split."""
-
-    chosen: float  # error in percent with lambda from folds of the training rows
-    best: float  # at the best lambda of the path, seen from the test rows
-    n_features: int
 
 
 def deal_folds(y: IntArray, n_folds: int, rng: np.random.Generator) -> IntArray:
@@ -140,73 +120,46 @@ def path_errors(train: Labelled, test: Labelled, norm_q: float, penalties: Float
 
 
 def classify_diseases(
-    data: Labelled, split: Split, norm_q: float, settings: Obozinski2006Effort, seed: int
-) -> SplitErrors:
+    data: Labelled, split: common.Split, norm_q: float, effort: Obozinski2006Effort, seed: int
+) -> dict[str, float]:
     """Six one-versus-rest classifiers on one split; of equally good penalties the largest."""
     train = data.take(split.train)
-    number = deal_folds(train.y, settings.n_folds, np.random.default_rng(seed))
-    held_out = np.zeros(settings.n_penalties)
-    for fold in range(settings.n_folds):
+    number = deal_folds(train.y, effort.n_folds, np.random.default_rng(seed))
+    held_out = np.zeros(effort.n_penalties)
+    for fold in range(effort.n_folds):
         inner, outer = (train.take(np.flatnonzero(rows)) for rows in (number != fold, number == fold))
-        held_out += path_errors(inner, outer, norm_q, settings.penalties)[0] * len(outer.y)
+        held_out += path_errors(inner, outer, norm_q, effort.penalties)[0] * len(outer.y)
     place = int(np.argmin(held_out))
-    errors, n_features = path_errors(train, data.take(split.test), norm_q, settings.penalties)
-    return SplitErrors(float(errors[place]), float(errors.min()), int(n_features[place]))
+    errors, n_features = path_errors(train, data.take(split.test), norm_q, effort.penalties)
+    return {ERROR: float(errors[place]), BEST: float(errors.min()), "bits selected": int(n_features[place])}
 
 
-class SkinExperiment(NamedTuple):
-    """One number of training rows, with one coding of the symptoms."""
-
-    label: str
-    data: Labelled
-    n_train: int
-    n_splits: int
-    paper: float | None = None  # gain in percent
-    remark: str = ""
-
-
-def dermatology(settings: Obozinski2006Effort, seed: int, advance: Advance) -> Table:
+def dermatology(effort: Obozinski2006Effort, seed: int, advance: common.Advance) -> Table:
     """Errors and gains over the sizes of figure 2, and with the other coding at its most telling size."""
     thermometer, indicators = read_dermatology()
-    experiments = [
-        SkinExperiment(f"n = {n_train}", thermometer, n_train, n_splits, *PRINTED_GAINS.get(n_train, (None, "")))
-        for n_train, n_splits in settings.sizes.items()
+    experiments = [(f"n = {n_train}", thermometer, n_train, n_splits) for n_train, n_splits in effort.sizes.items()]
+    if effort.indicator_splits:
+        experiments.append(("n = 50, indicator bits", indicators, 50, effort.indicator_splits))
+    cases = [
+        (label, data, split)
+        for label, data, n_train, n_splits in experiments
+        for split in common.stratified_splits([data.y], n_splits, n_train, seed)
     ]
-    if settings.indicator_splits:
-        experiments.append(SkinExperiment("n = 50, indicator bits", indicators, 50, settings.indicator_splits))
+    found = {label: common.Findings() for label, *_ in experiments}
+    for label, data, split in common.watched(cases, advance):
+        for name, norm_q in NORMS.items():
+            found[label].add(f"{name}, {label}", classify_diseases(data, split, norm_q, effort, seed))
     figures: list[Figure] = []
-    done, total = 0, sum(experiment.n_splits for experiment in experiments)
-    for experiment in experiments:
-        found: dict[str, list[SplitErrors]] = {name: [] for name in NORMS}
-        for split in stratified_splits([experiment.data.y], experiment.n_splits, experiment.n_train, seed):
-            for name, norm_q in NORMS.items():
-                found[name].append(classify_diseases(experiment.data, split, norm_q, settings, seed))
-            done += 1
-            advance(done / total)
-        figures += dermatology_figures(experiment, found)
+    for label, results in found.items():
+        figures += results.figures()
+        for measure, kind in ((ERROR, "lambda from folds"), (BEST, "best lambda")):
+            joint, apart = results.values[measure].values()
+            figures.append(common.gain(f"{label}, {kind}", GAIN, joint, apart, *PRINTED_GAINS.get(label, (None, ""))))
     protocol = (
         f"99 thermometer bits, six one-versus-rest hinge problems, stratified training rows, lambda by the error in "
-        f"{settings.n_folds} folds of them."
+        f"{effort.n_folds} folds of them."
     )
     return Table("Dermatology (section 4.2, figure 2)", protocol, tuple(figures))
-
-
-def dermatology_figures(experiment: SkinExperiment, found: dict[str, list[SplitErrors]]) -> list[Figure]:
-    """Errors and numbers of bits of both methods, and the gain between them."""
-    figures = []
-    for name, errors in found.items():
-        label = f"{name}, {experiment.label}"
-        figures += [
-            Figure.of(label, "error, %", [error.chosen for error in errors]),
-            Figure.of(label, "error at the best lambda, %", [error.best for error in errors]),
-            Figure.of(label, "bits selected", [error.n_features for error in errors]),
-        ]
-    joint, apart = (found[name] for name in NORMS)
-    printed = experiment.paper, experiment.remark
-    for kind, measure in (("chosen", "lambda from folds"), ("best", "best lambda")):
-        ours, theirs = ([getattr(error, kind) for error in errors] for errors in (joint, apart))
-        figures.append(gain(f"{experiment.label}, {measure}", "gain over independent l1, %", ours, theirs, *printed))
-    return figures
 
 
 # ---------------------------------------------------------------------- letters
@@ -235,51 +188,49 @@ def draw_letters(found: datasets.Dataset, eligible: IntArray, most: int, rng: np
 
 
 def split_letters(
-    found: datasets.Dataset, repeat: int, settings: Obozinski2006Effort, seed: int
+    found: datasets.Dataset, repeat: int, effort: Obozinski2006Effort, seed: int
 ) -> tuple[Letters, Letters]:
     """Training and test letters of one repeat: test letters are of words in one published fold, and no image is in both."""
     fold = repeat % N_FOLDS_OF_WORDS
     rng = np.random.default_rng([seed, repeat])
     distinct = np.sort(np.unique(found.X, axis=0, return_index=True)[1])
     inside = found.extras["fold"][distinct] == fold
-    train = draw_letters(found, distinct[~inside], settings.letters_each, rng)
+    train = draw_letters(found, distinct[~inside], effort.letters_each, rng)
     return train, draw_letters(found, distinct[inside], MOST_TEST_LETTERS, rng)
 
 
 def mean_pair_error(model: MixedNormClassifierCV, test: Letters) -> float:
     """Error in percent, averaged over the pairs."""
     wrong = model.predict(test.X, tasks=test.pair) != test.y
-    return percent([wrong[test.pair == pair].mean() for pair in PAIRS])
+    return common.percent([wrong[test.pair == pair].mean() for pair in PAIRS])
 
 
-def letters(settings: Obozinski2006Effort, seed: int, advance: Advance) -> Table:
+def letters(effort: Obozinski2006Effort, seed: int, advance: common.Advance) -> Table:
     """Errors of nine pairs, and the gain of choosing pixels together."""
-    found = read(datasets.load_letters)
-    errors: dict[str, list[float]] = {name: [] for name in NORMS}
-    pixels: dict[str, list[float]] = {name: [] for name in NORMS}
-    for repeat in range(settings.letter_repeats):
-        train, test = split_letters(found, repeat, settings, seed)
-        for name, norm_q in NORMS.items():
-            model = MixedNormClassifierCV(
-                norm_q=norm_q,
-                loss="hinge",
-                penalties=settings.penalties,
-                cv=settings.n_folds,
-                tol=1e-3,
-                random_state=seed,
-                progress=False,
-            )
-            model.fit(train.X, train.y, tasks=train.pair)
-            errors[name].append(mean_pair_error(model, test))
-            pixels[name].append(float(model.get_support().sum()))
-        advance((repeat + 1) / settings.letter_repeats)
-    figures = [Figure.of(name, "error, %", errors[name], None, "paper: a few percent") for name in NORMS]
-    figures += [Figure.of(name, "pixels selected", pixels[name]) for name in NORMS]
-    remark = "paper: tasks are writers, features strokes"
-    joint, apart = (errors[name] for name in NORMS)
-    figures.append(gain("l1/l2", "gain over independent l1, %", joint, apart, 12.0, remark))
-    protocol = (
-        f"Nine pairs of letters as tasks, 128 pixels, {2 * settings.letters_each} training letters each, tested on words "
-        f"of another published fold; lambda by {settings.n_folds} folds of the training letters."
+    data, found = common.read(datasets.load_letters), common.Findings()
+    model = MixedNormClassifierCV(
+        loss="hinge", penalties=effort.penalties, cv=effort.n_folds, tol=1e-3, random_state=seed, progress=False
     )
-    return Table("Letters (section 4.1)", protocol, tuple(figures))
+    for repeat in common.watched(range(effort.letter_repeats), advance):
+        train, test = split_letters(data, repeat, effort, seed)
+        for name, norm_q in NORMS.items():
+            model.set_params(norm_q=norm_q).fit(train.X, train.y, tasks=train.pair)
+            found.add(name, {ERROR: mean_pair_error(model, test), "pixels selected": float(model.get_support().sum())})
+    joint, apart = found.values[ERROR].values()
+    together = common.gain("l1/l2", GAIN, joint, apart, 12.0, "paper: tasks are writers, features strokes")
+    protocol = (
+        f"Nine pairs of letters as tasks, 128 pixels, {2 * effort.letters_each} training letters each, tested on words "
+        f"of another published fold; lambda by {effort.n_folds} folds of the training letters."
+    )
+    figures = found.figures({(name, ERROR): (None, "paper: a few percent") for name in NORMS})
+    return Table("Letters (section 4.1)", protocol, (*figures, together))
+
+
+PAPER = common.Paper(
+    "obozinski2006",
+    "Obozinski, Taskar, Jordan (2006), Multi-task feature selection",
+    full=Obozinski2006Effort({10: 20, 20: 20, 50: 50, 100: 20, 200: 20}, 20, 10, 10, 15, 5),
+    quick=Obozinski2006Effort({20: 3, 50: 4}, 0, 2, 10, 6, 3),
+    jobs={"Dermatology": dermatology, "Letters": letters},
+    remarks=REMARKS,
+)

@@ -3,12 +3,12 @@
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import matplotlib.figure
 import numpy as np
+from numpy.typing import ArrayLike
 from rich.table import Table as RichTable
 
 from bayesmtfs.results import persistence
@@ -49,9 +49,7 @@ class Figure:
         return f"{self.mean:.{decimals}f} +- {self.standard_error:.{decimals}f}"
 
     @classmethod
-    def of(
-        cls, method: str, measure: str, values: Sequence[float], paper: float | None = None, remark: str = ""
-    ) -> "Figure":
+    def of(cls, method: str, measure: str, values: ArrayLike, paper: float | None = None, remark: str = "") -> "Figure":
         """Mean and standard error of repeated values."""
         array = np.asarray(values, dtype=np.float64)
         error = float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else None

@@ -9,6 +9,7 @@ printed lambda of the batch methods belongs to a sum of squares without 1/2 and 
 
 import time
 from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,12 +18,10 @@ from bayesmtfs.estimators.online import OnlineMixedNormRegressor
 from bayesmtfs.estimators.path import mixed_norm_path
 from bayesmtfs.estimators.penalised import MixedNormRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormRegressorCV
-from bayesmtfs.papers import datasets
-from bayesmtfs.papers.baselines.ridge import PooledRegressor, SharedMeanRegressor
-from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, TaskRows, collect, fit, fit_best, read, split_each_task
+from bayesmtfs.papers import baselines, datasets
+from bayesmtfs.papers.reproduction import common
+from bayesmtfs.papers.reproduction.outcome import Figure, Table
 
-CITATION = "Yang, King, Lyu (2010), Online learning for multi-task feature selection"
 N_TRAIN = 11
 PERCENTAGES = ("pct_free_school_meals", "pct_vr1_band")
 EPOCHS = 120
@@ -54,10 +53,6 @@ class Yang2010Effort(NamedTuple):
     n_folds: int
     n_penalties: int
     n_traded: int  # draws of figure 1
-
-
-FULL = Yang2010Effort(20, 20, 5, 8, 5)
-QUICK = Yang2010Effort(5, 1, 3, 4, 1)
 
 
 class SchoolMethod(NamedTuple):
@@ -109,51 +104,38 @@ TRADED = {
 }
 
 
-def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the experiments on School."""
-    settings = QUICK if quick else FULL
-    jobs = [
-        Job("Table 1", lambda advance: near_the_best(settings, seed, advance)),
-        Job("Table 1 at the printed settings", lambda advance: as_printed(settings, seed, advance)),
-        Job("Shared mean", lambda advance: shared_mean(settings, seed, advance)),
-        Job("Figure 1", lambda advance: trade_off(settings, seed, advance)),
-    ]
-    tables, skipped = collect("yang2010", jobs, progress)
-    return Outcome("yang2010", CITATION, tables, REMARKS, quick, skipped)
-
-
 # ---------------------------------------------------------------------- draws of School
 
 
 class Draw(NamedTuple):
     """Training and test rows; the scores of both minus the mean of the training rows."""
 
-    train: TaskRows
-    test: TaskRows
+    train: common.TaskRows
+    test: common.TaskRows
 
 
-def read_school() -> TaskRows:
+def read_school() -> common.TaskRows:
     """All rows, with percentages as shares."""
-    found = read(datasets.load_school)
+    found = common.read(datasets.load_school)
     shares = np.isin(np.array(found.feature_names), PERCENTAGES)
-    return TaskRows(found.X / np.where(shares, 100.0, 1.0), found.y, np.asarray(found.tasks))
+    return common.TaskRows(found.X / np.where(shares, 100.0, 1.0), found.y, np.asarray(found.tasks))
 
 
-def draw(school: TaskRows, seed: int) -> Draw:
+def draw(school: common.TaskRows, seed: int) -> Draw:
     """Eleven rows of each school for training, all others for testing."""
-    split = split_each_task(school.tasks, N_TRAIN, seed)
+    split = common.split_each_task(school.tasks, N_TRAIN, seed)
     train, test = school.take(split.train), school.take(split.test)
     mean = train.y.mean()
     return Draw(train._replace(y=train.y - mean), test._replace(y=test.y - mean))
 
 
-def explained_variance(model: Any, rows: TaskRows) -> float:
+def explained_variance(model: Any, rows: common.TaskRows) -> float:
     """Share of the variance of all rows together, in percent."""
     error = rows.y - model.predict(rows.X, tasks=rows.tasks)
     return 100.0 * (1.0 - float(np.mean(error**2) / np.var(rows.y)))
 
 
-def explained_within_schools(model: Any, rows: TaskRows) -> float:
+def explained_within_schools(model: Any, rows: common.TaskRows) -> float:
     """Share of a school's variance in percent, mean over schools."""
     squares = (rows.y - model.predict(rows.X, tasks=rows.tasks)) ** 2
     chosen = [rows.tasks == task for task in np.unique(rows.tasks)]
@@ -163,128 +145,126 @@ def explained_within_schools(model: Any, rows: TaskRows) -> float:
 # ---------------------------------------------------------------------- tables
 
 
-class SchoolMeasured(NamedTuple):
-    """What one fit gives."""
-
-    explained: float
-    within: float
-    n_weights: int
-    seconds: float
-
-
-def measure(model: Any, sample: Draw) -> SchoolMeasured:
+def measure(model: Any, train: common.TaskRows, test: common.TaskRows) -> dict[str, float]:
     """Fit to the training rows, and look at the test rows."""
     begin = time.perf_counter()
-    fitted = fit(model, sample.train)
+    fitted = common.fit(model, train)
     seconds = time.perf_counter() - begin
-    within = explained_within_schools(fitted, sample.test)
-    return SchoolMeasured(explained_variance(fitted, sample.test), within, int(np.count_nonzero(fitted.coef_)), seconds)
+    return {
+        EXPLAINED: explained_variance(fitted, test),
+        WITHIN: explained_within_schools(fitted, test),
+        WEIGHTS: float(np.count_nonzero(fitted.coef_)),
+        SECONDS: seconds,
+    }
 
 
-def measure_all(
-    methods: Sequence[SchoolMethod], n_splits: int, seed: int, advance: Advance
-) -> dict[str, list[SchoolMeasured]]:
+def compare(methods: Sequence[SchoolMethod], n_splits: int, seed: int, advance: common.Advance) -> list[Figure]:
     """Every method on every draw."""
-    school = read_school()
+    school, found = read_school(), common.Findings()
     for method in methods:  # what is compiled or loaded with a first fit is no time of the method
-        fit(method.model, draw(school, seed).train)
-    found: dict[str, list[SchoolMeasured]] = {method.name: [] for method in methods}
-    for repeat in range(n_splits):
+        common.fit(method.model, draw(school, seed).train)
+    for repeat in common.watched(range(n_splits), advance):
         sample = draw(school, seed + repeat)
         for method in methods:
-            found[method.name].append(measure(method.model, sample))
-        advance((repeat + 1) / n_splits)
-    return found
+            found.add(method.name, measure(method.model, *sample))
+    printed: dict[tuple[str, str], tuple[float | None, str]] = {}
+    for method in methods:
+        columns = {EXPLAINED: method.explained, WITHIN: None, WEIGHTS: method.n_weights, SECONDS: method.seconds}
+        printed |= {(method.name, measure): (paper, method.remark) for measure, paper in columns.items()}
+    return list(found.figures(printed))
 
 
-def figures_of(methods: Sequence[SchoolMethod], found: dict[str, list[SchoolMeasured]]) -> list[Figure]:
-    """Four measures of every method."""
-    columns = (EXPLAINED, WITHIN, WEIGHTS, SECONDS)
-    figures = []
-    for place, column in enumerate(columns):
-        for method in methods:
-            paper = (method.explained, None, method.n_weights, method.seconds)[place]
-            values = [measured[place] for measured in found[method.name]]
-            figures.append(Figure.of(method.name, column, values, paper, method.remark))
-    return figures
+def without_times(figures: Sequence[Figure]) -> tuple[Figure, ...]:
+    """Explained variance and weights alone."""
+    return tuple(figure for figure in figures if figure.measure in (EXPLAINED, WEIGHTS))
 
 
-def near_the_best(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
+def near_the_best(effort: Yang2010Effort, seed: int, advance: common.Advance) -> Table:
     """All methods at settings near their best, and the smallest lambda at which no weight is left."""
-    figures = figures_of(METHODS, measure_all(METHODS, settings.n_splits, seed, advance))
+    figures = compare(METHODS, effort.n_splits, seed, advance)
+    options: dict[str, Any] = {"n_penalties": 2, "penalty_ratio": 0.9, "fit_intercept": False, "progress": False}
     school = read_school()
     for name, (norm_q, paper) in LARGEST_STRENGTHS.items():
-        largest = []
-        for repeat in range(settings.n_splits):
-            train = draw(school, seed + repeat).train
-            options: dict[str, Any] = {"n_penalties": 2, "penalty_ratio": 0.9, "fit_intercept": False}
-            path = mixed_norm_path(train.X, train.y, train.tasks, norm_q=norm_q, progress=False, **options)
-            largest.append(2 * N_TRAIN * float(path.penalties[0]))
-        figures.append(
-            Figure.of(name, "lambda without weights, in the paper's units", largest, paper, "about, printed")
-        )
+        rows = [draw(school, seed + repeat).train for repeat in range(effort.n_splits)]
+        paths = [mixed_norm_path(*train, norm_q=norm_q, **options) for train in rows]
+        largest = [2 * N_TRAIN * float(path.penalties[0]) for path in paths]
+        measure = "lambda without weights, in the paper's units"
+        figures.append(Figure.of(name, measure, largest, paper, "about, printed"))
     protocol = (
         f"School, {N_TRAIN} training rows of each of 139 schools, {EPOCHS} epochs online, settings near the best."
     )
     return Table("School (table 1)", protocol, tuple(figures))
 
 
-def as_printed(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
+def as_printed(effort: Yang2010Effort, seed: int, advance: common.Advance) -> Table:
     """The paper's own settings, taken at their word."""
-    figures = figures_of(PRINTED, measure_all(PRINTED, settings.n_splits, seed, advance))
-    kept = tuple(figure for figure in figures if figure.measure in (EXPLAINED, WEIGHTS))
+    kept = without_times(compare(PRINTED, effort.n_splits, seed, advance))
     return Table("School (table 1) at the printed settings", "As above, with the paper's lambda and gamma.", kept)
 
 
-def shared_mean(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
+def shared_mean(effort: Yang2010Effort, seed: int, advance: common.Advance) -> Table:
     """What the data allow: one regression for all schools, and deviations from a shared mean."""
     joint = MixedNormRegressorCV(
         shared_mean=True,
         fit_intercept=False,
-        n_penalties=settings.n_penalties,
+        n_penalties=effort.n_penalties,
         penalty_ratio=0.05,
-        cv=settings.n_folds,
+        cv=effort.n_folds,
         tol=1e-3,
         progress=False,
     )
+    ridges = {"penalty_strength": [1.0, 3.0, 10.0], "mean_strength": [1e-2, 1e-1]}
     dual_averaging = online("features", 12.0, 2.0, shared_mean=True, fit_intercept=True)
-    entrants: dict[str, tuple[Any, dict[str, list[Any]], int]] = {
-        "pooled ridge": (PooledRegressor(), {"penalty_strength": [1e-3, 1e-2, 1e-1]}, settings.n_splits),
-        "shared mean, ridge deviations": (
-            SharedMeanRegressor(),
-            {"penalty_strength": [1.0, 3.0, 10.0], "mean_strength": [1e-2, 1e-1]},
-            settings.n_splits,
+    remark = "not in the paper; its best is 21.0"
+    entrants: dict[str, tuple[Any, dict[str, list[Any]], int, str]] = {
+        "pooled ridge": (
+            baselines.PooledRegressor(),
+            {"penalty_strength": [1e-3, 1e-2, 1e-1]},
+            effort.n_splits,
+            remark,
         ),
-        "shared mean, aMTFS deviations": (joint, {}, settings.n_shared),
-        "shared mean, DA-aMTFS deviations": (dual_averaging, {}, settings.n_splits),
+        "shared mean, ridge deviations": (baselines.SharedMeanRegressor(), ridges, effort.n_splits, remark),
+        "shared mean, aMTFS deviations": (joint, {}, effort.n_shared, remark),
+        "shared mean, DA-aMTFS deviations": (dual_averaging, {}, effort.n_splits, "lambda 12, gamma 2, not tuned"),
     }
-    remarks = {"shared mean, DA-aMTFS deviations": "lambda 12, gamma 2, not tuned"}
-    school, figures = read_school(), []
-    for place, (name, (model, grid, n_splits)) in enumerate(entrants.items()):
-        reached = []
-        for repeat in range(n_splits):
-            sample = draw(school, seed + repeat)
-            fitted = fit_best(model, grid, sample.train, explained_variance, settings.n_folds, seed, by_class=False)
-            reached.append(explained_variance(fitted, sample.test))
-            advance((place + (repeat + 1) / n_splits) / len(entrants))
-        figures.append(
-            Figure.of(name, EXPLAINED, reached, None, remarks.get(name, "not in the paper; its best is 21.0"))
-        )
-    protocol = f"The same draws; strengths by {settings.n_folds} folds of the training rows."
-    return Table("School with a mean that schools share", protocol, tuple(figures))
+    school, found = read_school(), common.Findings()
+    jobs = [(name, repeat) for name, (_, _, n_splits, _) in entrants.items() for repeat in range(n_splits)]
+    for name, repeat in common.watched(jobs, advance):
+        model, grid, *_ = entrants[name]
+        train, test = draw(school, seed + repeat)
+        folds = common.folds_of(train, effort.n_folds, seed, by_class=False)
+        fitted = common.fit_best(model, grid, train, folds, explained_variance)
+        found.add(name, {EXPLAINED: explained_variance(fitted, test)})
+    protocol = f"The same draws; strengths by {effort.n_folds} folds of the training rows."
+    figures = found.figures({(name, EXPLAINED): (None, said) for name, (*_, said) in entrants.items()})
+    return Table("School with a mean that schools share", protocol, figures)
 
 
-def trade_off(settings: Yang2010Effort, seed: int, advance: Advance) -> Table:
+def trade_off(effort: Yang2010Effort, seed: int, advance: common.Advance) -> Table:
     """Explained variance and non-zero weights over lambda and over gamma."""
     chosen = {method.name: method.model for method in METHODS}
     methods = []
     for name, (sparsity, strengths, gammas) in TRADED.items():
         best = chosen[name]
-        pairs = [(strength, best.gamma) for strength in strengths] + [(best.penalty_strength, g) for g in gammas]
+        pairs = [*product(strengths, [best.gamma]), *product([best.penalty_strength], gammas)]
         methods += [
             SchoolMethod(f"{name}, lambda {strength:g}, gamma {gamma:g}", online(sparsity, strength, gamma))
             for strength, gamma in dict.fromkeys(pairs)
         ]
-    figures = figures_of(methods, measure_all(methods, settings.n_traded, seed, advance))
-    kept = tuple(figure for figure in figures if figure.measure in (EXPLAINED, WEIGHTS))
+    kept = without_times(compare(methods, effort.n_traded, seed, advance))
     return Table("Lambda against gamma (figure 1)", f"As in table 1, {EPOCHS} epochs.", kept)
+
+
+PAPER = common.Paper(
+    "yang2010",
+    "Yang, King, Lyu (2010), Online learning for multi-task feature selection",
+    full=Yang2010Effort(20, 20, 5, 8, 5),
+    quick=Yang2010Effort(5, 1, 3, 4, 1),
+    jobs={
+        "Table 1": near_the_best,
+        "Table 1 at the printed settings": as_printed,
+        "Shared mean": shared_mean,
+        "Figure 1": trade_off,
+    },
+    remarks=REMARKS,
+)

@@ -1,36 +1,63 @@
 """Zhang, Yeung and Xu (2010): the mixed norms, PMTFS1 and PMTFS2 on cancer studies, and what their model promises.
 
 Section 6: breast and prostate cancer studies as tasks, 70% of each for training, ten random splits, error and learned q.
+Genes are standardised within each study by its training rows; errors are averaged over the studies, so that a small
+study counts as much as a large one.
+
 Sections 4 and 7 claim that q and the relations of tasks are learned, and that the model serves joint compressed sensing;
 simulations with a known truth check these: q learned from data (section 4.2) and what the units of y do to the printed
 update; relations of tasks (section 4.3); joint compressed sensing (section 7): Y = A W + noise, with n = 50 measurements
 of 200 unknowns in five signals at 30 dB.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayesmtfs.data.simulation import SimulatedTasks, simulate_tasks
-from bayesmtfs.estimators.em import GeneralizedNormalRegressor, JeffreysRegressor, MatrixVariateRegressor
-from bayesmtfs.estimators.path import mixed_norm_path
-from bayesmtfs.papers import datasets
-from bayesmtfs.papers.reproduction.cancer_studies import (
-    METHODS,
-    ONE_STUDY_METHODS,
-    Effort,
-    Printed,
-    Studies,
-    compare_methods,
-    figures_of,
-    studies_of,
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.em import (
+    GeneralizedNormalRegressor,
+    JeffreysClassifier,
+    JeffreysRegressor,
+    MatrixVariateClassifier,
+    MatrixVariateRegressor,
 )
-from bayesmtfs.papers.reproduction.outcome import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import Advance, Job, collect, gain, percent, read
+from bayesmtfs.estimators.path import mixed_norm_path
+from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV
+from bayesmtfs.families import Family
+from bayesmtfs.papers import datasets
+from bayesmtfs.papers.baselines.rankings import shrink_singular_values
+from bayesmtfs.papers.baselines.ridge import IndependentClassifier, Lines, RidgeClassifier
+from bayesmtfs.papers.reproduction import common
+from bayesmtfs.papers.reproduction.outcome import Table
 from bayesmtfs.types import BoolArray, FloatArray
 
-CITATION = "Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection"
+ERROR, BY_STUDY, GENES, NORM = "error, mean over studies, %", "error by study, %", "genes", "q learned"
+RIDGES = (0.01, 0.1, 1.0, 10.0)  # beside the mean logistic loss
+TRACE_NORMS = (0.3, 0.1, 0.03, 0.01)  # of MTFL, as shares of the largest that matters
+
+
+class Printed(NamedTuple):
+    """What the paper prints: for each method, errors in percent of its tasks, and q."""
+
+    errors: dict[str, tuple[float, ...]]
+    norm_q: dict[str, float]
+    shared_study: tuple[str, int] | None  # a study that is in both, and its number among the paper's tasks
+    remark: str  # on the means
+
+    def beside(self) -> dict[tuple[str, str], tuple[float | None, str]]:
+        """The same by method and measure."""
+        numbers: dict[tuple[str, str], tuple[float | None, str]] = {
+            (name, ERROR): (float(np.mean(errors)), self.remark) for name, errors in self.errors.items()
+        }
+        if self.shared_study is not None:
+            study, place = self.shared_study
+            numbers |= {(f"{study}: {name}", BY_STUDY): (errors[place], "") for name, errors in self.errors.items()}
+        return numbers | {(name, NORM): (norm_q, "") for name, norm_q in self.norm_q.items()}
+
 
 # Tables 1 and 2, in percent
 BREAST = Printed(
@@ -89,9 +116,11 @@ REMARKS = (
 
 
 class Zhang2010Effort(NamedTuple):
-    """How much is done."""
+    """How much is done: on the studies, and in the simulations."""
 
-    effort: Effort
+    n_splits: int
+    n_penalties: int
+    n_folds: int
     q_sets: int  # data sets for every true q
     q_methods: tuple[str, ...]
     relation_sets: int
@@ -99,75 +128,177 @@ class Zhang2010Effort(NamedTuple):
     sensing_sets: int
 
 
-FULL = Zhang2010Effort(
-    Effort(n_splits=10, n_penalties=30, n_folds=5),
-    q_sets=20,
-    q_methods=("two_stage", "integrated", "ecme", "paper"),
-    relation_sets=20,
-    row_counts=(10, 15, 20, 25, 30, 35, 40),
-    sensing_sets=20,
-)
-QUICK = Zhang2010Effort(
-    Effort(n_splits=2, n_penalties=10, n_folds=3),
-    q_sets=2,
-    q_methods=("two_stage", "paper"),
-    relation_sets=2,
-    row_counts=(15, 25, 35),
-    sensing_sets=2,
-)
+# ---------------------------------------------------------------------- convex multi-task feature learning
 
 
-def run(quick: bool = False, seed: int = 0, progress: bool | None = None) -> Outcome:
-    """Run the paper's experiments and the simulations."""
-    settings = QUICK if quick else FULL
-    jobs = [
-        Job("Breast cancer", lambda advance: breast(settings.effort, seed, advance)),
-        Job("Prostate cancer", lambda advance: prostate(settings.effort, seed, advance)),
-        Job("Prostate cancer, Singh", lambda advance: singh(settings.effort, seed, advance)),
-        Job("Learning q", lambda advance: learning_q(settings.q_sets, settings.q_methods, seed, advance)),
-        Job("Units", lambda advance: units_of_the_printed_rule(settings.q_sets, seed, advance)),
-        Job("Task relations", lambda advance: task_relations(settings.relation_sets, seed, advance)),
-        Job(
-            "Compressed sensing",
-            lambda advance: compressed_sensing(settings.row_counts, settings.sensing_sets, seed, advance),
-        ),
-    ]
-    tables, skipped = collect("zhang2010", jobs, progress)
-    return Outcome("zhang2010", CITATION, tables, REMARKS, quick, skipped)
+def learn_features(
+    designs: list[FloatArray], targets: list[FloatArray], strength: float, tol: float = 1e-4, max_iter: int = 1000
+) -> FloatArray:
+    """(p, m) Coefficients of centred tasks; strength is tau as a share of the smallest one at which W = 0."""
+    tasks = list(zip(designs, targets, strict=True))
+    tau = strength * np.linalg.norm(np.column_stack([X.T @ y for X, y in tasks]), 2)
+    step = 1.0 / max(np.linalg.norm(X, 2) ** 2 for X in designs)
+    W = ahead = np.zeros((designs[0].shape[1], len(designs)))
+    momentum = 1.0
+    for _ in range(max_iter):
+        gradient = np.column_stack([X.T @ (X @ ahead[:, t] - y) for t, (X, y) in enumerate(tasks)])
+        before, W = W, shrink_singular_values(ahead - step * gradient, step * tau)
+        if np.linalg.norm(W - before) <= tol * np.linalg.norm(W):
+            break
+        faster = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
+        ahead = W + (momentum - 1.0) / faster * (W - before)
+        momentum = faster
+    return W
 
 
-def breast(effort: Effort, seed: int, advance: Advance) -> Table:
-    """Table 1 on three other studies."""
-    data = studies_of(read(datasets.load_breast_er))
-    return _table("Breast cancer (section 6.1, table 1)", data, effort, seed, advance, BREAST)
+class FeatureLearningClassifier(RidgeClassifier):
+    r"""Convex multi-task feature learning (MTFL), with which the paper compares: a trace norm on W, and labels -1 and +1.
+
+    .. math:: \min_W \sum_t \tfrac12 \|y_t - X_t w_t\|^2 + \tau \|W\|_{tr}
+
+    It learns combinations of features and selects none. ``penalty_strength`` is tau as a share of the smallest one at
+    which W = 0. Argyriou, Evgeniou and Pontil (2008, problem 5) square the norm, which gives the same solutions at other
+    strengths; their alternation hardly leaves the space of its first W where features outnumber tasks by far, so that
+    accelerated proximal steps (Beck and Teboulle 2009) with thresholded singular values stand in for it. Targets and
+    features are centred within each task, which gives intercepts.
+
+    References
+    ----------
+    A. Argyriou, T. Evgeniou, M. Pontil (2008), Convex multi-task feature learning, Machine Learning 73:243-272.
+    A. Beck, M. Teboulle (2009), A fast iterative shrinkage-thresholding algorithm, SIAM J. Imaging Sciences 2:183-202.
+    """
+
+    def _lines(self, data: TaskData, family: Family) -> Lines:
+        targets = np.split(data.y, data.offsets[1:-1])
+        centres = np.stack([X.mean(axis=0) for X in data.task_designs], axis=1)
+        means = np.array([y.mean() for y in targets])
+        designs = [X - centre for X, centre in zip(data.task_designs, centres.T, strict=True)]
+        W = learn_features(designs, [y - mean for y, mean in zip(targets, means, strict=True)], self.penalty_strength)
+        return Lines(W, means - np.sum(W * centres, axis=0), True, 1)
 
 
-def prostate(effort: Effort, seed: int, advance: Advance) -> Table:
-    """Table 2 on four other studies."""
-    data = studies_of(read(datasets.load_prostate_studies))
-    return _table("Prostate cancer, four studies (section 6.2, table 2)", data, effort, seed, advance, PROSTATE)
+# ---------------------------------------------------------------------- cancer studies
 
 
-def _table(title: str, data: Studies, effort: Effort, seed: int, advance: Advance, printed: Printed) -> Table:
-    found = compare_methods(data, METHODS, effort, seed, advance)
+def read_studies(loader: Callable[..., datasets.Dataset], name: str = "", **options: Any) -> common.TaskRows:
+    """Samples of a data set; every class above 0 is a case. One without tasks becomes one study of the given name."""
+    found = common.read(loader, **options)
+    study = np.full(len(found.y), name) if found.tasks is None else np.asarray(found.tasks)
+    return common.TaskRows(np.asarray(found.X, dtype=np.float64), (found.y > 0).astype(np.int64), study)
+
+
+def standardized(train: common.TaskRows, test: common.TaskRows) -> tuple[common.TaskRows, common.TaskRows]:
+    """Genes centred and scaled within each study, by the training samples alone; those that are constant there are 0."""
+    X, unseen = train.X.copy(), test.X.copy()
+    for study in np.unique(train.tasks):
+        own, other = train.tasks == study, test.tasks == study
+        mean, deviation = train.X[own].mean(axis=0), train.X[own].std(axis=0)
+        deviation[deviation <= 1e-10 * np.abs(mean)] = np.inf
+        X[own] = (X[own] - mean) / deviation
+        unseen[other] = (unseen[other] - mean) / deviation
+    return train._replace(X=X), test._replace(X=unseen)
+
+
+def study_errors(model: Any, test: common.TaskRows) -> dict[str, float]:
+    """Error in percent of each study."""
+    wrong = model.predict(test.X, tasks=test.tasks) != test.y
+    return {str(study): common.percent(wrong[test.tasks == study]) for study in np.unique(test.tasks)}
+
+
+def study_scores(model: Any, test: common.TaskRows) -> list[float]:
+    """The less a study errs, the better."""
+    return [-error for error in study_errors(model, test).values()]
+
+
+Methods = Mapping[str, tuple[Any, dict[str, tuple[float, ...]]]]  # name -> model and the grid of its strength
+
+
+def mixed_norm(norm_q: float, effort: Zhang2010Effort, seed: int) -> MixedNormClassifierCV:
+    """Logistic loss and an l1,q penalty from folds."""
+    path: dict[str, Any] = {"n_penalties": effort.n_penalties, "penalty_ratio": 0.01, "cv": effort.n_folds, "tol": 1e-4}
+    return MixedNormClassifierCV(norm_q=norm_q, random_state=seed, progress=False, **path)
+
+
+def methods_for(effort: Zhang2010Effort, seed: int) -> Methods:
+    """What is compared; the probabilistic methods have normal noise around labels -1 and +1, as in the paper."""
+    noise: dict[str, Any] = {"loss": "squared", "random_state": seed, "progress": False}
+    return {
+        "MTFL": (FeatureLearningClassifier(), {"penalty_strength": TRACE_NORMS}),
+        "MTFS1,2": (mixed_norm(2, effort, seed), {}),
+        "MTFS1,inf": (mixed_norm(np.inf, effort, seed), {}),
+        "PMTFS1": (JeffreysClassifier(norm_q="learn", **noise), {}),
+        "PMTFS2": (MatrixVariateClassifier(norm_q="learn", **noise), {}),
+        "PMTFS1, q as printed": (JeffreysClassifier(norm_q="learn", q_learning="paper", **noise), {}),
+        "PMTFS2, W integrated out": (MatrixVariateClassifier(coefficients="integrated", **noise), {}),
+        "single tasks, l1": (mixed_norm(1, effort, seed), {}),
+        "single tasks, ridge": (IndependentClassifier(), {"penalty_strength": RIDGES}),
+    }
+
+
+def compare_methods(
+    data: common.TaskRows, methods: Methods, effort: Zhang2010Effort, seed: int, advance: common.Advance
+) -> common.Findings:
+    """Every method on every split: 70% of the samples of each study and class train, the others test."""
+    found, studies = common.Findings(ERROR, BY_STUDY, GENES, NORM), np.unique(data.tasks).tolist()
+    splits = common.stratified_splits([data.tasks, data.y], effort.n_splits, 0.7, seed)
+    for place, split in enumerate(splits):
+        train, test = standardized(data.take(split.train), data.take(split.test))
+        folds = common.stratified_splits([train.tasks, train.y], effort.n_folds, 0.8, seed)
+        errors = {}
+        for number, (name, (model, grid)) in enumerate(methods.items(), start=1):
+            fitted = common.fit_best(model, grid, train, folds, study_scores)
+            errors[name] = study_errors(fitted, test)
+            n_genes = int((fitted.coef_ != 0).any(axis=0).sum())
+            found.add(name, {ERROR: float(np.mean(list(errors[name].values()))), GENES: n_genes})
+            if getattr(fitted, "norm_q", None) == "learn":
+                found.add(name, {NORM: fitted.norm_q_})
+            advance((place + number / len(methods)) / len(splits))
+        for study, name in product(studies if len(studies) > 1 else [], methods):
+            found.add(f"{study}: {name}", {BY_STUDY: errors[name][study]})
+    return found
+
+
+def compare_studies(
+    title: str, data: common.TaskRows, printed: Printed, effort: Zhang2010Effort, seed: int, advance: common.Advance
+) -> Table:
+    """A table of the paper on other studies."""
+    found = compare_methods(data, methods_for(effort, seed), effort, seed, advance)
     protocol = (
-        f"{len(np.unique(data.study))} studies, {data.X.shape[1]} genes, {effort.n_splits} random splits, stratified: 70% "
+        f"{len(np.unique(data.tasks))} studies, {data.X.shape[1]} genes, {effort.n_splits} random splits, stratified: 70% "
         f"of each study for training; genes standardised within a study by its training samples; penalties by "
         f"{effort.n_folds} folds of the training samples."
     )
-    return Table(title, protocol, figures_of(found, printed))
+    return Table(title, protocol, found.figures(printed.beside()))
 
 
-def singh(effort: Effort, seed: int, advance: Advance) -> Table:
+def breast(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
+    """Table 1 on three other studies."""
+    data = read_studies(datasets.load_breast_er)
+    return compare_studies("Breast cancer (section 6.1, table 1)", data, BREAST, effort, seed, advance)
+
+
+def prostate(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
+    """Table 2 on four other studies."""
+    data, title = read_studies(datasets.load_prostate_studies), "Prostate cancer, four studies (section 6.2, table 2)"
+    return compare_studies(title, data, PROSTATE, effort, seed, advance)
+
+
+def singh(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
     """The one study of table 2 that is public, by itself."""
-    raw = studies_of(read(datasets.load_prostate_singh, variant=12600), "Singh")
+    raw = read_studies(datasets.load_prostate_singh, "Singh", variant=12600)
     data = raw._replace(X=np.log(np.clip(raw.X, 10.0, 16000.0)))
-    found = compare_methods(data, ONE_STUDY_METHODS, effort, seed, advance)
+    methods: Methods = {
+        "l1 (MTFS1,q of one task)": (mixed_norm(2, effort, seed), {}),
+        "PMTFS1": (JeffreysClassifier(loss="squared", random_state=seed, progress=False), {}),
+        "ridge (MTFL of one task)": (IndependentClassifier(), {"penalty_strength": RIDGES}),
+    }
+    found = compare_methods(data, methods, effort, seed, advance)
     protocol = (
         f"102 samples, 12600 probes, logs of intensities clipped to 10 .. 16000; {effort.n_splits} stratified splits, "
         "70% for training."
     )
-    return Table("Prostate cancer, the Singh study alone (section 6.2, table 2)", protocol, figures_of(found, SINGH))
+    title = "Prostate cancer, the Singh study alone (section 6.2, table 2)"
+    return Table(title, protocol, found.figures(SINGH.beside()))
 
 
 # ---------------------------------------------------------------------- simulations
@@ -191,52 +322,40 @@ def _set_seed(seed: int, place: int) -> int:
     return 1000 * seed + place
 
 
-# ---------------------------------------------------------------------- q
-
-
 def learn_norm(X: FloatArray, y: FloatArray, tasks: Any, method: str, seed: int) -> JeffreysRegressor:
     """PMTFS1 with q learned in one of the four ways."""
     model = JeffreysRegressor(norm_q="learn", q_learning=method, random_state=seed, progress=False)
     return model.fit(X, y, tasks=tasks)
 
 
-def learning_q(n_sets: int, methods: tuple[str, ...], seed: int, advance: Advance) -> Table:
+def learning_q(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
     """Learned q against the truth, and whether its 90% interval covers it."""
-    figures: list[Figure] = []
-    covered: dict[str, list[float]] = {method: [] for method in methods}
-    off: dict[str, list[float]] = {method: [] for method in methods}
-    for place, truth in enumerate(TRUE_NORMS):
-        learned: dict[str, list[float]] = {method: [] for method in methods}
-        for number in range(n_sets):
-            sim = simulate_tasks(norm_q=truth, random_state=_set_seed(seed, number), **Q_SIZES)
-            for method in methods:
-                model = learn_norm(sim.X, sim.y, sim.tasks, method, seed)
-                low, high = model.norm_q_interval_
-                learned[method].append(model.norm_q_)
-                off[method].append(abs(float(np.log(model.norm_q_ / truth))))
-                covered[method].append(100.0 * (low <= truth <= high))
-            advance((place + (number + 1) / n_sets) / len(TRUE_NORMS))
-        figures += [Figure.of(f"truth {truth:g}: {Q_METHODS[m]}", "q learned", learned[m]) for m in methods]
-    figures += [Figure.of(Q_METHODS[method], "absolute ln(q / truth)", off[method]) for method in methods]
-    figures += [Figure.of(Q_METHODS[m], "90% intervals that cover the truth, %", covered[m]) for m in methods]
+    found = common.Findings()
+    for truth, number in common.watched(product(TRUE_NORMS, range(effort.q_sets)), advance):
+        sim = simulate_tasks(norm_q=truth, random_state=_set_seed(seed, number), **Q_SIZES)
+        for method in effort.q_methods:
+            model = learn_norm(sim.X, sim.y, sim.tasks, method, seed)
+            low, high = model.norm_q_interval_
+            off = abs(float(np.log(model.norm_q_ / truth)))
+            covered = 100.0 * (low <= truth <= high)
+            found.add(f"truth {truth:g}: {Q_METHODS[method]}", {NORM: model.norm_q_})
+            found.add(
+                Q_METHODS[method], {"absolute ln(q / truth)": off, "90% intervals that cover the truth, %": covered}
+            )
     protocol = "20 tasks, 60 rows each, 27 features of which 9 matter, signal-to-noise ratio 5; q between 1 and 50."
-    return Table("Learning q (section 4.2, simulated)", protocol, tuple(figures))
+    return Table("Learning q (section 4.2, simulated)", protocol, found.figures())
 
 
-def units_of_the_printed_rule(n_sets: int, seed: int, advance: Advance) -> Table:
+def units_of_the_printed_rule(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
     """The same data in other units of y."""
-    figures = []
-    sims = [simulate_tasks(norm_q=2.0, random_state=_set_seed(seed, number), **Q_SIZES) for number in range(n_sets)]
-    jobs = [(method, unit) for method in ("paper", "two_stage") for unit in UNITS]
-    for place, (method, unit) in enumerate(jobs, start=1):
-        learned = [learn_norm(sim.X, unit * sim.y, sim.tasks, method, seed).norm_q_ for sim in sims]
-        figures.append(Figure.of(f"{Q_METHODS[method]}, y x {unit:g}", "q learned, truth 2", learned))
-        advance(place / len(jobs))
+    sets = range(effort.q_sets)
+    sims = [simulate_tasks(norm_q=2.0, random_state=_set_seed(seed, number), **Q_SIZES) for number in sets]
+    found = common.Findings()
+    for method, unit, sim in common.watched(product(("paper", "two_stage"), UNITS, sims), advance):
+        learned = learn_norm(sim.X, unit * sim.y, sim.tasks, method, seed).norm_q_
+        found.add(f"{Q_METHODS[method]}, y x {unit:g}", {"q learned, truth 2": learned})
     protocol = "The same data sets as above with q = 2, and y in other units; q between 1 and 50."
-    return Table("Units and the printed q update (section 4.2, simulated)", protocol, tuple(figures))
-
-
-# ---------------------------------------------------------------------- relations
+    return Table("Units and the printed q update (section 4.2, simulated)", protocol, found.figures())
 
 
 def coefficient_error(model: Any, sim: SimulatedTasks) -> float:
@@ -244,33 +363,28 @@ def coefficient_error(model: Any, sim: SimulatedTasks) -> float:
     return float(np.sum((model.coef_ - sim.coef) ** 2) / np.sum(sim.coef**2))
 
 
-def task_relations(n_sets: int, seed: int, advance: Advance) -> Table:
+def task_relations(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
     """Signs of relations, an outlier task, and what relations are worth to the coefficients."""
-    figures: list[Figure] = []
-    labels = {"mode": "PMTFS2", "integrated": "PMTFS2, W integrated out"}
+    labels = {"PMTFS2": "mode", "PMTFS2, W integrated out": "integrated"}
     pairs = np.triu_indices(RELATION_SIZES["n_tasks"], 1)
-    for place, (route, label) in enumerate(labels.items()):
-        right, outlier, related, apart = [], [], [], []
-        for number in range(n_sets):
-            sim = simulate_tasks(**RELATION_SIZES, **RELATIONS, random_state=_set_seed(seed, number))
-            model = MatrixVariateRegressor(coefficients=route, progress=False).fit(sim.data)
-            found, truth = model.task_relations_[pairs], sim.task_correlation[pairs]
-            right.append(percent(np.sign(found[truth != 0]) == np.sign(truth[truth != 0])))
-            outlier.append(float(np.abs(found[truth == 0]).mean()))
-            related.append(coefficient_error(model, sim))
-            unrelated = JeffreysRegressor(coefficients=route, progress=False).fit(sim.data)
-            apart.append(coefficient_error(unrelated, sim))
-            advance((place + (number + 1) / n_sets) / len(labels))
-        figures += [
-            Figure.of(label, "related and opposed pairs with the right sign, %", right),
-            Figure.of(label, "absolute relation of the outlier task", outlier),
-            gain(label, "gain in squared error of W over no relations, %", related, apart, None, ""),
-        ]
+    found, errors = common.Findings(), common.Findings("related", "apart")
+    for label, number in common.watched(product(labels, range(effort.relation_sets)), advance):
+        sim = simulate_tasks(**RELATION_SIZES, **RELATIONS, random_state=_set_seed(seed, number))
+        model = MatrixVariateRegressor(coefficients=labels[label], progress=False).fit(sim.data)
+        unrelated = JeffreysRegressor(coefficients=labels[label], progress=False).fit(sim.data)
+        learned, truth = model.task_relations_[pairs], sim.task_correlation[pairs]
+        right = common.percent(np.sign(learned[truth != 0]) == np.sign(truth[truth != 0]))
+        found.add(label, {"related and opposed pairs with the right sign, %": right})
+        found.add(label, {"absolute relation of the outlier task": float(np.abs(learned[truth == 0]).mean())})
+        errors.add(label, {"related": coefficient_error(model, sim), "apart": coefficient_error(unrelated, sim)})
+    gained = "gain in squared error of W over no relations, %"
+    related, apart = errors.values.values()
+    gains = [common.gain(label, gained, related[label], apart[label], None, "") for label in labels]
     protocol = (
         "Eight tasks, 40 rows each, 40 features of which 12 matter, signal-to-noise ratio 2; coefficients correlate by "
         "0.9, three tasks have the opposite sign, one is an outlier."
     )
-    return Table("Task relations (section 4.3, simulated)", protocol, tuple(figures))
+    return Table("Task relations (section 4.3, simulated)", protocol, (*found.figures(), *gains))
 
 
 # ---------------------------------------------------------------------- joint compressed sensing
@@ -304,7 +418,7 @@ def _coefficients(model: Any) -> Callable[[FloatArray, FloatArray], list[FloatAr
     return lambda A, Y: [model.fit(A, Y).coef_]
 
 
-def compressed_sensing(row_counts: tuple[int, ...], n_sets: int, seed: int, advance: Advance) -> Table:
+def compressed_sensing(effort: Zhang2010Effort, seed: int, advance: common.Advance) -> Table:
     """How often all rows are found."""
     routes = {
         "l1,2, best penalty": _mixed_norm_coefficients,
@@ -314,14 +428,38 @@ def compressed_sensing(row_counts: tuple[int, ...], n_sets: int, seed: int, adva
             JeffreysRegressor(fit_intercept=False, coefficients="integrated", shared_noise=True, progress=False)
         ),
     }
-    figures = []
-    for place, n_rows in enumerate(row_counts):
-        found: dict[str, list[float]] = {name: [] for name in routes}
-        for number in range(n_sets):
-            A, Y, truth = measure_signals(n_rows, _set_seed(seed, number))
-            for name, route in routes.items():
-                found[name].append(100.0 * any(largest_rows_are_true(coef, truth) for coef in route(A, Y)))
-            advance((place + (number + 1) / n_sets) / len(row_counts))
-        figures += [Figure.of(f"{n_rows} rows: {name}", "all rows found, %", found[name]) for name in routes]
+    found = common.Findings()
+    for n_rows, number in common.watched(product(effort.row_counts, range(effort.sensing_sets)), advance):
+        A, Y, truth = measure_signals(n_rows, _set_seed(seed, number))
+        for name, route in routes.items():
+            hit = 100.0 * any(largest_rows_are_true(coef, truth) for coef in route(A, Y))
+            found.add(f"{n_rows} rows: {name}", {"all rows found, %": hit})
     protocol = "50 measurements of 200 unknowns in five signals, 30 dB; found: the k largest rows are the k true ones."
-    return Table("Joint compressed sensing (section 7, simulated)", protocol, tuple(figures))
+    return Table("Joint compressed sensing (section 7, simulated)", protocol, found.figures())
+
+
+PAPER = common.Paper(
+    "zhang2010",
+    "Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection",
+    full=Zhang2010Effort(
+        n_splits=10,
+        n_penalties=30,
+        n_folds=5,
+        q_sets=20,
+        q_methods=("two_stage", "integrated", "ecme", "paper"),
+        relation_sets=20,
+        row_counts=(10, 15, 20, 25, 30, 35, 40),
+        sensing_sets=20,
+    ),
+    quick=Zhang2010Effort(2, 10, 3, 2, ("two_stage", "paper"), 2, (15, 25, 35), 2),
+    jobs={
+        "Breast cancer": breast,
+        "Prostate cancer": prostate,
+        "Prostate cancer, Singh": singh,
+        "Learning q": learning_q,
+        "Units": units_of_the_printed_rule,
+        "Task relations": task_relations,
+        "Compressed sensing": compressed_sensing,
+    },
+    remarks=REMARKS,
+)

@@ -9,9 +9,14 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from bayesmtfs import baselines, simulate_tasks
-from bayesmtfs.papers.baselines.passive_aggressive import VARIANTS, step_length
-from bayesmtfs.papers.baselines.relations import fixed_relations, learned_relations
-from bayesmtfs.papers.baselines.shared_loss import full_steps, implicit_steps
+from bayesmtfs.papers.baselines.streams import (
+    VARIANTS,
+    fixed_relations,
+    full_steps,
+    implicit_steps,
+    learned_relations,
+    step_length,
+)
 
 CLASSIFIERS = [
     baselines.PassiveAggressiveClassifier(epochs=20),

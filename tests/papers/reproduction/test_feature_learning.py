@@ -4,7 +4,7 @@ import cvxpy
 import numpy as np
 import pytest
 
-from bayesmtfs.papers.reproduction.cancer_studies import fit_feature_learning, learn_features
+from bayesmtfs.papers.reproduction.zhang2010 import FeatureLearningClassifier, learn_features
 
 
 @pytest.fixture
@@ -32,7 +32,8 @@ def test_intercepts_make_up_for_shifted_features():
     X, study = rng.standard_normal((60, 5)), np.repeat(["a", "b"], 30)
     y = (X[:, 0] > 0).astype(np.int64)
     shifted = X + np.where(study == "a", 7.0, -3.0)[:, np.newaxis]
-    here, there = (fit_feature_learning(design, y, study, 0.05) for design in (X, shifted))
+    models = [FeatureLearningClassifier(penalty_strength=0.05) for _ in range(2)]
+    here, there = (model.fit(design, y, tasks=study) for model, design in zip(models, (X, shifted), strict=True))
     np.testing.assert_allclose(here.coef_, there.coef_, atol=1e-8)
-    np.testing.assert_array_equal(here.predict(X, study), there.predict(shifted, study))
-    assert np.mean(here.predict(X, study) == y) > 0.9
+    np.testing.assert_array_equal(here.predict(X, tasks=study), there.predict(shifted, tasks=study))
+    assert np.mean(here.predict(X, tasks=study) == y) > 0.9

@@ -5,8 +5,8 @@ import pytest
 
 from bayesmtfs.papers.baselines import FisherScoreSelector
 from bayesmtfs.papers.reproduction import han2013
+from bayesmtfs.papers.reproduction.common import Split
 from bayesmtfs.papers.reproduction.han2013 import EachClassAgainstTheRest, Entrant, Han2013Effort, SelectionProblem
-from bayesmtfs.papers.reproduction.splits import Split
 
 METHODS = {"Fisher score", "SBMLR", "SVM-21", "LSR-21", "FSSI", "DMTFS", "random"}
 TELLING = (2, 7)  # the features that differ between classes
@@ -53,7 +53,7 @@ def test_the_benchmark_sees_every_selector_and_all_features(monkeypatch, n_class
     monkeypatch.setattr(han2013, "SINGLE_TASK", {name: shorter(e) for name, e in han2013.SINGLE_TASK.items()})
     monkeypatch.setattr(han2013, "TWO_STRENGTHS", {name: shorter(e) for name, e in han2013.TWO_STRENGTHS.items()})
     problem = simulated_problem(n_classes, in_tasks)
-    table = han2013.compare_selectors(problem, Han2013Effort(2, None, tuned=True), 0, lambda share: None)
+    table = han2013.compare_selectors(lambda: problem, Han2013Effort(2, None, tuned=True), 0, lambda share: None)
     by_measure = {}
     for figure in table.figures:
         by_measure.setdefault(figure.measure, {})[figure.method] = figure
@@ -91,6 +91,6 @@ def test_problems_have_the_sizes_of_the_data(need_data):
 
 
 def test_what_cannot_be_run_is_named(no_data):
-    outcome = han2013.run(quick=True, progress=False)
+    outcome = han2013.PAPER.run(quick=True, progress=False)
     assert outcome.tables == ()
     assert [text.split(":")[0] for text in outcome.skipped] == ["USPS", "MIML", "Protein", "SensIT Vehicle (table 1)"]

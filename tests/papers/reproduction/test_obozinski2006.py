@@ -5,7 +5,8 @@ import pytest
 
 from bayesmtfs.papers.datasets import Dataset
 from bayesmtfs.papers.reproduction import obozinski2006
-from bayesmtfs.papers.reproduction.splits import Split
+from bayesmtfs.papers.reproduction.common import Split
+from bayesmtfs.papers.reproduction.obozinski2006 import BEST, ERROR
 
 TINY = obozinski2006.Obozinski2006Effort(
     {50: 2}, indicator_splits=0, letter_repeats=1, letters_each=5, n_penalties=2, n_folds=2
@@ -44,14 +45,14 @@ def test_penalty_is_chosen_without_the_test_rows(diseases, norm_q):
     data, split = diseases
     settings = TINY._replace(n_penalties=4, n_folds=3)
     found = obozinski2006.classify_diseases(data, split, norm_q, settings, seed=0)
-    assert found.chosen == found.best == 0.0 and 3 <= found.n_features < 10
+    assert found[ERROR] == found[BEST] == 0.0 and 3 <= found["bits selected"] < 10
     # Wrong labels in the test rows change both errors but not the fit, and rows in neither set change nothing
     swapped = data.y.copy()
     swapped[split.test] = data.y[split.test] % 3 + 1
     unused = np.setdiff1d(np.arange(60), np.concatenate(split))
     swapped[unused] = 1
     again = obozinski2006.classify_diseases(data._replace(y=swapped), split, norm_q, settings, seed=0)
-    assert again.chosen == 100.0 and again.n_features == found.n_features
+    assert again[ERROR] == 100.0 and again["bits selected"] == found["bits selected"]
 
 
 @pytest.fixture
@@ -79,10 +80,9 @@ def test_test_letters_are_of_another_fold_and_of_no_training_image(letters):
         np.testing.assert_array_equal(obozinski2006.ALPHABET[letters.y[train.row]], np.where(train.y, second, first))
 
 
-def test_a_small_run_gives_both_tables(need_data, monkeypatch):
+def test_a_small_run_gives_both_tables(need_data):
     need_data("dermatology", "letters")
-    monkeypatch.setattr(obozinski2006, "QUICK", TINY)
-    outcome = obozinski2006.run(quick=True, seed=0, progress=False)
+    outcome = obozinski2006.PAPER._replace(quick=TINY).run(quick=True, seed=0, progress=False)
     assert outcome.quick and outcome.skipped == () and len(outcome.tables) == 2
     dermatology, letters = ({(f.method, f.measure): f for f in table.figures} for table in outcome.tables)
     error = dermatology["l1/l2, n = 50", "error, %"]
@@ -95,5 +95,5 @@ def test_a_small_run_gives_both_tables(need_data, monkeypatch):
 
 @pytest.mark.usefixtures("no_data")
 def test_without_data_everything_is_skipped_in_words():
-    outcome = obozinski2006.run(quick=True, progress=False)
+    outcome = obozinski2006.PAPER.run(quick=True, progress=False)
     assert outcome.tables == () and [text.split(":")[0] for text in outcome.skipped] == ["Dermatology", "Letters"]

@@ -5,7 +5,7 @@ import pytest
 
 from bayesmtfs import simulate_tasks
 from bayesmtfs.papers.baselines import PooledRegressor
-from bayesmtfs.papers.reproduction.splits import TaskRows, fit_best, split_each_task
+from bayesmtfs.papers.reproduction.common import TaskRows, fit_best, folds_of, split_each_task
 
 TASKS = np.repeat([3, 5, 8], [40, 25, 60])
 LABELS = np.arange(125) % 5 == 0
@@ -40,10 +40,9 @@ def explained(model, rows):
 
 
 def test_the_better_setting_is_chosen():
-    model = PooledRegressor(penalty_strength=1.0)
-    found = fit_best(
-        model, {"penalty_strength": [1e6, 1e-3]}, rows_of_simulation(), explained, n_folds=3, seed=0, by_class=False
-    )
+    model, rows = PooledRegressor(penalty_strength=1.0), rows_of_simulation()
+    folds = folds_of(rows, 3, seed=0, by_class=False)
+    found = fit_best(model, {"penalty_strength": [1e6, 1e-3]}, rows, folds, explained)
     assert found.penalty_strength == 1e-3
     assert model.penalty_strength == 1.0 and not hasattr(model, "coef_")
 
@@ -55,6 +54,9 @@ def test_scores_are_of_held_out_training_rows_only():
         seen.append(held_out.y)
         return 0.0
 
-    fit_best(PooledRegressor(), {"penalty_strength": [0.1, 1.0]}, rows, score, n_folds=3, seed=0, by_class=False)
+    folds = folds_of(rows, 3, seed=0, by_class=False)
+    fit_best(PooledRegressor(), {"penalty_strength": [0.1, 1.0]}, rows, folds, score)
     assert len(seen) == 6
-    np.testing.assert_allclose(sorted(np.concatenate(seen[::2])), sorted(rows.y))
+    np.testing.assert_allclose(sorted(np.concatenate(seen[:3])), sorted(rows.y))
+    for fold in folds:
+        assert sorted(np.concatenate(fold)) == list(range(len(rows.y)))

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import r2_score
 
 from bayesmtfs.papers.reproduction import yang2010
-from bayesmtfs.papers.reproduction.splits import DataNotThere, TaskRows
+from bayesmtfs.papers.reproduction.common import DataNotThere, TaskRows
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_a_draw_has_eleven_rows_of_each_school(school):
 
 
 def test_tables_hold_all_methods_beside_the_papers_figures(school):
-    table = yang2010.near_the_best(yang2010.QUICK._replace(n_splits=2), 0, lambda share: None)
+    table = yang2010.near_the_best(yang2010.PAPER.quick._replace(n_splits=2), 0, lambda share: None)
     shown = {figure.method: figure for figure in table.figures if figure.measure == yang2010.EXPLAINED}
     assert set(shown) == {"aMTFS", "MTFTS", "iMTFS", "DA-aMTFS", "DA-MTFTS", "DA-iMTFS"}
     assert shown["aMTFS"].paper == 21.0 and shown["aMTFS"].n_repeats == 2
@@ -56,13 +56,13 @@ def test_tables_hold_all_methods_beside_the_papers_figures(school):
 
 
 def test_a_shared_mean_explains_more_than_any_method_of_the_paper(school):
-    settings = yang2010.QUICK._replace(n_splits=1, n_penalties=2, n_folds=2)
+    settings = yang2010.PAPER.quick._replace(n_splits=1, n_penalties=2, n_folds=2)
     table = yang2010.shared_mean(settings, 0, lambda share: None)
     assert len(table.figures) == 4
     assert all(figure.mean > 25.0 for figure in table.figures)
 
 
 def test_without_data_all_is_skipped_in_plain_words(no_data):
-    outcome = yang2010.run(quick=True, progress=False)
+    outcome = yang2010.PAPER.run(quick=True, progress=False)
     assert outcome.tables == () and len(outcome.skipped) == 4
     assert outcome.skipped[0].startswith("Table 1: the data could not be read.")

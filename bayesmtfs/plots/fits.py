@@ -1,9 +1,10 @@
-"""How sure a fit is: its selection, the exponent q, the relations between tasks, its predictions."""
+"""What a fit has found and how sure it is: coefficients, selection, the exponent q, relations of tasks, predictions."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import TwoSlopeNorm
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
@@ -13,16 +14,153 @@ from bayesmtfs.plots.axes import (
     NOT_SELECTED,
     SELECTED,
     entitle,
-    height_for,
+    feature_axes,
+    grey_names,
     largest,
     name_positions,
     new_axes,
     result_of,
-    width_beside,
 )
-from bayesmtfs.results.fit_result import FitResult
-from bayesmtfs.selection.draws import draws_of
+from bayesmtfs.results.fit_result import FitResult, shortened
+from bayesmtfs.results.tables import central_interval, check_probability
+from bayesmtfs.selection.draws import draws_of, read_draws
 from bayesmtfs.types import FloatArray, IntArray
+
+WORTH_A_NAME = 0.1  # of the largest difference between two fits
+NAME_BOX = np.array([0.35, 0.04])  # width and height that a name takes, relative to the axes
+
+
+def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> Axes:
+    """Coefficients as a heat map: features down, tasks across, colour for sign and size.
+
+    Parameters
+    ----------
+    result : a fit, or the fitted estimator
+    most : how many features to show, largest row norm first
+    ax : axes to draw on; a new figure if None
+    """
+    result = result_of(result)
+    shown = largest(np.linalg.norm(result.coef, axis=0), most)
+    values, names = result.coef[:, shown].T, result.feature_names[shown]
+    cut = len(shown) < np.count_nonzero(result.coef.any(axis=0))
+    across = 3.0 + 0.25 * min(result.n_tasks, LABELLED)
+    ax = feature_axes(ax, names, across, f"feature, the {len(shown)} largest" if cut else "feature")
+    limit = float(np.abs(values).max()) or 1.0
+    image = ax.imshow(values, aspect="auto", cmap="RdBu_r", norm=TwoSlopeNorm(0.0, -limit, limit))
+    name_positions(ax.xaxis, result.task_names, "task", rotation=90)
+    grey_names(ax.yaxis, result.selected[shown])
+    entitle(ax, f"{result.method}: {int(result.selected.sum())} of {result.n_features} features selected")
+    ax.figure.colorbar(image, ax=ax, label="coefficient")
+    return ax
+
+
+def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None = None) -> Axes:
+    """Euclidean norm of each feature's coefficients over the tasks, largest first; intervals where there are draws.
+
+    Parameters
+    ----------
+    result : a fit, or the fitted estimator
+    most : how many features to show
+    prob : probability of the equal-tailed intervals
+    ax : axes to draw on; a new figure if None
+    """
+    result = result_of(result)
+    check_probability("prob", prob)
+    centre, interval = _norms_with_interval(result, prob)
+    shown = largest(centre, most)
+    names = result.feature_names[shown]
+    ax = feature_axes(ax, names)
+    places = np.arange(len(shown))
+    colours = np.where(result.selected[shown], SELECTED, NOT_SELECTED)
+    if interval is not None:
+        ax.hlines(places, interval[0][shown], interval[1][shown], colors=colours.tolist(), lw=2)
+    ax.scatter(centre[shown], places, c=colours, zorder=3)
+    grey_names(ax.yaxis, result.selected[shown])
+    ax.set(xlim=(0, None), xlabel="norm over the tasks" + ("" if interval is None else f", {prob:.0%} interval"))
+    entitle(ax, f"{result.method}: top {len(shown)} of {result.n_features} features")
+    return ax
+
+
+def _norms_with_interval(result: FitResult, prob: float) -> tuple[FloatArray, FloatArray | None]:
+    """(p,) norms and (2, p) interval; for a posterior the median of the norm's draws, 0 where none were drawn."""
+    if result.posterior is None:
+        return np.linalg.norm(result.coef, axis=0), None
+    tail = (1 - prob) / 2
+    low, centre, high = read_draws(result).norm_quantiles([tail, 0.5, 1 - tail])
+    return centre, np.stack([low, high])
+
+
+def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label: int = 8) -> Axes:
+    """Coefficients of two fits of the same data against each other, such as Bayesian against penalised.
+
+    Parameters
+    ----------
+    first, second : fits, or fitted estimators, with the same features and tasks
+    ax : axes to draw on; a new figure if None
+    label : how many features to name at most, those with the largest difference
+    """
+    first, second = result_of(first), result_of(second)
+    if first.coef.shape != second.coef.shape:
+        raise ValueError(
+            f"the fits have coefficients of shapes {first.coef.shape} and {second.coef.shape}; pass fits of the same "
+            "features and tasks"
+        )
+    ax = new_axes(ax, 5.5, 5.5)
+    ax.axline((0, 0), slope=1, color="0.8", zorder=0, label="equal coefficients")
+    ax.axhline(0, color="0.9", lw=0.8, zorder=0)
+    ax.axvline(0, color="0.9", lw=0.8, zorder=0)
+    deviations = _deviations(second)
+    if deviations is not None:
+        ax.errorbar(
+            first.coef.ravel(), second.coef.ravel(), yerr=deviations.ravel(), fmt="none", ecolor="0.8", zorder=1
+        )
+    ax.scatter(first.coef.ravel(), second.coef.ravel(), s=12, alpha=0.7, linewidths=0)
+    # Deviations may be far larger than the coefficients: the limits are those of the points
+    ax.set(xlim=_limits(first.coef), ylim=_limits(second.coef))
+    _name_the_most_different(ax, first, second, label)
+    ax.set_xlabel(first.method)
+    ax.set_ylabel(second.method + ("" if deviations is None else ", with posterior deviation"))
+    entitle(ax, f"Two fits of {first.n_features} features in {first.n_tasks} tasks")
+    ax.legend(fontsize=8, loc="upper left")
+    return ax
+
+
+def _limits(values: FloatArray) -> tuple[float, float]:
+    """From the smallest to the largest value, with a margin."""
+    low, high = float(values.min()), float(values.max())
+    margin = 0.07 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _name_the_most_different(ax: Axes, first: FitResult, second: FitResult, label: int) -> None:
+    """Name features at their most different coefficient, towards the middle, and none over another name."""
+    difference = np.abs(first.coef - second.coef)
+    limits = np.array([ax.get_xlim(), ax.get_ylim()])
+    corner, size = limits[:, 0], np.ptp(limits, axis=1)
+    named: list[FloatArray] = []
+    for feature in largest(difference.max(axis=0), label) if label > 0 else ():
+        if difference[:, feature].max() < WORTH_A_NAME * difference.max():
+            return
+        task = int(difference[:, feature].argmax())
+        point = np.array([first.coef[task, feature], second.coef[task, feature]])
+        place = (point - corner) / size
+        if any((np.abs(place - other) < NAME_BOX).all() for other in named):
+            continue
+        named.append(place)
+        left = place[0] > 0.5
+        ax.annotate(
+            shortened(first.feature_names[feature]), (point[0], point[1]), fontsize=7, ha="right" if left else "left",
+            xytext=(-3 if left else 3, 3), textcoords="offset points",
+            bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
+        )  # fmt: skip
+
+
+def _deviations(result: FitResult) -> FloatArray | None:
+    """(m, p) Posterior deviation of the coefficients, where there are draws."""
+    if result.posterior is None:
+        return None
+    draws = read_draws(result)
+    return np.asarray(draws.over_all_features(draws.coef.std(axis=0), 0.0).T)
 
 
 def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axes:
@@ -47,11 +185,10 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
             "Bayesian estimator"
         )
     shown = largest(np.asarray(values), most)
-    ax = new_axes(ax, width_beside(names[shown]), height_for(len(shown)))
+    ax = feature_axes(ax, names[shown])
     ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, SELECTED, NOT_SELECTED))
     ax.axvline(threshold, color="0.3", ls="--", lw=1, label=f"selected from {threshold:g}")
-    name_positions(ax.yaxis, names[shown], "feature")
-    ax.set(xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5), xlabel=title)
+    ax.set(xlim=(0, 1), xlabel=title)
     entitle(ax, f"top {len(shown)} of {len(values)} features")
     ax.legend(fontsize=8, loc="lower right")
     return ax
@@ -114,15 +251,15 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     """
     result = result_of(fit)
     draws = draws_of(result, "norm_q")
+    point: Any = getattr(fit, "norm_q_", None)
     ax = new_axes(ax, 6.0, 3.0)
     if draws is not None and np.any(draws != draws[0]):
         ax.hist(1 / draws, bins=40, density=True, color="C0", alpha=0.6)
-        low, point, high = np.quantile(draws, [(1 - prob) / 2, 0.5, (1 + prob) / 2])
-        what = "median"
+        low, high = central_interval(draws, prob)
+        point, what = np.median(draws), "median"
+    elif point is None:
+        raise ValueError(f"{result.method} has no learned q; fit with norm_q='learn'")
     else:
-        point = getattr(fit, "norm_q_", None)
-        if point is None:
-            raise ValueError(f"{result.method} has no learned q; fit with norm_q='learn'")
         low, high = getattr(fit, "norm_q_interval_", (point, point))
         what, prob = "estimate", 0.9
     ax.axvspan(1 / high, 1 / low, color="C1", alpha=0.2, lw=0, zorder=0, label=f"{prob:.0%}: {low:.3g} to {high:.3g}")

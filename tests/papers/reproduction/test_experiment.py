@@ -1,13 +1,14 @@
 """What the reproductions share: splits, gains, and what happens without data."""
 
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
 
 from bayesmtfs import datasets
-from bayesmtfs.papers.reproduction import Figure, Outcome, Table
-from bayesmtfs.papers.reproduction.splits import DataNotThere, Job, collect, gain, read, stratified_splits
+from bayesmtfs.papers.reproduction import Figure, Table
+from bayesmtfs.papers.reproduction.common import DataNotThere, Findings, Paper, gain, read, stratified_splits
 
 
 def test_splits_keep_the_share_of_every_stratum_and_are_disjoint():
@@ -32,10 +33,11 @@ def test_gain_is_that_of_means_with_the_error_of_paired_differences():
 @pytest.mark.usefixtures("no_data")
 def test_a_missing_file_skips_its_table_with_a_sentence():
     made = Table("other", "", (Figure.of("a", "b", [1.0]),))
-    jobs = [Job("Letters", lambda advance: read(datasets.load_letters)), Job("other", lambda advance: made)]
-    tables, skipped = collect("some2000", jobs, progress=False)
-    assert tables == (made,)
-    assert len(skipped) == 1 and skipped[0].startswith("Letters: the data could not be read. ocr_letters.npz")
+    jobs = {"Letters": lambda *_: read(datasets.load_letters), "other": lambda *_: made, "left out": lambda *_: None}
+    outcome = Paper("some2000", "Some", None, None, jobs, absent=("Not here.",)).run(progress=False)
+    assert outcome.tables == (made,)
+    assert outcome.skipped[0].startswith("Letters: the data could not be read. ocr_letters.npz")
+    assert outcome.skipped[1:] == ("Not here.",)
 
 
 def test_an_altered_file_is_data_that_are_not_there(tmp_path, monkeypatch):
@@ -48,7 +50,7 @@ def test_an_altered_file_is_data_that_are_not_there(tmp_path, monkeypatch):
 def test_ctrl_c_keeps_the_tables_that_are_finished_even_if_a_fit_swallows_it():
     done = []
 
-    def make(advance, number):
+    def make(effort, seed, advance, number):
         if number == 1:
             try:
                 signal.raise_signal(signal.SIGINT)
@@ -58,10 +60,22 @@ def test_ctrl_c_keeps_the_tables_that_are_finished_even_if_a_fit_swallows_it():
         done.append(number)
         return Table(f"table {number}", "", (Figure.of("a", "error", [1.0]),))
 
-    jobs = [Job(f"job {number}", lambda advance, number=number: make(advance, number)) for number in range(3)]
-    tables, skipped = collect("some2000", jobs, progress=False)
-    assert [table.title for table in tables] == ["table 0"] and done == [0]
-    assert [text.split(":")[0] for text in skipped] == ["job 1", "job 2"]
-    assert Outcome("some2000", "Some", tables, skipped=skipped).interrupted
+    jobs = {f"job {number}": partial(make, number=number) for number in range(3)}
+    paper = Paper("some2000", "Some", None, None, jobs)
+    outcome = paper.run(progress=False)
+    assert [table.title for table in outcome.tables] == ["table 0"] and done == [0]
+    assert [text.split(":")[0] for text in outcome.skipped] == ["job 1", "job 2"]
+    assert outcome.interrupted
+    del jobs["job 0"]
     with pytest.raises(KeyboardInterrupt):
-        collect("some2000", jobs[1:], progress=False)
+        paper.run(progress=False)
+
+
+def test_findings_become_figures_by_measure_with_the_papers_numbers():
+    found = Findings("error", "genes")
+    for value in (1.0, 3.0):
+        found.add("a", {"genes": 7, "error": value})
+        found.add("b", {"error": 2.0})
+    first, second, third = found.figures({("a", "error"): (2.5, "other data")})
+    assert first == Figure.of("a", "error", [1.0, 3.0], 2.5, "other data")
+    assert second == Figure.of("b", "error", [2.0, 2.0]) and third == Figure.of("a", "genes", [7, 7])
