@@ -27,7 +27,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import families
 from bayesmtfs.data import frames
@@ -272,7 +272,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         array = np.asarray(X)
         if not isinstance(self.task_column, int | np.integer) or array.ndim != 2:
             raise ValueError(
-                f"task_column is {self.task_column!r} but X is no data frame; pass the number of its column"
+                f"task_column is {self.task_column!r} but X is not a data frame; pass the number of its column"
             )
         if not -array.shape[1] <= self.task_column < array.shape[1]:
             raise ValueError(f"task_column is {self.task_column} but X has {array.shape[1]} columns")
@@ -313,7 +313,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if self._encoding is not None and frames.is_frame(features):
             features = frames.take_columns(features, [column.name for column in self._encoding.columns])
         elif self._encoding is not None and self._encoding.has_categories:
-            raise ValueError("X is no data frame but had categorical columns in fit; pass a frame with these columns")
+            raise ValueError(
+                "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
+            )
         return read_design(features, self._encoding if frames.is_frame(features) else None, allow_missing).X
 
     def _store(
@@ -433,8 +435,16 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         names = self._feature_names
         if input_features is not None:
-            given = _check_feature_names_in(self, input_features)
-            names = names if hasattr(self, "feature_names_in_") else given
+            given = np.asarray(input_features, dtype=object)
+            known = getattr(self, "feature_names_in_", None)
+            if known is not None and not np.array_equal(given, known):
+                raise ValueError("input_features is not equal to feature_names_in_; pass the names of fit")
+            if len(given) != self.n_features_in_:
+                raise ValueError(
+                    f"input_features should have length equal to number of features ({self.n_features_in_}), "
+                    f"got {len(given)}"
+                )
+            names = given if known is None else names
         return np.asarray(names, dtype=object)[self.get_support()]
 
     # ------------------------------------------------------------------ scikit-learn and files

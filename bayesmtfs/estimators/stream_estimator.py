@@ -10,6 +10,7 @@ A stream of single rows would spend its time on reading, not on learning. Rows t
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -64,6 +65,26 @@ class UnitRowEstimator(MultiTaskEstimator):
 
     def _predict_task_data(self, data: TaskData) -> FloatArray:
         return super()._predict_task_data(self._scaled(data))
+
+
+class _Learned[T]:
+    """An attribute that is built when it is asked for, until the next batch; predicting does not change ``__dict__``."""
+
+    def __init__(self, build: Callable[[Any], T]) -> None:
+        self.build, self.name, self.__doc__ = build, build.__name__, build.__doc__
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> T:
+        if estimator is None:
+            return self  # type: ignore[return-value]
+        if "_built" not in estimator.__dict__:
+            raise AttributeError(f"{type(estimator).__name__} is not fitted yet; call fit or partial_fit first")
+        if self.name not in estimator._built:
+            estimator._built[self.name] = self.build(estimator)
+        return estimator._built[self.name]
+
+    def __set__(self, estimator: Any, value: T) -> None:
+        """Keep what a file brought."""
+        estimator.__dict__.setdefault("_built", {})[self.name] = value
 
 
 def check_positive(argument: str, value: float) -> None:
@@ -293,7 +314,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     def _settle(self) -> None:
         """End a batch: what was built from the earlier state is out of date."""
-        self._outdate()
+        self._built: dict[str, Any] = {}
         self.n_rounds_ = self.n_iter_ = self._learner.n_rounds
         self.converged_ = True
         as_given = self._encoding is None and self._scales is None and self.task_column is None
@@ -342,8 +363,8 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
             known = classes is None or classes is given or (type(classes) is list and classes == given)
             if known and (plain.learn(X, y, tasks) or self._welcome(plain, X, y, tasks)):
                 self.n_rounds_ = self.n_iter_ = plain.counter.n_rounds
-                if "_weights" in self.__dict__:
-                    self._outdate()
+                if self._built:
+                    self._built = {}
                 return self
         return self._read_with_care(X, y, tasks, classes, sample_weight)
 
@@ -459,28 +480,26 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ what was learned
 
-    @cached_property
+    @_Learned
     def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercepts, in the order of ``tasks_``."""
-        if not hasattr(self, "_learner"):
-            raise AttributeError(f"{type(self).__name__} is not fitted yet; call fit or partial_fit first")
         W, intercept = self._learner.coefficients()
         W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
         coef = np.ascontiguousarray(W.T)
         return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept[self._learners]
 
-    @cached_property
-    def coef_(self) -> FloatArray:  # type: ignore[override]
+    @_Learned
+    def coef_(self) -> FloatArray:
         """(n_tasks, n_features) Coefficients: the last ones, or with ``average`` their mean over rounds."""
         return self._weights[0]
 
-    @cached_property
-    def intercept_(self) -> FloatArray:  # type: ignore[override]
+    @_Learned
+    def intercept_(self) -> FloatArray:
         """(n_tasks,) Intercepts."""
         return self._weights[1]
 
-    @cached_property
-    def result_(self) -> FitResult:  # type: ignore[override]
+    @_Learned
+    def result_(self) -> FitResult:
         """The same in one named object."""
         return FitResult(
             method=type(self).__name__,
@@ -493,11 +512,6 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
             versions=current_versions(),
             absent=self._absent,
         )
-
-    def _outdate(self) -> None:
-        """Forget what was built from an earlier state."""
-        for name in ("_weights", "coef_", "intercept_", "result_"):
-            self.__dict__.pop(name, None)
 
     # ------------------------------------------------------------------ files
 
