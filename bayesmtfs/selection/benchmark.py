@@ -35,7 +35,7 @@ from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
 from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame
-from bayesmtfs.selection.stability import SetStability, set_stability
+from bayesmtfs.selection.stability import SetStability, set_stability, silent_clone
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
@@ -524,9 +524,7 @@ def _predict(classifier: Any, X: Any, y: FloatArray, held: Any) -> FloatArray:
 
 def fit_selector(selector: Any, rows: LabelledRows) -> Any:
     """Fit a clone to these rows; the selector is not changed."""
-    own = clone(selector)
-    if "progress" in own.get_params():
-        own.set_params(progress=False)
+    own = silent_clone(selector)
     with warnings.catch_warnings(), Progress("selector", False) as work:
         warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
         fitted = _fitted(own, rows)
