@@ -114,9 +114,10 @@ def project(data: TaskData, reference: ReferenceFit, features: IntArray) -> Subm
             parts.append(_project_means(reference.family, columns, weight, eta, reference.with_intercept))
         else:
             parts.append(_project_squares(columns, weight, eta, reference.noise[:, t], reference.with_intercept))
-    coef, intercept, noise, divergence = (np.stack(part, axis=-1) for part in zip(*parts, strict=True))
-    own_noise = None if reference.noise is None else noise
-    return Submodel(reference.family, features, coef.swapaxes(0, 1), intercept, own_noise, divergence.sum(axis=1))
+    coef, intercept, noise, divergence = zip(*parts, strict=True)
+    draws = np.stack([own.T for own in coef], axis=2), np.stack(intercept, axis=1)
+    own_noise = None if reference.noise is None else np.stack(noise, axis=1)
+    return Submodel(reference.family, features, *draws, own_noise, np.sum(divergence, axis=0))
 
 
 def nested_submodels(data: TaskData, reference: ReferenceFit, steps: list[IntArray]) -> Iterator[Submodel]:
