@@ -120,9 +120,11 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def method_table(headings: Sequence[str], rows: Iterable[Sequence[str]], **about: str) -> Table:
-    """A table for a terminal with one method per row, numbers to the right; ``about`` is its title or caption."""
-    table = Table("method", **about)
+def method_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, title: str | None = None
+) -> Table:
+    """A table for a terminal with one method per row, numbers to the right."""
+    table = Table("method", title=title, caption=caption)
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:

@@ -129,7 +129,7 @@ def _diagnostics(result: FitResult) -> str:
     sentences = [verdict(result.convergence.verdict(), result.convergence.converged)]
     if result.posterior is None:
         sentences.append(paragraph("This route gives a point, not a posterior: it says nothing about uncertainty."))
-    elif "diverging" in result.posterior.get("sample_stats", ()):
+    elif "sample_stats" in result.posterior.children and "diverging" in result.posterior["sample_stats"].dataset:
         divergences = int(result.posterior["sample_stats"]["diverging"].sum())
         sentences.append(verdict(f"{divergences} divergent transitions.", divergences == 0))
     return "".join(sentences)
