@@ -2,48 +2,33 @@
 
 MODULES = ("baselines", "datasets", "families", "models", "moments", "plots", "selection")
 
-ESTIMATORS = {
-    "BayesianClassifier": "bayesmtfs.estimators.bayesian",
-    "BayesianRegressor": "bayesmtfs.estimators.bayesian",
-    "DiscriminativeSelector": "bayesmtfs.estimators.discriminative",
-    "GeneralizedNormalClassifier": "bayesmtfs.estimators.em",
-    "GeneralizedNormalRegressor": "bayesmtfs.estimators.em",
-    "JeffreysClassifier": "bayesmtfs.estimators.em",
-    "JeffreysRegressor": "bayesmtfs.estimators.em",
-    "MatrixVariateClassifier": "bayesmtfs.estimators.em",
-    "MatrixVariateRegressor": "bayesmtfs.estimators.em",
-    "MixedNormClassifier": "bayesmtfs.estimators.penalised",
-    "MixedNormClassifierCV": "bayesmtfs.estimators.penalised_cv",
-    "MixedNormRegressor": "bayesmtfs.estimators.penalised",
-    "MixedNormRegressorCV": "bayesmtfs.estimators.penalised_cv",
-    "OnlineMixedNormClassifier": "bayesmtfs.estimators.online",
-    "OnlineMixedNormRegressor": "bayesmtfs.estimators.online",
-    "OnlineSmoothedClassifier": "bayesmtfs.estimators.smoothed",
-    "OnlineSmoothedRegressor": "bayesmtfs.estimators.smoothed",
-    "SmoothedClassifier": "bayesmtfs.estimators.smoothed",
-    "SmoothedRegressor": "bayesmtfs.estimators.smoothed",
-}
 
-BASELINES = {
-    "FisherScoreSelector": "bayesmtfs.papers.baselines.rankings",
-    "FixedRelationsClassifier": "bayesmtfs.papers.baselines.streams",
-    "HingeSelector": "bayesmtfs.papers.baselines.rankings",
-    "IndependentClassifier": "bayesmtfs.papers.baselines.ridge",
-    "IndependentRegressor": "bayesmtfs.papers.baselines.ridge",
-    "LearnedRelationsClassifier": "bayesmtfs.papers.baselines.streams",
-    "PassiveAggressiveClassifier": "bayesmtfs.papers.baselines.streams",
-    "PassiveAggressiveRegressor": "bayesmtfs.papers.baselines.streams",
-    "PooledClassifier": "bayesmtfs.papers.baselines.ridge",
-    "PooledRegressor": "bayesmtfs.papers.baselines.ridge",
-    "RandomSelector": "bayesmtfs.papers.baselines.rankings",
-    "RobustRegressionSelector": "bayesmtfs.papers.baselines.rankings",
-    "SharedHypothesesClassifier": "bayesmtfs.papers.baselines.ridge",
-    "SharedLossClassifier": "bayesmtfs.papers.baselines.streams",
-    "SharedMeanClassifier": "bayesmtfs.papers.baselines.ridge",
-    "SharedMeanRegressor": "bayesmtfs.papers.baselines.ridge",
-    "SharedStructureSelector": "bayesmtfs.papers.baselines.rankings",
-    "SparseMultinomialSelector": "bayesmtfs.papers.baselines.rankings",
-}
+def _homes(package: str, **names: str) -> dict[str, str]:
+    """Each name with its module, of modules with the names that they hold."""
+    return {name: f"{package}.{module}" for module, held in names.items() for name in held.split()}
+
+
+ESTIMATORS = _homes(
+    "bayesmtfs.estimators",
+    bayesian="BayesianClassifier BayesianRegressor",
+    discriminative="DiscriminativeSelector",
+    em="GeneralizedNormalClassifier GeneralizedNormalRegressor JeffreysClassifier JeffreysRegressor "
+    "MatrixVariateClassifier MatrixVariateRegressor",
+    penalised="MixedNormClassifier MixedNormRegressor",
+    penalised_cv="MixedNormClassifierCV MixedNormRegressorCV",
+    online="OnlineMixedNormClassifier OnlineMixedNormRegressor",
+    smoothed="OnlineSmoothedClassifier OnlineSmoothedRegressor SmoothedClassifier SmoothedRegressor",
+)
+
+BASELINES = _homes(
+    "bayesmtfs.papers.baselines",
+    rankings="FisherScoreSelector HingeSelector RandomSelector RobustRegressionSelector SharedStructureSelector "
+    "SparseMultinomialSelector",
+    ridge="IndependentClassifier IndependentRegressor PooledClassifier PooledRegressor SharedHypothesesClassifier "
+    "SharedMeanClassifier SharedMeanRegressor",
+    streams="FixedRelationsClassifier LearnedRelationsClassifier PassiveAggressiveClassifier "
+    "PassiveAggressiveRegressor SharedLossClassifier",
+)
 
 HOMES = ESTIMATORS | {
     "FitResult": "bayesmtfs.results.fit_result",

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from bayesmtfs.progress import Progress
 
@@ -110,15 +111,25 @@ def plain(value: Any) -> Any:
     """Something that JSON can hold: arrays as lists, what is not finite as text."""
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def method_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, title: str | None = None
+) -> Table:
+    """A table for a terminal with one method per row, numbers to the right."""
+    table = Table("method", title=title, caption=caption)
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def as_text(found: Any) -> str:

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Force, Seed, Speaker, as_text, check_free, new_folder
+from bayesmtfs.cli.console import Force, Seed, Speaker, as_text, check_free, method_table, new_folder
 
 if TYPE_CHECKING:
     from bayesmtfs.selection.comparison import Comparison
@@ -166,26 +166,26 @@ def compare(
 
 def comparison_table(comparison: "Comparison", folds: int) -> Table:
     """The methods for a terminal, best first; the numbers with their standard errors."""
-    table = Table(
-        caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
-        "those of a fit to all rows."
-    )
-    table.add_column("method")
-    has_elpd = any(not math.isnan(fit.elpd) for fit in comparison.fits)
-    headings = [comparison.error_name, "above the best", "log score", "features", "seconds"]
-    for heading in [*headings, "elpd"] if has_elpd else headings:
-        table.add_column(heading, justify="right")
-    for fit in comparison.fits:
-        table.add_row(
+    rows = [
+        (
             fit.name,
             _with_error(fit.error, fit.error_se),
             _with_error(fit.difference, fit.difference_se) if fit.difference else "",
             _with_error(fit.log_score, fit.log_score_se),
             str(fit.n_selected),
             f"{fit.seconds:.1f}",
-            *([_with_error(fit.elpd, fit.elpd_se)] if has_elpd else []),
+            _with_error(fit.elpd, fit.elpd_se),
         )
-    return table
+        for fit in comparison.fits
+    ]
+    headings = [comparison.error_name, "above the best", "log score", "features", "seconds", "elpd"]
+    shown = None if any(row[-1] for row in rows) else -1
+    return method_table(
+        headings[:shown],
+        [row[:shown] for row in rows],
+        caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
+        "those of a fit to all rows.",
+    )
 
 
 def _with_error(value: float, error: float) -> str:
@@ -223,14 +223,12 @@ SHORT: dict[str, dict[str, Any]] = {
 }
 
 
-def read_norm_q(text: str) -> float | str:
-    """``learn``, ``inf`` or a number."""
-    if text == "learn":
-        return text
+def _number_or(words: dict[str, Any], option: str, text: str, wanted: str) -> Any:
+    """A number that the user wrote, or what one of the words stands for."""
     try:
-        return float(text)
+        return words[text] if text in words else float(text)
     except ValueError:
-        raise ValueError(f"--norm-q is {text!r}; pass a number of at least 1, 'inf' or 'learn'") from None
+        raise ValueError(f"--{option} is {text!r}; pass {wanted}") from None
 
 
 def make_estimator(
@@ -251,7 +249,7 @@ def make_estimator(
         fitting = [p for r, p in CLASSES if r == route]
         raise ValueError(f"--prior {prior} does not go with --route {route}; choose one of {', '.join(fitting)}")
     family = CLASSES[route, prior]
-    q = read_norm_q(norm_q)
+    q = _number_or({"learn": "learn"}, "norm-q", norm_q, "a number of at least 1, 'inf' or 'learn'")
     parameters = {"norm_q": int(q) if q == 2 else q, "progress": progress, **parameters}
     suffix = "Classifier" if classify else "Regressor"
     if family == "MixedNorm":
@@ -259,18 +257,10 @@ def make_estimator(
             parameters["norm_q"] = [1, 1.5, 2, 4, np.inf]
         if penalty == "cv" or q == "learn":
             return getattr(bayesmtfs, f"MixedNorm{suffix}CV")(**{"random_state": seed, "n_penalties": 50, **parameters})
-        return getattr(bayesmtfs, f"MixedNorm{suffix}")(penalty_strength=_read_strength(penalty), **parameters)
+        strength = _number_or({"auto": None}, "penalty", penalty, "a number, 'cv' or 'auto'")
+        return getattr(bayesmtfs, f"MixedNorm{suffix}")(penalty_strength=strength, **parameters)
     if family in ("Bayesian", "OnlineMixedNorm", "Jeffreys", "MatrixVariate"):
         parameters["random_state"] = seed
     if family == "Bayesian":
         parameters["prior"] = prior
     return getattr(bayesmtfs, f"{family}{suffix}")(**parameters)
-
-
-def _read_strength(text: str) -> float | None:
-    if text == "auto":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--penalty is {text!r}; pass a number, 'cv' or 'auto'") from None

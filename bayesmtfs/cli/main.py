@@ -6,17 +6,14 @@ that ``--help`` answers at once and PyMC is loaded only where there is a posteri
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Force, Seed, Speaker, check_free, run
+from bayesmtfs.cli.console import Force, Seed, Speaker, check_free, method_table, run
 from bayesmtfs.cli.fit import compare, fit, saved_fit
-
-if TYPE_CHECKING:
-    from bayesmtfs.cli.demo import DemoScore
 
 
 def report(
@@ -134,30 +131,18 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         written = demonstration.write(found, out)
     n_relevant = int(found.truth.support.sum())
-    speaker.say("", demo_table(found.rows, n_relevant), found.fits["posterior"].result_.summary(n_relevant))
-    speaker.say("\nWritten:", *(f"  {path}" for path in written))
-    speaker.answer({"methods": [row._asdict() for row in found.rows], "written": [str(path) for path in written]})
-
-
-def demo_table(rows: "list[DemoScore]", n_relevant: int) -> Table:
-    """How each method did, as a table."""
-    table = Table(
+    table = method_table(
+        ("found", "wrongly kept", "error of W", "test error", "seconds"),
+        [
+            (method, f"{kept} of {n_relevant}", f"{wrong}", f"{error:.3f}", f"{test_error:.2f}", f"{seconds:.1f}")
+            for method, kept, wrong, error, test_error, seconds in found.rows
+        ],
         title=f"Ten tasks, 80 rows each, 30 features, {n_relevant} of them relevant",
         caption="Error of W: squared, 1 = that of W = 0. Test error: squared, 1 = that of the true coefficients.",
     )
-    table.add_column("method")
-    for heading in ("found", "wrongly kept", "error of W", "test error", "seconds"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(
-            row.method,
-            f"{row.found} of {n_relevant}",
-            str(row.wrongly_kept),
-            f"{row.coefficient_error:.3f}",
-            f"{row.test_error:.2f}",
-            f"{row.seconds:.1f}",
-        )
-    return table
+    speaker.say("", table, found.fits["posterior"].result_.summary(n_relevant))
+    speaker.say("\nWritten:", *(f"  {path}" for path in written))
+    speaker.answer({"methods": [row._asdict() for row in found.rows], "written": [str(path) for path in written]})
 
 
 app = typer.Typer(

@@ -41,13 +41,8 @@ def read_table(path: Path) -> Any:
 
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist or is not a file; pass a CSV, Parquet, Arrow or NPZ file")
-    readers = {
-        ".csv": pd.read_csv,
-        ".parquet": pd.read_parquet,
-        ".arrow": pd.read_feather,
-        ".feather": pd.read_feather,
-        ".npz": _from_archive,
-    }
+    arrow = {".arrow": pd.read_feather, ".feather": pd.read_feather}
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, **arrow, ".npz": _from_archive}
     if path.suffix not in readers:
         raise ValueError(f"{path} has the ending {path.suffix!r}; pass one of {', '.join(readers)}")
     try:
@@ -70,9 +65,8 @@ def _from_archive(path: Path) -> Any:
     columns: dict[str, Any] = {}
     for name, array in arrays.items():
         if array.ndim == 2:
-            labels = (
-                names if names is not None and name == "X" else [f"{name.lower()}{i}" for i in range(array.shape[1])]
-            )
+            own = None if name != "X" else names
+            labels = [f"{name.lower()}{i}" for i in range(array.shape[1])] if own is None else own
             columns |= {str(label): array[:, i] for i, label in enumerate(labels)}
         elif array.ndim == 1:
             columns[name] = array
@@ -89,12 +83,7 @@ def write_csv(table: Any, path: Path) -> None:
 
 
 def observations(
-    path: Path,
-    target: str | None,
-    targets: str | None,
-    task: str | None,
-    drop: str | None = None,
-    categories: str | None = None,
+    path: Path, target: str | None, targets: str | None, task: str | None, drop: str | None, categories: str | None
 ) -> TableRows:
     """Split a table into features and targets."""
     frame = read_table(path)
@@ -141,11 +130,5 @@ def _with_categories(features: Any, task: str | None, named: list[str]) -> Any:
 def looks_like_labels(y: Any) -> bool:
     """Whether targets are classes: text, truth values, categories, or exactly two whole numbers."""
     columns = [y] if y.ndim == 1 else [y[name] for name in y.columns]
-    return all(_holds_labels(column.dropna()) for column in columns)
-
-
-def _holds_labels(column: Any) -> bool:
-    if column.dtype.kind not in "iuf":
-        return True
-    distinct = column.unique()
-    return len(distinct) == 2 and bool(np.all(np.mod(distinct, 1) == 0))
+    distinct = [column.dropna().unique() for column in columns if column.dtype.kind in "iuf"]
+    return all(len(values) == 2 and bool(np.all(np.mod(values, 1) == 0)) for values in distinct)

@@ -114,9 +114,7 @@ def _distinct(labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
     try:
         check_classification_targets(labels)
     except ValueError as error:
-        raise ValueError(
-            f"y does not hold class labels: {error} Use a regressor, or turn y into labels first"
-        ) from error
+        raise ValueError(f"y does not hold class labels: {error} Use a regressor, or make y labels first") from error
     classes, numbers = np.unique(labels, return_inverse=True)
     return classes, numbers
 

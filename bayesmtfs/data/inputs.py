@@ -369,14 +369,10 @@ def read_weights(sample_weight: Any, shape: tuple[int, ...]) -> FloatArray | Non
     wide = len(shape) == 2
     if weight.shape == shape[:1] and wide:
         weight = np.broadcast_to(weight[:, None], shape)
-    if weight.ndim != len(shape) and not wide:
-        raise ValueError(
-            f"Sample weights must be 1D array or scalar: sample_weight has shape {weight.shape}; "
-            "pass one weight per row"
-        )
     if weight.shape != shape:
+        rule = "" if wide or weight.ndim == 1 else "Sample weights must be 1D array or scalar: "
         wanted = f"({shape[0]},) or {shape}" if wide else f"({shape[0]},)"
-        raise ValueError(f"sample_weight has shape {weight.shape}, wanted {wanted}; pass one weight per row")
+        raise ValueError(f"{rule}sample_weight has shape {weight.shape}, wanted {wanted}; pass one weight per row")
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError("sample_weight has a negative, NaN or inf entry; weights must be finite and at least 0")
     return weight

@@ -72,9 +72,7 @@ class Moments:
     def of(cls, data: TaskData) -> Self:
         """Moments of data in memory."""
         if data.groups is not None or data.present is not None:
-            raise ValueError(
-                "the data have feature groups or features that some tasks lack, which moments do not keep; fit the data"
-            )
+            raise ValueError("moments keep neither feature groups nor features that some tasks lack; fit the data")
         if data.y.dtype.kind not in "bf":
             raise ValueError(f"y is not numeric (dtype {data.y.dtype}); moments are for the squared loss")
         _check_memory(data.n_tasks, data.n_features)
@@ -296,9 +294,7 @@ def open_files(path: Any) -> Any:
     formats = {".csv": "csv", ".arrow": "ipc", ".feather": "ipc"}
     names = {formats.get(one.suffix, "parquet") for one in paths}
     if len(names) > 1:
-        raise ValueError(
-            f"path has files of several formats ({[one.name for one in paths]}); pass one format at a time"
-        )
+        raise ValueError(f"path has several formats ({[one.name for one in paths]}); pass one format at a time")
     source: Any = str(paths[0]) if len(paths) == 1 else [str(one) for one in paths]
     # by default whole files are read ahead, which takes most of the memory
     frugal = arrow.ParquetFileFormat(pre_buffer=False, use_buffered_stream=True)

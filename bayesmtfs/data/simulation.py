@@ -372,7 +372,7 @@ def _special_tasks(
     opposed = _marked("opposed_tasks", opposed_tasks, np.flatnonzero(~outlier), n_tasks)
     if opposed.any() and relatedness == 0:
         raise ValueError(
-            "opposed_tasks needs relatedness above 0: without it the signs of different tasks are independent anyway"
+            "opposed_tasks needs relatedness above 0: without it the signs of tasks are independent anyway"
         )
     return outlier, opposed
 

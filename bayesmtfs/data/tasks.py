@@ -362,7 +362,7 @@ def _read_1d_target(y: Any, n: int) -> NDArray[Any]:
         target = target[:, 0]
     if target.ndim != 1:
         raise ValueError(
-            f"y has shape {target.shape} in the long form, which wants (n,); for one column per task leave tasks out"
+            f"y has shape {target.shape} in the long form, not (n,); for one column per task leave tasks out"
         )
     if target.dtype.kind == "f":
         inputs.check_target_finite(target)
@@ -381,27 +381,20 @@ def align(tables: list[DesignTable]) -> DesignTable:
         widths = {table.X.shape[1] for table in tables}
         if len(widths) > 1:
             raise ValueError(
-                f"the designs have {sorted(widths)} columns; arrays must agree, or pass data frames, which are "
-                "aligned by name"
+                f"the designs have {sorted(widths)} columns; arrays must agree, frames are aligned by name"
             )
         return tables[0]._replace(X=inputs.stack_rows([table.X for table in tables]))
     if any(table.feature_names is None for table in tables):
-        raise ValueError(
-            "some designs have column names and some have none; pass frames for all tasks, or arrays for all"
-        )
+        raise ValueError("some designs have column names, others none; pass frames for all tasks, or arrays for all")
     columns = {column.name: column for table in tables if table.encoding for column in table.encoding.columns}
     encoding = Encoding(tuple(_merged(name, tables) for name in columns))
     names = encoding.feature_names
     position = {name: number for number, name in enumerate(names)}
-    X = np.zeros((sum(table.X.shape[0] for table in tables), len(names)))
-    absent = np.ones(X.shape, dtype=bool)
-    start = 0
-    for table in tables:
-        stop = start + table.X.shape[0]
-        own = [position[name] for name in table.feature_names or ()]
-        X[start:stop, own] = table.X
-        absent[start:stop, own] = False
-        start = stop
+    X = np.full((sum(table.X.shape[0] for table in tables), len(names)), np.nan)
+    for table, rows in zip(tables, np.split(X, np.cumsum([table.X.shape[0] for table in tables[:-1]])), strict=True):
+        rows[:, [position[name] for name in table.feature_names or ()]] = table.X
+    absent = np.isnan(X)
+    X[absent] = 0.0
     return DesignTable(X, tuple(names), encoding, absent if absent.any() else None)
 
 

@@ -101,10 +101,8 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
     """
     first, second = result_of(first), result_of(second)
     if first.coef.shape != second.coef.shape:
-        raise ValueError(
-            f"the fits have coefficients of shapes {first.coef.shape} and {second.coef.shape}; pass fits of the same "
-            "features and tasks"
-        )
+        shapes = f"{first.coef.shape} and {second.coef.shape}"
+        raise ValueError(f"the fits have coefficients of shapes {shapes}; pass fits of the same features and tasks")
     ax = new_axes(ax, 5.5, 5.5)
     ax.axline((0, 0), slope=1, color="0.8", zorder=0, label="equal coefficients")
     ax.axhline(0, color="0.9", lw=0.8, zorder=0)
@@ -180,10 +178,8 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
         values, names, threshold = fit.inclusion_probability_, fit.result_.feature_names, 0.5
         title = f"probability of an effect above {fit.effect_size:g} standard deviations"
     else:
-        raise TypeError(
-            f"{type(fit).__name__} has no selection frequencies; pass what selection.stability gives, or a fitted "
-            "Bayesian estimator"
-        )
+        way_out = "pass what selection.stability gives, or a fitted Bayesian estimator"
+        raise TypeError(f"{type(fit).__name__} has no selection frequencies; {way_out}")
     shown = largest(np.asarray(values), most)
     ax = feature_axes(ax, names[shown])
     ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, SELECTED, NOT_SELECTED))

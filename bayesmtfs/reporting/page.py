@@ -129,9 +129,8 @@ def _agreement(results: dict[str, FitResult]) -> str:
         for i in order
     ]
     more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
-    return table(
-        "agreement", ["feature", "fits that select it", *results], rows, f"Features that any fit selects{more}"
-    )
+    headings = ["feature", "fits that select it", *results]
+    return table("agreement", headings, rows, f"Features that any fit selects{more}")
 
 
 def _shared(first: FitResult, other: FitResult) -> Cell | str:

@@ -113,10 +113,8 @@ def _data_and_method(result: FitResult) -> str:
     facts = {"method": f"{result.method} ({explained(result.method)})"}
     if "n_rows" in result.settings:
         facts["observations"] = result.settings["n_rows"]
-    facts |= {
-        "tasks": f"{result.n_tasks} ({_some(result.task_names)})",
-        "features": f"{result.n_features} ({_some(result.feature_names)})",
-    }
+    for what, names in (("tasks", result.task_names), ("features", result.feature_names)):
+        facts[what] = f"{len(names)} ({_some(names)})"
     if result.noise is not None:
         facts["noise"] = f"{result.noise.min():.3g} to {result.noise.max():.3g} over the tasks"
     return definitions(facts)
@@ -131,11 +129,9 @@ def _diagnostics(result: FitResult) -> str:
     sentences = [verdict(result.convergence.verdict(), result.convergence.converged)]
     if result.posterior is None:
         sentences.append(paragraph("This route gives a point, not a posterior: it says nothing about uncertainty."))
-    elif "sample_stats" in result.posterior.children:
-        stats = result.posterior["sample_stats"].dataset
-        if "diverging" in stats:
-            divergences = int(stats["diverging"].sum())
-            sentences.append(verdict(f"{divergences} divergent transitions.", divergences == 0))
+    elif "sample_stats" in result.posterior.children and "diverging" in result.posterior["sample_stats"].dataset:
+        divergences = int(result.posterior["sample_stats"]["diverging"].sum())
+        sentences.append(verdict(f"{divergences} divergent transitions.", divergences == 0))
     return "".join(sentences)
 
 
@@ -185,11 +181,10 @@ def _uncertainty(result: FitResult) -> tuple[Any, Any, Any]:
 
 def _plots(fit: Any, result: FitResult) -> list[str]:
     drawn = []
+    height = min(7.0, height_for(min(result.n_features, SHOWN_FEATURES)) + 1)
     for drawing in DRAWINGS:
         if drawing.suits(result):
-            figure = Figure(
-                figsize=(8, min(7.0, height_for(min(result.n_features, SHOWN_FEATURES)) + 1)), layout="constrained"
-            )
+            figure = Figure(figsize=(8, height), layout="constrained")
             drawing.draw(fit, figure.add_subplot())
             drawn.append(image(figure, drawing.description))
     return drawn
@@ -276,9 +271,9 @@ def text(value: object) -> str:
     return html.escape(str(value))
 
 
-def paragraph(content: object, kind: str = "") -> str:
+def paragraph(content: object) -> str:
     """A paragraph of plain text."""
-    return f'<p class="{kind}">{text(content)}</p>' if kind else f"<p>{text(content)}</p>"
+    return f"<p>{text(content)}</p>"
 
 
 def verdict(content: object, good: bool) -> str:

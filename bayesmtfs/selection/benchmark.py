@@ -35,7 +35,7 @@ from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
 from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame
-from bayesmtfs.selection.stability import SetStability, set_stability
+from bayesmtfs.selection.stability import SetStability, set_stability, silent_clone
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MEASURES = {"accuracy": accuracy_score, "balanced_accuracy": balanced_accuracy_score}
@@ -154,10 +154,9 @@ class SelectorBenchmark:
 
     def _summary_row(self, selector: str, k: Any) -> dict[str, Any]:
         means = {name: float(self.values(selector, k, name).mean()) for name in AVERAGED}
-        stability = dict(
-            zip(("stability", "stability_low", "stability_high"), self.stability(selector, k), strict=True)
-        )
+        value, low, high = self.stability(selector, k)
         error = {"standard_error": _standard_error(self.values(selector, k))}
+        stability = {"stability": value, "stability_low": low, "stability_high": high}
         return {"selector": selector, "chosen": k == "chosen"} | means | error | stability
 
     def summary(self) -> str:
@@ -226,11 +225,7 @@ class LabelledRows(NamedTuple):
         return [(self.tasks == task, self.y) for task in np.unique(tasks)]
 
 
-class _Candidate(NamedTuple):
-    """A selector with one of its parameter settings."""
-
-    selector: Any  # None: features at random
-    parameters: str
+_Candidate = tuple[Any, str]  # a selector (None: features at random), and the parameters it was given
 
 
 class _Setup(NamedTuple):
@@ -363,11 +358,11 @@ def _entrants(selectors: Mapping[str, Any] | Sequence[Any]) -> dict[str, list[_C
 def _candidates(name: str, entry: Any) -> list[_Candidate]:
     selector, grid = entry if isinstance(entry, tuple) else (entry, {})
     if selector is None:
-        return [_Candidate(None, "")]
+        return [(None, "")]
     if not hasattr(selector, "fit"):
         raise TypeError(f"selectors[{name!r}] is {selector!r}; pass an object with fit, or a pair of it and a grid")
     return [
-        _Candidate(clone(selector).set_params(**chosen), ", ".join(f"{key}={value!r}" for key, value in chosen.items()))
+        (clone(selector).set_params(**chosen), ", ".join(f"{key}={value!r}" for key, value in chosen.items()))
         for chosen in ParameterGrid(grid)
     ]
 
@@ -448,14 +443,14 @@ def _benchmark(
         inner = _inner_scores(candidates, train, plan, rng)
         best = np.argmax(inner, axis=0)  # (sizes,) setting
         place = int(np.argmax(inner.max(axis=0)))
-        orders = {int(setting): _timed_order(candidates[setting], train, rng) for setting in dict.fromkeys(best)}
+        orders = {int(setting): _timed_order(candidates[setting][0], train, rng) for setting in dict.fromkeys(best)}
         found = []
         for j, chosen in [*((j, False) for j in range(len(plan.sizes))), (place, True)]:
             order, seconds = orders[int(best[j])]
             columns = order[: plan.sizes[j]]
             about = (name, number, plan.sizes[j], chosen, len(columns))
             scores = _test_scores(train, test, columns, plan)
-            found.append((SplitRecord(*about, *scores, seconds, candidates[best[j]].parameters), columns))
+            found.append((SplitRecord(*about, *scores, seconds, candidates[best[j]][1]), columns))
     return found
 
 
@@ -469,18 +464,18 @@ def _inner_scores(
     folds = inner_folds(train, plan.n_folds, rng)
     for own, held in folds:
         inside, outside = train.take(own), train.take(held)
-        for i, candidate in enumerate(candidates):
-            order = _timed_order(candidate, inside, rng)[0]
+        for i, (selector, _) in enumerate(candidates):
+            order = _timed_order(selector, inside, rng)[0]
             for j, size in enumerate(plan.sizes):
                 predictions = _predictions(inside, outside, order[:size], plan)
                 scores[i, j] += _mean_score(predictions, plan.scoring) / len(folds)
     return np.round(scores, 12)
 
 
-def _timed_order(candidate: _Candidate, rows: LabelledRows, rng: np.random.RandomState) -> tuple[IntArray, float]:
+def _timed_order(selector: Any, rows: LabelledRows, rng: np.random.RandomState) -> tuple[IntArray, float]:
     """Features, best first, and the seconds of the fit."""
     begin = time.perf_counter()
-    fitted = None if candidate.selector is None else fit_selector(candidate.selector, rows)
+    fitted = None if selector is None else fit_selector(selector, rows)
     seconds = time.perf_counter() - begin
     return feature_order(fitted, rows.X, rng), seconds
 
@@ -524,9 +519,7 @@ def _predict(classifier: Any, X: Any, y: FloatArray, held: Any) -> FloatArray:
 
 def fit_selector(selector: Any, rows: LabelledRows) -> Any:
     """Fit a clone to these rows; the selector is not changed."""
-    own = clone(selector)
-    if "progress" in own.get_params():
-        own.set_params(progress=False)
+    own = silent_clone(selector)
     with warnings.catch_warnings(), Progress("selector", False) as work:
         warnings.simplefilter("ignore")  # what is odd in one of many fits is no news
         fitted = _fitted(own, rows)
@@ -593,13 +586,13 @@ def _scores(fitted: Any, X: Design) -> FloatArray:
     if hasattr(fitted, "coef_"):
         lengths = np.linalg.norm(np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)), axis=0)
         sizes = lengths * weighted_deviation(X.tocsr() if sp.issparse(X) else X, np.ones(X.shape[0]))
-        return np.where(sizes > 0, sizes, -np.inf)
-    if hasattr(fitted, "feature_importances_"):
+    elif hasattr(fitted, "feature_importances_"):
         sizes = np.asarray(fitted.feature_importances_, dtype=np.float64)
-        return np.where(sizes > 0, sizes, -np.inf)
-    if hasattr(fitted, "get_support"):
-        return np.where(fitted.get_support(), 1.0, -np.inf)
-    raise TypeError(
-        f"{type(fitted).__name__} does not say which features it selects; pass a selector with ranking_, scores_, "
-        "coef_, feature_importances_ or get_support"
-    )
+    elif hasattr(fitted, "get_support"):
+        sizes = np.asarray(fitted.get_support(), dtype=np.float64)
+    else:
+        raise TypeError(
+            f"{type(fitted).__name__} does not say which features it selects; pass a selector with ranking_, scores_, "
+            "coef_, feature_importances_ or get_support"
+        )
+    return np.where(sizes > 0, sizes, -np.inf)

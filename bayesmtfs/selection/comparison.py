@@ -16,7 +16,7 @@ standard error, the effective number of parameters, and how many observations ha
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -34,15 +34,6 @@ SMALLEST_PROBABILITY = 1e-12
 FORMATS = {"seconds": ".1f", "elpd": ".1f", "elpd_se": ".1f", "p_loo": ".1f", "n_selected": ".0f", "n_bad_k": ".0f"}
 
 
-class Loo(NamedTuple):
-    """Expected log predictive density of a posterior."""
-
-    elpd: float = float("nan")
-    elpd_se: float = float("nan")
-    p_loo: float = float("nan")
-    n_bad_k: float = float("nan")
-
-
 class ComparedFit(NamedTuple):
     """One row of the table; nan where an estimator does not have a number."""
 
@@ -55,10 +46,10 @@ class ComparedFit(NamedTuple):
     log_score_se: float
     n_selected: int
     seconds: float
-    elpd: float
-    elpd_se: float
-    p_loo: float
-    n_bad_k: float
+    elpd: float = np.nan
+    elpd_se: float = np.nan
+    p_loo: float = np.nan
+    n_bad_k: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -138,17 +129,23 @@ def compare(
     codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
     work, per_fit = Progress("comparing", progress), len(folds) + 1
-    pieces = (_piece(estimator, data, fold, labels) for estimator in named.values() for fold in (*folds, None))
+    pieces: Iterator[Any] = (
+        _whole_fit(estimator, data) if fold is None else _fold_scores(estimator, data, fold, labels)
+        for estimator in named.values()
+        for fold in (*folds, None)
+    )
     found = gather(pieces, len(named) * per_fit, work, "estimators", batch=per_fit)
-    scores = np.array([piece.scores for piece in found]).reshape(-1, per_fit, 2)[:, :-1]
-    return _table(list(named), scores, found[per_fit - 1 :: per_fit], "error rate" if labels else "RMSE")
+    whole = found[len(folds) :: per_fit]
+    del found[len(folds) :: per_fit]
+    scores = np.array(found).reshape(-1, len(folds), 2)
+    return _table(list(named), scores, whole, "error rate" if labels else "RMSE")
 
 
-def loo_of(estimator: Any) -> Loo:
-    """Leave-one-out elpd of a fitted Bayesian estimator; nan for others, and for pseudo-likelihoods."""
+def loo_of(estimator: Any) -> dict[str, float]:
+    """Leave-one-out elpd of a fitted Bayesian estimator; nothing for others, and for pseudo-likelihoods."""
     tree = getattr(estimator, "posterior_", None)
     if tree is None or "log_likelihood" not in tree.children:
-        return Loo()
+        return {}
     # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
     from arviz_stats.loo import loo
 
@@ -159,8 +156,9 @@ def loo_of(estimator: Any) -> Loo:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # large Pareto k are counted instead
         result = measure(tree, pointwise=True, var_name="y", reff=efficiency)
-    n_bad = float(np.sum(result.pareto_k.values > result.good_k))
-    return Loo(float(result.elpd), float(result.se), float(result.p), n_bad)
+    n_bad_k = np.sum(result.pareto_k.values > result.good_k)
+    found = {"elpd": result.elpd, "elpd_se": result.se, "p_loo": result.p, "n_bad_k": n_bad_k}
+    return {name: float(value) for name, value in found.items()}
 
 
 def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
@@ -203,22 +201,12 @@ def _per_observation(data: TaskData, predicted: Any) -> Any:
     return predicted[data.rows, data.task] if predicted.ndim == 2 else predicted
 
 
-class _Piece(NamedTuple):
-    """Error and log score of a fit to one fold; number of features, seconds and elpd of the fit to all data."""
-
-    scores: tuple[float, float] = (np.nan, np.nan)
-    n_selected: int = 0
-    seconds: float = np.nan
-    loo: Loo = Loo()
-
-
-def _piece(estimator: Any, data: TaskData, fold: Fold | None, labels: bool) -> _Piece:
-    if fold is not None:
-        return _Piece(_fold_scores(estimator, data, fold, labels))
+def _whole_fit(estimator: Any, data: TaskData) -> dict[str, Any]:
+    """Number of features, seconds and elpd of a fit to all data."""
     begin = time.perf_counter()
     fitted = clone(estimator).fit(data)
     seconds = time.perf_counter() - begin
-    return _Piece(n_selected=int(np.sum(fitted.get_support())), seconds=seconds, loo=loo_of(fitted))
+    return {"n_selected": int(np.sum(fitted.get_support())), "seconds": seconds, **loo_of(fitted)}
 
 
 def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> tuple[float, float]:
@@ -278,19 +266,11 @@ def _predictive_deviation(fitted: Any, train: TaskData, test: TaskData) -> Float
     return np.maximum(np.asarray(noise, dtype=np.float64)[_task_numbers(fitted, test)[test.task]], SMALLEST_PROBABILITY)
 
 
-def _table(names: list[str], scores: FloatArray, whole: list[_Piece], error_name: str) -> Comparison:
+def _table(names: list[str], scores: FloatArray, whole: list[dict[str, Any]], error_name: str) -> Comparison:
     """Means over folds of the scores (estimators, folds, 2), with the fits to all data."""
     best = scores[int(np.argmin(scores[:, :, 0].mean(axis=1))), :, 0]
     fits = [
-        ComparedFit(
-            name,
-            *_mean_and_error(error),
-            *_mean_and_error(error - best),
-            *_mean_and_error(log_score),
-            fit.n_selected,
-            fit.seconds,
-            *fit.loo,
-        )
+        ComparedFit(name, *_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score), **fit)
         for name, (error, log_score), fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False)
     ]
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)

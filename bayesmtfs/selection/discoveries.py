@@ -200,11 +200,9 @@ def discoveries(
     draws = read_draws(posterior)
     if by == "sign":
         errors = sign_errors(draws.coef, of)
+    elif X is None:
+        raise ValueError("X is missing: by='size' measures effects in standard deviations; pass the data of the fit")
     else:
-        if X is None:
-            raise ValueError(
-                "X is missing: by='size' measures effects in standard deviations; pass the data of the fit"
-            )
         family = family_of(posterior, draws, loss)
         data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
         errors = size_errors(effect_draws(draws, data, family), effect_size, of)

@@ -34,7 +34,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
-from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.tasks import TaskData
@@ -43,6 +42,7 @@ from bayesmtfs.families import Family
 from bayesmtfs.progress import Progress
 from bayesmtfs.results.tables import Backend, as_frame, listed
 from bayesmtfs.selection.draws import CoefficientDraws, family_of, read_data, read_draws, with_sampled_features
+from bayesmtfs.selection.stability import silent_clone
 from bayesmtfs.selection.submodels import (
     Submodel,
     check_can_be_projected,
@@ -71,26 +71,19 @@ class PredictiveLoss(NamedTuple):
     elpd_reference: float
 
 
-class LeaveOneOut(NamedTuple):
-    """Importance weights that leave one observation out, for each."""
-
-    log_weights: FloatArray  # (S, N) normalised
-    pareto_k: FloatArray  # (N,) shape of their tail, from all draws
-
-
-def leave_one_out(log_density: FloatArray, weight: FloatArray, kept: IntArray | None = None) -> LeaveOneOut:
+def leave_one_out(log_density: FloatArray, weight: FloatArray, kept: IntArray) -> tuple[FloatArray, FloatArray]:
     """Pareto-smoothed importance weights from log-densities (S, N) under every draw of the reference.
 
-    Leaving an observation out divides by its density to the power of its sample weight (N,). ``kept`` are the numbers of
-    the draws that get a weight (None: all); the tail is that of all.
+    Leaving an observation out divides by its density to the power of its sample weight (N,). Returns the normalised
+    log-weights (kept, N) of the draws with the numbers ``kept``, and the shape (N,) of the tail of all weights.
     """
     # ArviZ takes longer to load than all that this package does without draws
     from arviz_stats.base.array import array_stats
 
     smooth: Any = array_stats.psislw
     log_weights, pareto_k = smooth((weight * log_density).T)
-    chosen = np.ascontiguousarray(log_weights.T if kept is None else log_weights.T[kept])
-    return LeaveOneOut(chosen - np.asarray(logsumexp(chosen, axis=0)), np.asarray(pareto_k))
+    chosen = np.ascontiguousarray(log_weights.T[kept])
+    return chosen - np.asarray(logsumexp(chosen, axis=0)), np.asarray(pareto_k)
 
 
 def predictive_density(log_density: FloatArray, log_weights: FloatArray | None = None) -> FloatArray:
@@ -376,10 +369,7 @@ def _left_out_in_truth(
 ) -> _Assessed:
     """Fit without a fold, search and project there, and assess on the fold."""
     rows, test_rows = take(data, fold.train).data, take(data, fold.test)
-    model = clone(posterior)
-    if "progress" in model.get_params():
-        model.set_params(progress=False)
-    whole = read_draws(model.fit(rows))
+    whole = read_draws(silent_clone(posterior).fit(rows))
     draws = whole.chosen(whole.evenly_spaced(n_draws))
     train, test = with_sampled_features(rows, draws), with_sampled_features(test_rows.data, draws)
 
@@ -427,11 +417,10 @@ def _total(parts: list[_Assessed], data: TaskData, folds: list[Fold] | None, n_s
 
 def _fold_share(steps: list[IntArray], others: list[list[IntArray]]) -> FloatArray:
     """(steps,) Share of the folds whose first k + 1 steps hold what enters at step k."""
-    shares = [
-        np.mean([any(np.array_equal(step, other) for other in path[: k + 1]) for path in others])
-        for k, step in enumerate(steps)
+    entered = [
+        [any(np.array_equal(step, other) for other in path[: k + 1]) for path in others] for k, step in enumerate(steps)
     ]
-    return np.array(shares, dtype=np.float64)
+    return np.array(entered, dtype=np.float64).reshape(len(steps), -1).mean(axis=1)
 
 
 def _number_of_steps(max_features: int | None, n_blocks: int) -> int:

@@ -146,13 +146,6 @@ def _influence(Z: FloatArray, frequency: FloatArray, share: float, value: float)
     return Z @ frequency / Z.shape[1] - sizes * share + value / 2.0 * (2.0 * share * sizes - sizes - share + 1.0)
 
 
-class _Half(NamedTuple):
-    """What one half selects."""
-
-    selected: BoolArray  # (m, p)
-    converged: bool
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Stability:
     """Selection frequencies and what follows from them.
@@ -309,11 +302,16 @@ def stability(
         raise ValueError(f"n_pairs is {n_pairs}; pass a whole number of at least 1, 50 is usual")
     halves = _draw_halves(data, n_pairs, is_classifier(model), check_random_state(random_state))
     parallel = Parallel(n_jobs=n_jobs, return_as="generator")
-    results: Iterator[_Half] = parallel(delayed(_select)(model, data, half, most) for half in halves)
+    results: Iterator[tuple[BoolArray, bool]] = parallel(delayed(_select)(model, data, half, most) for half in halves)
     work = Progress("stability selection", progress)
     found = gather(results, len(halves), work, "pairs of halves", batch=2)
-    _warn_of_halves(found, most)
-    selected = np.stack([half.selected for half in found])
+    selected = np.stack([coefficients for coefficients, _ in found])
+    unsolved = sum(not converged for _, converged in found)
+    if unsolved:
+        advice = "raise the estimator's max_iter or tol"
+        warn(f"{unsolved} of {len(found)} halves were not solved to tolerance; {advice}", ConvergenceWarning)
+    if most is None and not selected.any():
+        warn("no half selects any feature; lower penalty_strength", SelectionWarning)
     return Stability(
         selection_frequency=selected.any(axis=1).mean(axis=0),
         task_frequency=selected.mean(axis=0),
@@ -355,6 +353,12 @@ def _plan(
             f"enough; pass n_features of at most {largest_number(expected_false, p, 1.0)}, or raise expected_false"
         )
     return threshold, n_features
+
+
+def silent_clone(estimator: Any) -> Any:
+    """An estimator that is not fitted, of the same parameters but without a progress bar."""
+    own = clone(estimator)
+    return own.set_params(progress=False) if "progress" in own.get_params() else own
 
 
 def check_threshold(threshold: float) -> float:
@@ -402,11 +406,9 @@ def _tasks_not_in_both(data: TaskData, first: BoolArray, by_class: bool) -> IntA
     return np.unique(lacking // 2) if by_class else lacking
 
 
-def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> _Half:
-    """Fit one half and see which coefficients are not zero."""
-    own = clone(model)
-    if "progress" in own.get_params():
-        own.set_params(progress=False)
+def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None) -> tuple[BoolArray, bool]:
+    """Fit one half and see which coefficients (m, p) are not zero, and whether the fit has converged."""
+    own = silent_clone(model)
     subset = take(data, half).data
     # One thread per half: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1), warnings.catch_warnings():
@@ -415,10 +417,10 @@ def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None)
         if n_features is not None:
             return _first_features(own, subset, n_features)
         own.fit(subset)
-    return _Half((own.coef_ != 0) & own.get_support(), bool(own.converged_))
+    return (own.coef_ != 0) & own.get_support(), bool(own.converged_)
 
 
-def _first_features(model: Any, data: TaskData, n_features: int) -> _Half:
+def _first_features(model: Any, data: TaskData, n_features: int) -> tuple[BoolArray, bool]:
     """Follow the path from its largest penalty until enough features have entered."""
     settings = PathSettings.of(model, model.norm_q, None)
     largest = settings.problem(standardize(data).data if model.standardize else data).largest_penalty
@@ -437,15 +439,4 @@ def _first_features(model: Any, data: TaskData, n_features: int) -> _Half:
     inside = np.zeros_like(selected)
     # a feature that has entered counts, even where it left again before the last one came
     inside[:, first] = selected[:, first] | ~selected[:, first].any(axis=0)
-    return _Half(inside, converged)
-
-
-def _warn_of_halves(found: list[_Half], n_features: int | None) -> None:
-    unsolved = sum(not half.converged for half in found)
-    if unsolved:
-        warn(
-            f"{unsolved} of {len(found)} halves were not solved to tolerance; raise the estimator's max_iter or tol",
-            ConvergenceWarning,
-        )
-    if n_features is None and not any(half.selected.any() for half in found):
-        warn("no half selects any feature; lower penalty_strength", SelectionWarning)
+    return inside, converged

@@ -70,13 +70,8 @@ class Submodel(NamedTuple):
     divergence: FloatArray  # (S,) Kullback-Leibler divergence from the reference, over all observations
 
 
-class _TaskProjection(NamedTuple):
-    """One task's part of a submodel."""
-
-    coef: FloatArray  # (k, S)
-    intercept: FloatArray  # (S,)
-    noise: FloatArray  # (S,), ones for families without one
-    divergence: FloatArray  # (S,)
+# One task's part of a submodel: coefficients (k, S); intercepts, noise (1 for families without one) and divergences (S,)
+_TaskProjection = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 def check_can_be_projected(family: Family) -> None:
@@ -119,14 +114,10 @@ def project(data: TaskData, reference: ReferenceFit, features: IntArray) -> Subm
             parts.append(_project_means(reference.family, columns, weight, eta, reference.with_intercept))
         else:
             parts.append(_project_squares(columns, weight, eta, reference.noise[:, t], reference.with_intercept))
-    return Submodel(
-        family=reference.family,
-        features=features,
-        coef=np.stack([part.coef.T for part in parts], axis=2),
-        intercept=np.stack([part.intercept for part in parts], axis=1),
-        noise=None if reference.noise is None else np.stack([part.noise for part in parts], axis=1),
-        divergence=np.sum([part.divergence for part in parts], axis=0),
-    )
+    coef, intercept, noise, divergence = zip(*parts, strict=True)
+    draws = np.stack([own.T for own in coef], axis=2), np.stack(intercept, axis=1)
+    own_noise = None if reference.noise is None else np.stack(noise, axis=1)
+    return Submodel(reference.family, features, *draws, own_noise, np.sum(divergence, axis=0))
 
 
 def nested_submodels(data: TaskData, reference: ReferenceFit, steps: list[IntArray]) -> Iterator[Submodel]:
@@ -202,7 +193,7 @@ def _project_squares(
     lost = weight @ np.square(eta - U @ coordinates) / weight.sum()
     coef, intercept = _coefficients(back, coordinates, columns.shape[1])
     divergence = 0.5 * weight.sum() * np.log1p(lost / np.square(noise))
-    return _TaskProjection(coef, intercept, np.sqrt(np.square(noise) + lost), divergence)
+    return coef, intercept, np.sqrt(np.square(noise) + lost), divergence
 
 
 def _project_means(
@@ -225,7 +216,7 @@ def _project_means(
             coordinates[:, moving[better]], loss[moving[better]] = found[:, better], lower[better]
             moving = moving[better]
     coef, intercept = _coefficients(back, coordinates, columns.shape[1])
-    return _TaskProjection(coef, intercept, np.ones(len(loss)), np.maximum(loss - problem.loss(eta), 0.0))
+    return coef, intercept, np.ones(len(loss)), np.maximum(loss - problem.loss(eta), 0.0)
 
 
 class _MeanRegression(NamedTuple):
@@ -307,9 +298,8 @@ def feature_blocks(data: TaskData) -> list[IntArray]:
 def forward_search(data: TaskData, reference: ReferenceFit, n_steps: int) -> SearchPath:
     """Let at most so many features (or groups) enter one by one."""
     blocks = feature_blocks(data)
-    mean_fit = (
-        _MeanMeans(data, reference) if reference.noise is None else _MeanSquares(data, reference, reference.noise)
-    )
+    noise = reference.noise
+    mean_fit = _MeanMeans(data, reference) if noise is None else _MeanSquares(data, reference, noise)
     entered: list[int] = []
     divergence = [mean_fit.divergence()]
     while len(entered) < n_steps and divergence[-1] > EXPLAINED * divergence[0]:
@@ -329,15 +319,13 @@ class _MeanSquares:
 
     def __init__(self, data: TaskData, reference: ReferenceFit, noise: FloatArray) -> None:
         mean, spread = reference.eta.mean(axis=1), reference.eta.var(axis=1)
-        self.total = np.add.reduceat(data.weight, data.offsets[:-1])
+        self.total = data.task_weights
         widened = np.add.reduceat(data.weight * spread, data.offsets[:-1]) / self.total
         self.variance = np.mean(np.square(noise), axis=0) + widened
-        self.spans = []
-        self.residuals = []
-        for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
-            span = FeatureSpan(X, data.weight[start:stop], reference.with_intercept)
-            self.spans.append(span)
-            self.residuals.append(span.residual(mean[start:stop]))
+        parts = zip(data.task_designs, np.split(data.weight, data.offsets[1:-1]), strict=True)
+        self.spans = [FeatureSpan(X, weight, reference.with_intercept) for X, weight in parts]
+        means = np.split(mean, data.offsets[1:-1])
+        self.residuals = [span.residual(own) for span, own in zip(self.spans, means, strict=True)]
 
     def divergence(self) -> float:
         return float(self._divergences([np.array([residual @ residual]) for residual in self.residuals])[0])

@@ -70,8 +70,8 @@ def test_elpd_is_near_the_exact_one():
     leverage = 1 / 200 + (x - x.mean()) ** 2 / np.sum((x - x.mean()) ** 2)
     left_out = residual / (1 - leverage)
     exact = np.sum(-0.5 * left_out**2 / residual.var() - 0.5 * np.log(2 * np.pi * residual.var()))
-    assert found.elpd == pytest.approx(exact, abs=2.0)
-    assert 1.5 < found.p_loo < 5.0 and found.n_bad_k == 0
+    assert found["elpd"] == pytest.approx(exact, abs=2.0)
+    assert 1.5 < found["p_loo"] < 5.0 and found["n_bad_k"] == 0
 
 
 def test_frames_and_text(table):

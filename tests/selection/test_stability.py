@@ -92,9 +92,9 @@ def test_first_features_of_the_path(n_features):
     order, W = [4, 1, 5, 0, 3, 2], np.zeros((6, 2))
     W[order] = np.outer([3.0, 2.4, 1.9, 1.5, 1.2, 1.0], [0.6, -0.8])
     data = bm.TaskData.from_wide(X, X @ W)
-    found = _first_features(bm.MixedNormRegressor(fit_intercept=False), data, n_features)
-    assert found.converged and (found.selected[0] == found.selected[1]).all()
-    assert set(np.flatnonzero(found.selected[0])) == set(order[:n_features])
+    selected, converged = _first_features(bm.MixedNormRegressor(fit_intercept=False), data, n_features)
+    assert converged and (selected[0] == selected[1]).all()
+    assert set(np.flatnonzero(selected[0])) == set(order[:n_features])
 
 
 def test_recovery_and_what_follows_from_the_expected_errors():
