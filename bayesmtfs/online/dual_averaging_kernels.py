@@ -265,9 +265,13 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _count_target(state: GradientSums, k: int, y: float, weight: float, growing: bool) -> None:
-    """Let the clock of task k tick: one row with this target and weight was learned."""
+def _learn_target(state: GradientSums, k: int, y: float, weight: float, eta: float, growing: bool) -> float:
+    """Let task k learn its own numbers from a row with this prediction; the weighted derivative of its loss."""
     rules, table, pool = state.rules, state.table, state.pool
+    loss, slope = call_slope(rules.slope, y, eta)
+    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
+    pool[PROGRESSIVE_LOSS] += weight * loss
+    pool[CONSTANT_LOSS] += weight * constant
     if rules.curvature == FROM_TARGETS and (table[CLOCK, k] > 0.0 or not rules.fit_intercept):
         table[DEVIATIONS, k] += abs(y - table[CENTRE, k])
     counted = y
@@ -281,17 +285,6 @@ def _count_target(state: GradientSums, k: int, y: float, weight: float, growing:
     pool[LARGEST_TARGET] = max(pool[LARGEST_TARGET], abs(y))
     if growing:
         table[SIZE, k] += weight
-
-
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _learn_target(state: GradientSums, k: int, y: float, weight: float, eta: float, growing: bool) -> float:
-    """Let task k learn its own numbers from a row with this prediction; the weighted derivative of its loss."""
-    rules, table = state.rules, state.table
-    loss, slope = call_slope(rules.slope, y, eta)
-    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
-    state.pool[PROGRESSIVE_LOSS] += weight * loss
-    state.pool[CONSTANT_LOSS] += weight * constant
-    _count_target(state, k, y, weight, growing)
     if rules.fit_intercept:
         table[INTERCEPT_SUM, k] += weight * slope
         table[CENTRE, k] = _best_constant(rules, table[TARGETS, k], table[WEIGHT, k])
@@ -322,10 +315,7 @@ def _mean_scales(state: GradientSums) -> tuple[float, float]:
     table, rules = state.table, state.rules
     if not rules.shared_mean:
         return 1.0, 1.0
-    total = 0.0
-    steps = 0.0
-    squares = 0.0
-    seen = 0
+    total, steps, squares, seen = 0.0, 0.0, 0.0, 0
     for k in range(state.n_tasks):
         if table[CLOCK, k] > 0.0:
             size = table[SIZE, k] if rules.summed else 1.0
@@ -516,10 +506,7 @@ prefetch: Any = (lambda *_: None) if INTERPRETED else intrinsic(_fetch_entry)
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tuple[int, SlotArray]:
-    """Give every feature that is met for the first time the next row of the sums.
-
-    Returns the new number of rows, and the row of every entry.
-    """
+    """Give every feature that is met for the first time a row of the sums; how many have one, and that of every entry."""
     found = np.empty(indices.size, dtype=np.int32)
     for place in range(indices.size):
         slot = slots[indices[place]]
@@ -755,10 +742,7 @@ def _predict_sparse_simple(
 def predict_sparse(
     X: SparseRows, rows: IntArray, task: IntArray, state: GradientSums, learning: bool, eta: FloatArray
 ) -> None:
-    """Predictions of rows of a CSR design; only their features are looked at.
-
-    Rows that are learned next (``learning``) leave the norms of their features noted in the bounds.
-    """
+    """Predictions of CSR rows; those learned next (``learning``) leave the norms of their features in the bounds."""
     _start_predictions(state, task, eta)
     if _is_simple(state.rules, state.group_of) and not state.rules.shared_mean:
         _predict_sparse_simple(X, rows, task, state, learning, eta)
@@ -773,9 +757,14 @@ def predict_sparse(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _open_round(state: GradientSums, seen: Observations, chosen: IntArray) -> None:
+def _open_round(
+    state: GradientSums, seen: Observations, rounds: Schedule, r: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Observations of round r, their rows and tasks, whose steps know them from now on."""
+    chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
     for i in chosen:
         _expect_row(state, seen.task[i], seen.squares[seen.rows[i]])
+    return chosen, seen.rows[chosen], seen.task[chosen]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -789,14 +778,6 @@ def _learn_targets(state: GradientSums, seen: Observations, chosen: IntArray, et
         one = chosen[i]
         eta[i] = _learn_target(state, seen.task[one], seen.y[one], seen.weight[one], eta[i], growing)
     return True
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fill_columns(X: FloatArray, rows: IntArray, columns: FloatArray) -> None:
-    """Rows of a round side by side, as the loops over its tasks read them."""
-    for i in range(rows.size):
-        for j in range(X.shape[1]):
-            columns[j, i] = X[rows[i], j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -844,10 +825,10 @@ def learn_dense(X: FloatArray, seen: Observations, rounds: Schedule, state: Grad
     n_rounds = rounds.starts.size - 1
     eta, columns = np.empty(state.n_tasks), np.empty((X.shape[1], state.n_tasks))
     for r in range(n_rounds):
-        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
-        rows, task = seen.rows[chosen], seen.task[chosen]
-        _open_round(state, seen, chosen)
-        _fill_columns(X, rows, columns)
+        chosen, rows, task = _open_round(state, seen, rounds, r)
+        for i in range(rows.size):  # side by side, as the loops over tasks read them
+            for j in range(X.shape[1]):
+                columns[j, i] = X[rows[i], j]
         predict_dense(columns, task, state, eta)
         if not _learn_targets(state, seen, chosen, eta, growing):
             return r
@@ -863,9 +844,7 @@ def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, state: Gra
     n_rounds = rounds.starts.size - 1
     eta = np.empty(state.n_tasks)
     for r in range(n_rounds):
-        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
-        rows, task = seen.rows[chosen], seen.task[chosen]
-        _open_round(state, seen, chosen)
+        chosen, rows, task = _open_round(state, seen, rounds, r)
         predict_sparse(X, rows, task, state, True, eta)
         if not _learn_targets(state, seen, chosen, eta, growing):
             _add_sparse(X, rows, task, np.zeros(rows.size), state)  # the norms are bounds again

@@ -33,6 +33,7 @@ class Rounds(NamedTuple):
     weight: FloatArray  # (N,)
     offsets: IntArray  # (tasks of the batch + 1,)
     learners: IntArray  # (tasks of the batch,) column of W that each task belongs to
+    constant: float  # value of the constant feature behind the intercept: 1, or 0 where there is none
 
 
 class LinearStream(NamedTuple):
@@ -90,7 +91,7 @@ class LinearLearner(StreamLearner):
 
     def learn(self, batch: StreamBatch) -> None:
         """Learn one more batch in the order given."""
-        rounds = rounds_of(batch, self.columns(batch.column))
+        rounds = rounds_of(batch, self.columns(batch.column), self.fit_intercept)
         if self.n_rounds == 0:
             self.prepare(longest_task(rounds.offsets))
         self._read(rounds)
@@ -100,7 +101,7 @@ class LinearLearner(StreamLearner):
         random, columns = check_random_state(random_state), self.columns(batch.column)
         self.prepare(epochs * int(np.bincount(batch.task).max()))
         for _ in range(epochs):
-            self._read(rounds_of(batch, columns, random if shuffle else None))
+            self._read(rounds_of(batch, columns, self.fit_intercept, random if shuffle else None))
 
     def _read(self, rounds: Rounds) -> None:
         self.advance(rounds)
@@ -130,7 +131,9 @@ class LinearLearner(StreamLearner):
         return self
 
 
-def rounds_of(batch: StreamBatch, columns: IntArray, random_state: np.random.RandomState | None = None) -> Rounds:
+def rounds_of(
+    batch: StreamBatch, columns: IntArray, fit_intercept: bool, random_state: np.random.RandomState | None = None
+) -> Rounds:
     """Rows of a batch as rounds; columns (N,) are their learners, ``random_state`` shuffles the rows within tasks."""
     order, counts = np.argsort(batch.task, kind="stable"), np.bincount(batch.task)
     counts = counts[counts > 0]
@@ -140,7 +143,8 @@ def rounds_of(batch: StreamBatch, columns: IntArray, random_state: np.random.Ran
     values, features, pointer = entries_of(batch.X)
     rows = order if batch.rows is None else batch.rows[order]
     weight = np.ones(len(order)) if batch.weight is None else batch.weight[order]
-    return Rounds(values, features, pointer, rows, batch.y[order], weight, offsets, columns[order[offsets[:-1]]])
+    learners, constant = columns[order[offsets[:-1]]], float(fit_intercept)
+    return Rounds(values, features, pointer, rows, batch.y[order], weight, offsets, learners, constant)
 
 
 def entries_of(X: Design) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -222,21 +226,19 @@ def predict_one(rounds: Rounds, observation: int, stream: LinearStream, k: int) 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def squared_length(rounds: Rounds, observation: int, fit_intercept: bool) -> float:
+def squared_length(rounds: Rounds, observation: int) -> float:
     """Squared length of a row, the constant of the intercept included."""
     row = rounds.rows[observation]
-    total = 1.0 if fit_intercept else 0.0
+    total = rounds.constant
     for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
         total += rounds.values[e] ** 2
     return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_all(
-    rounds: Rounds, observation: int, stream: LinearStream, steps: FloatArray, fit_intercept: bool, average: bool
-) -> None:
+def move_all(rounds: Rounds, observation: int, stream: LinearStream, steps: FloatArray) -> None:
     """Add ``steps[k] x`` to every learner."""
-    row = rounds.rows[observation]
+    row, average = rounds.rows[observation], stream.W_lag.size > 0
     for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
         i, x = rounds.features[e], rounds.values[e]
         weights = stream.W[i]
@@ -246,24 +248,22 @@ def move_all(
             lag = stream.W_lag[i]
             for k in range(steps.size):
                 lag[k] += stream.clock[k] * (x * steps[k])
-    if fit_intercept:
+    if rounds.constant > 0.0:
         for k in range(steps.size):
             stream.intercept[k] += steps[k]
             stream.intercept_lag[k] += stream.clock[k] * steps[k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_one(
-    rounds: Rounds, observation: int, stream: LinearStream, k: int, step: float, fit_intercept: bool, average: bool
-) -> None:
+def move_one(rounds: Rounds, observation: int, stream: LinearStream, k: int, step: float) -> None:
     """Add ``step x`` to one learner."""
-    row = rounds.rows[observation]
+    row, average = rounds.rows[observation], stream.W_lag.size > 0
     for e in range(rounds.pointer[row], rounds.pointer[row + 1]):
         i, x = rounds.features[e], rounds.values[e]
         stream.W[i, k] += x * step
         if average:
             stream.W_lag[i, k] += stream.clock[k] * (x * step)
-    if fit_intercept:
+    if rounds.constant > 0.0:
         stream.intercept[k] += step
         stream.intercept_lag[k] += stream.clock[k] * step
 

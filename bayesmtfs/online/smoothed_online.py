@@ -63,8 +63,6 @@ class SmoothedRules(NamedTuple):
     smoothing: float
     step: float
     horizon: float  # 0: doubles as rounds pass
-    fit_intercept: bool
-    average: bool
 
 
 class Circle(NamedTuple):
@@ -117,8 +115,6 @@ class SmoothedLearner(LinearLearner):
             smoothing=float(self.smoothing),
             step=np.nan if self.step is None else float(self.step),
             horizon=float(self.horizon or 0),
-            fit_intercept=self.fit_intercept,
-            average=self.average,
         )
 
     def grow_relations(self, n_learners: int) -> None:
@@ -181,7 +177,7 @@ def _room(n: int) -> Heard:
 def _hear(rules: SmoothedRules, rounds: Rounds, row: int, heard: Heard, c: int) -> None:
     """Note what a row says, whoever reads it."""
     heard.y[c], heard.weight[c] = rounds.y[row], rounds.weight[row]
-    heard.lengths[c] = squared_length(rounds, row, rules.fit_intercept) if rules.quadratic else 0.0
+    heard.lengths[c] = squared_length(rounds, row) if rules.quadratic else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -273,7 +269,7 @@ def _advance(rounds: Rounds, stream: LinearStream, log_relations: FloatArray, ru
                 if moved:
                     log_relations[k, task[c]] = heard.log_p[c]
         for c in range(present):
-            move_all(rounds, observation[c], stream, steps[c], rules.fit_intercept, rules.average)
+            move_all(rounds, observation[c], stream, steps[c])
         for k in range(n_learners):
             stream.clock[k] += 1
 
@@ -379,7 +375,7 @@ def _advance_circles(
             if count and _respond(rules, stream.clock[k], heard, count, own, count == size):
                 for c in range(count):
                     attention[place_of[c]] = heard.log_p[c]
-                    move_one(rounds, read[c], stream, k, heard.steps[c], rules.fit_intercept, rules.average)
+                    move_one(rounds, read[c], stream, k, heard.steps[c])
                 explore(k, members, attention, task[draw(seed, stream.clock[k], k, present)])
             stream.clock[k] += 1
         for c in range(present):

@@ -216,13 +216,6 @@ class DatasetNotFound(FileNotFoundError):  # noqa: N818
     """A data file is in none of the places that were looked in."""
 
 
-class Location(NamedTuple):
-    """Where a file would be taken from now."""
-
-    status: Status
-    place: str | None  # path or address; None when the file is nowhere
-
-
 def cache_folder() -> Path:
     """Folder that downloads go to; it need not exist yet."""
     return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("bayesmtfs")).expanduser()
@@ -234,19 +227,16 @@ def folders(data_home: Folder = None) -> list[Path]:
     return [Path(own).expanduser(), cache_folder()] if own else [cache_folder()]
 
 
-def locate(file: DataFile, data_home: Folder = None) -> Location:
-    """Say where a file would be taken from, without fetching it.
-
-    ``status`` is "ready" (there and verified), "altered" (there with another hash), "to download" or "missing".
-    """
+def locate(file: DataFile, data_home: Folder = None) -> tuple[Status, str | None]:
+    """Say whether a file is there ("altered": with another hash), and its path or address; nothing is fetched."""
     base = os.environ.get(ADDRESS_VARIABLE)
     *own, cache = (folder / file.name for folder in folders(data_home))
     for path in (*own, cache):
         if path.is_file():
             ready = _hash_of(path.read_bytes()) == file.sha256
             if ready or path in own or not base:  # what is altered in the cache is fetched anew
-                return Location("ready" if ready else "altered", str(path))
-    return Location("to download", f"{base.rstrip('/')}/{file.name}") if base else Location("missing", None)
+                return "ready" if ready else "altered", str(path)
+    return ("to download", f"{base.rstrip('/')}/{file.name}") if base else ("missing", None)
 
 
 class AvailableFile(NamedTuple):

@@ -20,7 +20,7 @@ from bayesmtfs.online.linear_stream import (
 def rounds_of_data(data, random_state=None):
     """Rounds of task data whose tasks are their own learners."""
     batch = StreamBatch(data.design, data.y, data.task, data.task, data.weight, data.rows)
-    return rounds_of(batch, data.task, random_state)
+    return rounds_of(batch, data.task, True, random_state)
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_averages_are_the_mean_of_the_iterates(batch, order):
     rounds, rng = rounds_of_data(batch), np.random.default_rng(2)
     stream, seen, intercepts = grow(None, 3, 3, True, order), [], []
     for _ in range(6):
-        move_all(rounds, int(rng.integers(7)), stream, rng.normal(size=3), True, True)
-        move_one(rounds, int(rng.integers(7)), stream, 1, rng.normal(), True, True)
+        move_all(rounds, int(rng.integers(7)), stream, rng.normal(size=3))
+        move_one(rounds, int(rng.integers(7)), stream, 1, rng.normal())
         stream.clock[:] += 1
         seen.append(stream.W.copy())
         intercepts.append(stream.intercept.copy())

@@ -41,7 +41,7 @@ def started(seed=0, **options):
 
 def rounds_of_data(data):
     task = np.asarray(data.task_names)[data.task]
-    return rounds_of(StreamBatch(data.design, data.y, task, task, data.weight, data.rows), task)
+    return rounds_of(StreamBatch(data.design, data.y, task, task, data.weight, data.rows), task, True)
 
 
 def one_round(tasks, seed=1, labels=True):

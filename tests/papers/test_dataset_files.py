@@ -140,7 +140,7 @@ def test_altered_local_file_is_not_parsed(home, monkeypatch):
         read_arrays(FILE, PUBLISHED_AT, home)
     for part in (str(home / FILE.name), FILE.sha256, hashlib.sha256(altered).hexdigest()):
         assert part in str(caught.value)
-    assert locate(FILE, home).status == "altered"
+    assert locate(FILE, home)[0] == "altered"
 
 
 def test_nowhere_says_what_to_do_and_where_the_original_is(tmp_path, cache):
@@ -214,11 +214,11 @@ def test_altered_cache_is_fetched_anew_or_refused(server, cache, monkeypatch):
     cache.mkdir()
     (cache / FILE.name).write_bytes(b"damaged")
     server.files["/data/small.npz"] = CONTENT
-    assert locate(FILE).status == "to download"
+    assert locate(FILE)[0] == "to download"
     assert read_verified(FILE, PUBLISHED_AT, progress=False) == CONTENT
     (cache / FILE.name).write_bytes(b"damaged")
     monkeypatch.delenv("BAYESMTFS_DATA_URL")
-    assert locate(FILE).status == "altered"
+    assert locate(FILE)[0] == "altered"
     with pytest.raises(ValueError, match="Replace or delete it"):
         read_verified(FILE, PUBLISHED_AT)
 

@@ -48,7 +48,7 @@ class PassiveAggressiveLearner(LinearLearner):
     def advance(self, rounds: Rounds) -> None:
         """Learn from rounds."""
         variant, slope = VARIANTS.index(self.variant), address(self.family.slope, SLOPE)
-        _read_passive(rounds, self.stream, variant, float(self.step), slope, self.fit_intercept, self.average)
+        _read_passive(rounds, self.stream, variant, float(self.step), slope)
 
 
 @estimator_class()
@@ -63,8 +63,6 @@ class PassiveAggressiveEstimator(StreamEstimator):
         C, the aggressiveness; PA has none.
     pooled : bool
         One learner for all tasks.
-    average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
     """
 
     variant: str = "PA-I"
@@ -156,9 +154,7 @@ def step_length(variant: int, step: float, weight: float, loss: float, length: f
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _read_passive(
-    rounds: Rounds, stream: LinearStream, variant: int, step: float, slope: Address, fit_intercept: bool, average: bool
-) -> None:
+def _read_passive(rounds: Rounds, stream: LinearStream, variant: int, step: float, slope: Address) -> None:
     for number in range(longest_task(rounds.offsets)):
         for t in range(rounds.learners.size):
             row = rounds.offsets[t] + number
@@ -166,9 +162,8 @@ def _read_passive(
                 continue
             k = rounds.learners[t]
             cost, derivative = call_slope(slope, rounds.y[row], predict_one(rounds, row, stream, k))
-            length = squared_length(rounds, row, fit_intercept)
-            tau = step_length(variant, step, rounds.weight[row], cost, length)
-            move_one(rounds, row, stream, k, -derivative * tau, fit_intercept, average)
+            tau = step_length(variant, step, rounds.weight[row], cost, squared_length(rounds, row))
+            move_one(rounds, row, stream, k, -derivative * tau)
         stream.clock[:] += 1
 
 
@@ -188,8 +183,7 @@ class SharedLossLearner(LinearLearner):
 
     def advance(self, rounds: Rounds) -> None:
         """Learn from rounds."""
-        norm, budget = float(self.loss_norm), float(self.step)
-        _read_shared(rounds, self.stream, norm, self.implicit, budget, self.fit_intercept, self.average)
+        _read_shared(rounds, self.stream, float(self.loss_norm), self.implicit, float(self.step))
 
 
 @estimator_class()
@@ -212,8 +206,6 @@ class SharedLossClassifier(StreamClassifier):
         Full steps of dual norm C, or the shorter ones that do not overshoot the margins.
     step : float
         C, the budget of a round.
-    average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Examples
     --------
@@ -300,9 +292,7 @@ def full_steps(norm: float, budget: float, losses: FloatArray) -> FloatArray:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _read_shared(
-    rounds: Rounds, stream: LinearStream, norm: float, implicit: bool, budget: float, fit_intercept: bool, average: bool
-) -> None:
+def _read_shared(rounds: Rounds, stream: LinearStream, norm: float, implicit: bool, budget: float) -> None:
     n_tasks = rounds.learners.size
     observation, learner = np.empty(n_tasks, dtype=np.int64), np.empty(n_tasks, dtype=np.int64)
     losses, lengths = np.empty(n_tasks), np.empty(n_tasks)
@@ -314,7 +304,7 @@ def _read_shared(
                 observation[present], learner[present] = row, rounds.learners[t]
                 score = predict_one(rounds, row, stream, learner[present])
                 losses[present] = rounds.weight[row] * max(1.0 - rounds.y[row] * score, 0.0)
-                lengths[present] = squared_length(rounds, row, fit_intercept)
+                lengths[present] = squared_length(rounds, row)
                 present += 1
         if implicit:
             steps = implicit_steps(norm, budget, losses[:present], lengths[:present])
@@ -322,7 +312,7 @@ def _read_shared(
             steps = full_steps(norm, budget, losses[:present])
         for c in range(present):
             row = observation[c]
-            move_one(rounds, row, stream, learner[c], steps[c] * rounds.y[row], fit_intercept, average)
+            move_one(rounds, row, stream, learner[c], steps[c] * rounds.y[row])
         stream.clock[:] += 1
 
 
@@ -341,8 +331,6 @@ class RelationsClassifier(StreamClassifier):
         C.
     trigger : {"error", "margin"}
         Move on a wrong label, or on a margin below 1.
-    average, fit_intercept, normalize_rows, epochs, shuffle, task_column, unknown_task, random_state :
-        see `bayesmtfs.estimators.smoothed.OnlineSmoothedClassifier`
 
     Attributes
     ----------
@@ -360,15 +348,7 @@ class RelationsClassifier(StreamClassifier):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def read_round(
-    rounds: Rounds,
-    number: int,
-    stream: LinearStream,
-    interaction: FloatArray,
-    margin: float,
-    fit_intercept: bool,
-    average: bool,
-) -> None:
+def read_round(rounds: Rounds, number: int, stream: LinearStream, interaction: FloatArray, margin: float) -> None:
     """Read one round; ``interaction`` (K, K) is the step of each learner on an error of each task."""
     for t in range(rounds.learners.size):
         row = rounds.offsets[t] + number
@@ -377,17 +357,14 @@ def read_round(
         k, y = rounds.learners[t], rounds.y[row]
         reached = y * predict_one(rounds, row, stream, k)
         if reached < margin or reached <= 0.0:
-            steps = interaction[:, k] * (y * rounds.weight[row])
-            move_all(rounds, row, stream, steps, fit_intercept, average)
+            move_all(rounds, row, stream, interaction[:, k] * (y * rounds.weight[row]))
     stream.clock[:] += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _read_rounds(
-    rounds: Rounds, stream: LinearStream, interaction: FloatArray, margin: float, fit_intercept: bool, average: bool
-) -> None:
+def _read_rounds(rounds: Rounds, stream: LinearStream, interaction: FloatArray, margin: float) -> None:
     for number in range(longest_task(rounds.offsets)):
-        read_round(rounds, number, stream, interaction, margin, fit_intercept, average)
+        read_round(rounds, number, stream, interaction, margin)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -401,7 +378,7 @@ class FixedRelationsLearner(LinearLearner):
     def advance(self, rounds: Rounds) -> None:
         """Learn from rounds."""
         interaction = self.step * fixed_relations(self.n_tasks, self.interaction)
-        _read_rounds(rounds, self.stream, interaction, self.margin, self.fit_intercept, self.average)
+        _read_rounds(rounds, self.stream, interaction, self.margin)
 
 
 @estimator_class()
@@ -489,8 +466,7 @@ class LearnedRelationsLearner(LinearLearner):
             if self.n_rounds + number >= self.relations["warm_up"]:
                 learned = learned_relations(self.rule, self.relations["interaction"], self.stream.W, self.rate)
                 self.relations["interaction"] = learned
-            interaction = self.step * self.relations["interaction"]
-            read_round(rounds, number, self.stream, interaction, self.margin, self.fit_intercept, self.average)
+            read_round(rounds, number, self.stream, self.step * self.relations["interaction"], self.margin)
 
 
 @estimator_class()

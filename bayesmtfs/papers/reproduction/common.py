@@ -122,14 +122,15 @@ class TaskRows(NamedTuple):
     y: NDArray[Any]  # (n,)
     tasks: NDArray[Any]  # (n,)
 
-    @classmethod
-    def of(cls, data: Dataset) -> "TaskRows":
-        """All rows of a data set with a task label per row."""
-        return cls(data.X, data.y, np.asarray(data.tasks))
-
     def take(self, rows: IntArray | BoolArray) -> "TaskRows":
         """Some of the rows."""
         return TaskRows(self.X[rows], self.y[rows], self.tasks[rows])
+
+
+def read_rows(loader: Callable[..., Dataset], **options: Any) -> TaskRows:
+    """All rows of a data set with a task label per row."""
+    data = read(loader, **options)
+    return TaskRows(data.X, data.y, np.asarray(data.tasks))
 
 
 class Split(NamedTuple):

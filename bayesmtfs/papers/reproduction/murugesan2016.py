@@ -111,14 +111,8 @@ BATCH = [
 # ---------------------------------------------------------------------- one method on one draw
 
 
-def read_landmine() -> common.TaskRows:
-    """The usual 19 fields."""
-    return common.TaskRows.of(common.read(datasets.load_landmine, subset=19))
-
-
-def read_spam() -> common.TaskRows:
-    """The inboxes of 15 users."""
-    return common.TaskRows.of(common.read(datasets.load_spam))
+read_landmine = partial(common.read_rows, datasets.load_landmine, subset=19)  # the usual fields
+read_spam = partial(common.read_rows, datasets.load_spam)
 
 
 def mean_auc(model: Any, rows: common.TaskRows) -> float:

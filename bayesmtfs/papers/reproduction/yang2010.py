@@ -107,13 +107,6 @@ TRADED = {
 # ---------------------------------------------------------------------- draws of School
 
 
-class Draw(NamedTuple):
-    """Training and test rows; the scores of both minus the mean of the training rows."""
-
-    train: common.TaskRows
-    test: common.TaskRows
-
-
 def read_school() -> common.TaskRows:
     """All rows, with percentages as shares."""
     found = common.read(datasets.load_school)
@@ -121,12 +114,12 @@ def read_school() -> common.TaskRows:
     return common.TaskRows(found.X / np.where(shares, 100.0, 1.0), found.y, np.asarray(found.tasks))
 
 
-def draw(school: common.TaskRows, seed: int) -> Draw:
-    """Eleven rows of each school for training, all others for testing."""
+def draw(school: common.TaskRows, seed: int) -> tuple[common.TaskRows, common.TaskRows]:
+    """Eleven rows of each school for training, all others for testing; scores minus the mean of the training rows."""
     split = common.split_each_task(school.tasks, N_TRAIN, seed)
     train, test = school.take(split.train), school.take(split.test)
     mean = train.y.mean()
-    return Draw(train._replace(y=train.y - mean), test._replace(y=test.y - mean))
+    return train._replace(y=train.y - mean), test._replace(y=test.y - mean)
 
 
 def explained_variance(model: Any, rows: common.TaskRows) -> float:
@@ -162,7 +155,7 @@ def compare(methods: Sequence[SchoolMethod], n_splits: int, seed: int, advance: 
     """Every method on every draw."""
     school, found = read_school(), common.Findings()
     for method in methods:  # what is compiled or loaded with a first fit is no time of the method
-        common.fit(method.model, draw(school, seed).train)
+        common.fit(method.model, draw(school, seed)[0])
     for repeat in common.watched(range(n_splits), advance):
         sample = draw(school, seed + repeat)
         for method in methods:
@@ -185,7 +178,7 @@ def near_the_best(effort: Yang2010Effort, seed: int, advance: common.Advance) ->
     options: dict[str, Any] = {"n_penalties": 2, "penalty_ratio": 0.9, "fit_intercept": False, "progress": False}
     school = read_school()
     for name, (norm_q, paper) in LARGEST_STRENGTHS.items():
-        rows = [draw(school, seed + repeat).train for repeat in range(effort.n_splits)]
+        rows = [draw(school, seed + repeat)[0] for repeat in range(effort.n_splits)]
         paths = [mixed_norm_path(*train, norm_q=norm_q, **options) for train in rows]
         largest = [2 * N_TRAIN * float(path.penalties[0]) for path in paths]
         measure = "lambda without weights, in the paper's units"
