@@ -10,6 +10,7 @@ in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` 
 import json
 import math
 from dataclasses import fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -327,9 +328,9 @@ class BayesianEstimator(MultiTaskEstimator):
         check_is_fitted(self)
         family = find_family(self.loss)
         if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, prediction.mean_logit(family))[0]
+            return self._summarise(X, tasks, partial(prediction.mean_logit, family))[0]
         if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, prediction.mean_predictor, expected=True)[0]
+            return self._summarise(X, tasks, lambda eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
     def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
@@ -397,7 +398,8 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        _, deviation, *ends = self._summarise(X, tasks, prediction.predictive_summary(family, rng, interval))
+        summary = partial(prediction.predictive_summary, family, rng, interval)
+        _, deviation, *ends = self._summarise(X, tasks, summary)
         return (mean, *([deviation] if return_std else []), *ends)
 
     def _mean(self, X: Any, tasks: Any) -> FloatArray:
@@ -457,4 +459,4 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, prediction.mean_interval(family, interval))
+        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval))
