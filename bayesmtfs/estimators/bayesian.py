@@ -79,10 +79,6 @@ class BayesianEstimator(MultiTaskEstimator):
         How easily a row is large, and how easily near zero: a and c of ``rho^2 = tau^2 BetaPrime(c, a)``.
     row_scale_bounds : "auto" or (float, float)
         Bounds of the Jeffreys prior's scales, in units of sd(y) / sd(x).
-    norm_q_bounds : (float, float), default (1, 50)
-        Range of a learned q; its prior is uniform in 1/q.
-    shared_noise : bool, default False
-        One noise level for all tasks.
     shared_mean : bool, default False
         A row's coefficients spread around a mean that is learned, instead of around 0: tasks with little data are drawn
         to the others. For the priors "generalized_normal", "jeffreys" and "horseshoe".

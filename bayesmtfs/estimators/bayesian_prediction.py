@@ -145,9 +145,6 @@ class PredictiveDraws:
         )
 
 
-# ---------------------------------------------------------------------- summaries of predictors
-
-
 def check_interval(interval: float | None) -> None:
     """Refuse a probability outside 0 and 1."""
     if interval is not None and not 0 < interval < 1:
@@ -180,9 +177,6 @@ def predictive_summary(
     targets = family.draw(rng, eta, noise)
     ends = () if interval is None else central_interval(targets, interval)
     return mean, targets.std(axis=0) if exact is None else exact, *ends
-
-
-# ---------------------------------------------------------------------- a new task
 
 
 class Population(NamedTuple):

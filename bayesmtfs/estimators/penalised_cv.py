@@ -32,7 +32,7 @@ criterion ``inf``.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any, ClassVar, Self
 
@@ -59,9 +59,6 @@ from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, warn
-
-# ---------------------------------------------------------------------- held-out errors
-
 
 LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
 
@@ -152,9 +149,6 @@ def choose(penalties: FloatArray, score: FloatArray, margin: FloatArray | None =
     return int(candidate), int(best)
 
 
-# ---------------------------------------------------------------------- information criteria
-
-
 def information_criterion(
     data: TaskData, path: MixedNormPath, model: MixedNormEstimator, ebic_gamma: float = 0.0
 ) -> tuple[FloatArray, IntArray]:
@@ -181,9 +175,6 @@ def _log_choices(data: TaskData, path: MixedNormPath, model: MixedNormEstimator)
         used = np.array([blocks.gather(coef.T).any(axis=1).sum() for coef in path.coefs])
     choices: FloatArray = gammaln(available + 1) - gammaln(used + 1) - gammaln(available - used + 1)
     return choices
-
-
-# ---------------------------------------------------------------------- estimators
 
 
 MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
@@ -237,6 +228,11 @@ class MixedNormCV(MixedNormEstimator):
         One row per candidate (each ``norm_q``, and with a shared mean each ridge), NaN after the end of its grid:
         ``norm_q`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
         (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+
+    References
+    ----------
+    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
+    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "path_", "cv_results_")
@@ -253,8 +249,6 @@ class MixedNormCV(MixedNormEstimator):
     ebic_gamma: float = 0.5
     random_state: int | None = None
     n_jobs: int | None = None
-
-    # ------------------------------------------------------------------ parameters
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -276,8 +270,6 @@ class MixedNormCV(MixedNormEstimator):
         if norms.ndim != 1 or len(norms) == 0:
             raise ValueError(f"norm_q is {self.norm_q!r}; pass one number of at least 1, or a list of them")
         return norms.tolist()
-
-    # ------------------------------------------------------------------ the fit
 
     def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Choose the penalty and fit all tasks together.
@@ -348,8 +340,6 @@ class MixedNormCV(MixedNormEstimator):
             "fold_errors": _padded(by_candidate),
         }
 
-    # ------------------------------------------------------------------ files
-
     def _plain_params(self) -> dict[str, Any]:
         return super()._plain_params() | {"cv": self.cv if self._cv_is_plain() else repr(self.cv)}
 
@@ -378,7 +368,7 @@ def _n_rows(X: Any) -> int | None:
     return int(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
 
 
-def _padded(arrays: list[Any]) -> FloatArray:
+def _padded(arrays: Sequence[Any]) -> FloatArray:
     """Arrays of different lengths as one, NaN where one of them has ended."""
     longest = max(len(array) for array in arrays)
     result = np.full((len(arrays), longest, *arrays[0].shape[1:]), np.nan)
@@ -399,11 +389,6 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     >>> model = MixedNormRegressorCV(n_penalties=20, rule="one_se", cv=3).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> bool(model.get_support()[sim.support].all()), model.cv_results_["fold_errors"].shape[2]
     (True, 3)
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
-    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     _fits_moments = False
@@ -423,11 +408,6 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     >>> model = MixedNormClassifierCV(criterion="ebic", n_penalties=10).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> bool(model.get_support()[sim.support].all()), sorted(model.cv_results_)[:2]
     (True, ['criterion', 'degrees_of_freedom'])
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
-    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     loss: str | Family = "logistic"

@@ -187,9 +187,6 @@ def as_count(size: Any, number: int) -> int:
     return max(1, round(float(size) * number))
 
 
-# ---------------------------------------------------------------------- how many features
-
-
 SMALLEST_STEP = 1.3  # ratio of neighbouring numbers of features
 
 

@@ -220,8 +220,6 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     ----------
     average : bool
         Predict with the mean of the weights over rounds, which is less noisy than the last.
-    fit_intercept : bool
-        One intercept per task, without a penalty.
     epochs : int
         How often ``fit`` goes through its rows.
     shuffle : bool
