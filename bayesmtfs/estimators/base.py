@@ -56,11 +56,14 @@ def estimator_class[C: type](*, kw_only: bool = False) -> Callable[[C], C]:
 
 
 def complete_docstring(cls: type) -> str:
-    """The docstring of a class with all its parameters, in their order, and with the attributes of its bases.
+    """The docstring of a class with all its parameters, in their order, and the attributes and references of its bases.
 
     What the class does not describe itself is described as by the nearest of its bases that does.
     """
     own, *bases = [docstring_sections(vars(base).get("_own_doc", base.__doc__)) for base in cls.__mro__]
+    for sections in bases:
+        if "References" in sections:
+            own.setdefault("References", sections["References"])
     described: dict[str, dict[str, str]] = {"Parameters": {}, "Attributes": {}}
     for (section, entries), sections in itertools.product(described.items(), (own, *bases)):
         for name, text in section_entries(sections.pop(section, "")).items():
@@ -153,6 +156,18 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         What to do at ``predict`` with a task that was not there in ``fit``; "mean" takes the average task.
     groups : (n_columns,) labels
         Columns with the same label enter or leave together, as the levels of a categorical column do.
+    fit_intercept : bool
+        One intercept per task, without a penalty or prior.
+    loss_scale : "mean" or "sum"
+        Each task's loss divided by its number of rows (or total weight), or not.
+    mean_strength : float or None
+        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
+    norm_q_bounds : (float, float)
+        Range of a learned q; its prior is uniform in 1/q.
+    shared_noise : bool
+        One noise level for all tasks.
+    max_iter : int
+        Most iterations.
     progress : bool or None
         Progress bar: always, never, or (None) for long fits on a terminal.
 
@@ -558,8 +573,6 @@ class BatchEstimator(MultiTaskEstimator):
 
     Parameters
     ----------
-    fit_intercept : bool
-        One intercept per task, without a penalty or prior.
     warm_start : bool
         Begin from the coefficients of the last fit.
     """

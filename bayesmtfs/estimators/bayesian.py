@@ -10,6 +10,7 @@ in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` 
 import json
 import math
 from dataclasses import fields
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,10 +79,6 @@ class BayesianEstimator(MultiTaskEstimator):
         How easily a row is large, and how easily near zero: a and c of ``rho^2 = tau^2 BetaPrime(c, a)``.
     row_scale_bounds : "auto" or (float, float)
         Bounds of the Jeffreys prior's scales, in units of sd(y) / sd(x).
-    norm_q_bounds : (float, float), default (1, 50)
-        Range of a learned q; its prior is uniform in 1/q.
-    shared_noise : bool, default False
-        One noise level for all tasks.
     shared_mean : bool, default False
         A row's coefficients spread around a mean that is learned, instead of around 0: tasks with little data are drawn
         to the others. For the priors "generalized_normal", "jeffreys" and "horseshoe".
@@ -327,9 +324,9 @@ class BayesianEstimator(MultiTaskEstimator):
         check_is_fitted(self)
         family = find_family(self.loss)
         if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, prediction.mean_logit(family))[0]
+            return self._summarise(X, tasks, partial(prediction.mean_logit, family))[0]
         if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, prediction.mean_predictor, expected=True)[0]
+            return self._summarise(X, tasks, lambda eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
     def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
@@ -397,7 +394,8 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        _, deviation, *ends = self._summarise(X, tasks, prediction.predictive_summary(family, rng, interval))
+        summary = partial(prediction.predictive_summary, family, rng, interval)
+        _, deviation, *ends = self._summarise(X, tasks, summary)
         return (mean, *([deviation] if return_std else []), *ends)
 
     def _mean(self, X: Any, tasks: Any) -> FloatArray:
@@ -457,4 +455,4 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, prediction.mean_interval(family, interval))
+        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval))

@@ -30,6 +30,7 @@ from bayesmtfs.data.simulation import generalized_normal
 from bayesmtfs.families import Family
 from bayesmtfs.posterior.tree import with_fixed_variables
 from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.results.tables import central_interval
 from bayesmtfs.types import FloatArray, IntArray
 
 LARGEST_BLOCK = 4_000_000  # numbers held at once
@@ -39,7 +40,7 @@ NO_POPULATION = (
     "prior, or unknown_task='mean'"
 )
 
-# Takes predictors and noise (draws, rows) and gives (rows,) numbers
+# Takes predictors and noise (draws, rows), the last arguments of the summaries below, and gives (rows,) numbers
 type Summary = Callable[[FloatArray, FloatArray], tuple[FloatArray, ...]]
 
 
@@ -144,64 +145,38 @@ class PredictiveDraws:
         )
 
 
-# ---------------------------------------------------------------------- summaries of predictors
-
-
 def check_interval(interval: float | None) -> None:
     """Refuse a probability outside 0 and 1."""
     if interval is not None and not 0 < interval < 1:
         raise ValueError(f"interval is {interval}; pass a probability between 0 and 1, such as 0.9")
 
 
-def mean_predictor(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-    """Mean of the linear predictor."""
-    return (eta.mean(axis=0),)
-
-
-def mean_logit(family: Family) -> Summary:
+def mean_logit(family: Family, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
     """Logit of the mean probability of class +1."""
-
-    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-        tiny = np.finfo(np.float64).eps
-        return (logit(np.clip(family.mean(eta).mean(axis=0), tiny, 1.0 - tiny)),)
-
-    return summary
+    tiny = np.finfo(np.float64).eps
+    return (logit(np.clip(family.mean(eta).mean(axis=0), tiny, 1.0 - tiny)),)
 
 
-def mean_interval(family: Family, interval: float) -> Summary:
+def mean_interval(family: Family, interval: float, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
     """Mean of the expected target (for labels: probability of class +1), and the ends of its interval over draws."""
-
-    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-        expected = family.mean(eta)
-        return expected.mean(axis=0), *_ends(expected, interval)
-
-    return summary
+    expected = family.mean(eta)
+    return expected.mean(axis=0), *central_interval(expected, interval)
 
 
-def predictive_summary(family: Family, rng: np.random.Generator, interval: float | None) -> Summary:
+def predictive_summary(
+    family: Family, rng: np.random.Generator, interval: float | None, eta: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, ...]:
     """Mean and deviation of a new target, and the ends of its central interval (None for none).
 
     The deviation is exact for normal noise; for other families it is that of predictive draws.
     """
-
-    def summary(eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-        mean = family.mean(eta).mean(axis=0)
-        exact = np.sqrt(eta.var(axis=0) + np.mean(noise**2, axis=0)) if family.quadratic else None
-        if exact is not None and interval is None:
-            return mean, exact
-        targets = family.draw(rng, eta, noise)
-        ends = () if interval is None else _ends(targets, interval)
-        return mean, targets.std(axis=0) if exact is None else exact, *ends
-
-    return summary
-
-
-def _ends(numbers: FloatArray, interval: float) -> tuple[FloatArray, FloatArray]:
-    low, high = np.quantile(numbers, [(1.0 - interval) / 2.0, (1.0 + interval) / 2.0], axis=0)
-    return low, high
-
-
-# ---------------------------------------------------------------------- a new task
+    mean = family.mean(eta).mean(axis=0)
+    exact = np.sqrt(eta.var(axis=0) + np.mean(noise**2, axis=0)) if family.quadratic else None
+    if exact is not None and interval is None:
+        return mean, exact
+    targets = family.draw(rng, eta, noise)
+    ends = () if interval is None else central_interval(targets, interval)
+    return mean, targets.std(axis=0) if exact is None else exact, *ends
 
 
 class Population(NamedTuple):

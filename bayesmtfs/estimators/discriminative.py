@@ -56,8 +56,6 @@ class DiscriminativeSelector(RankingSelector):
         Judges the numbers of features with ``"cv"``, one fit per task; None: a linear support vector machine.
     tol : float
         Stop when the surrogate falls by less than this share of itself.
-    max_iter : int
-        Most iterations.
     random_state : int, RandomState or None
         Of the random starts, and of the folds.
 

@@ -68,8 +68,6 @@ class GeneralizedNormalRows(BatchEstimator):
         norm of X, over the variance of y for the squared loss (or ``noise ** 2`` where that is a number), so that the
         fit does not depend on the units of y. With more features than observations that is too weak: the mean alone
         explains all targets; pass more.
-    max_iter : int
-        Most iterations.
     warm_start : bool
         Begin from the last fit; rows that a Jeffreys or matrix-variate fit left at zero stay zero.
 
@@ -175,9 +173,6 @@ class GeneralizedNormalRows(BatchEstimator):
         mean = self.mean_coef_[:, np.newaxis]
         V = W - (mean if scales is None else mean / scales)
         return V if data.present is None else np.where(data.present, V, 0.0)
-
-
-# ---------------------------------------------------------------------- generalized normal
 
 
 @estimator_class()
@@ -311,9 +306,6 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     noise: float | str = 1.0
 
 
-# ---------------------------------------------------------------------- Jeffreys
-
-
 @estimator_class()
 class JeffreysEstimator(GeneralizedNormalRows):
     """The body of both estimators.
@@ -329,14 +321,10 @@ class JeffreysEstimator(GeneralizedNormalRows):
         Mode of W, or its posterior mean at the row variances of largest evidence (needs ``norm_q=2``).
     init : "mixed_norm" or (n_tasks, n_features) array
         Where EM begins; features that are zero there stay zero.
-    norm_q_bounds : (float, float)
-        Range of a learned q; its prior is uniform in 1/q.
     hyper_shape, hyper_rate : float
         Gamma prior of ``rho^-q``, rho in units of sd(y) / sd(x); both 0: Jeffreys.
     noise_floor : float or None
         Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
-    shared_noise : bool
-        One noise level for all tasks.
     tol : float
         Largest change of a coefficient, in units of sd(y) / sd(x), at which EM has converged.
     random_state : int, RandomState or None
@@ -528,9 +516,6 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     """
 
     loss: str | Family = field(default="logistic", kw_only=True)
-
-
-# ---------------------------------------------------------------------- matrix variate
 
 
 @estimator_class()

@@ -53,8 +53,6 @@ class OnlineMixedNormEstimator(StreamEstimator):
     gamma : float or "auto"
         Weight of the quadratic term: larger is slower and safer. The method diverges while ``gamma sqrt(t)`` is below
         about half of |x|^2. "auto" follows the running mean of |x|^2 of each task.
-    loss_scale : "mean" or "sum"
-        Each task's loss divided by its number of rows (or total weight), or not.
     average : bool
         Use the average of the weights over each task's rounds instead of the last ones. Smoother, hardly sparse, and an
         update then costs O(n_features x n_tasks).
@@ -62,8 +60,6 @@ class OnlineMixedNormEstimator(StreamEstimator):
         Scale features to unit deviation within each task before ``fit``; not for ``partial_fit``.
     shared_mean : bool
         Weights are ``w_0 + v_t`` with the penalty on the deviations v.
-    mean_strength : float or None
-        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
 
     Attributes
     ----------
@@ -71,6 +67,10 @@ class OnlineMixedNormEstimator(StreamEstimator):
         What is used.
     progressive_loss_ : float
         Mean loss of the predictions, each made before its row was learned.
+
+    References
+    ----------
+    Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
     normalize_rows: bool = field(init=False, default=False)
@@ -91,8 +91,6 @@ class OnlineMixedNormEstimator(StreamEstimator):
         tags = super().__sklearn_tags__()
         (tags.classifier_tags or tags.regressor_tags).poor_score = True  # after one epoch
         return tags
-
-    # ------------------------------------------------------------------ parameters
 
     @property
     def _family(self) -> Family:
@@ -153,8 +151,6 @@ class OnlineMixedNormEstimator(StreamEstimator):
         sparsity = np.asarray(self.task_sparsity, dtype=np.float64)
         return sparsity if sparsity.ndim else float(sparsity)
 
-    # ------------------------------------------------------------------ the learner
-
     def _open(self, data: TaskData, strict: bool) -> DualAveragingCandidates:
         """Make the learners, with penalties that the first data tell where the user does not."""
         groups = data.groups
@@ -181,8 +177,6 @@ class OnlineMixedNormEstimator(StreamEstimator):
                 "pass a number, or begin with a larger batch"
             )
         return DEFAULT_SHARE * largest
-
-    # ------------------------------------------------------------------ what was learned
 
     @property
     def _best(self) -> DualAveraging:
@@ -240,10 +234,6 @@ class OnlineMixedNormRegressor(OnlineMixedNormEstimator, StreamRegressor):
     (True, 2000)
     >>> model.partial_fit(sim.X[:1], sim.y[:1], tasks=sim.tasks[:1]).n_rounds_
     2001
-
-    References
-    ----------
-    Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
 
@@ -268,10 +258,6 @@ class OnlineMixedNormClassifier(OnlineMixedNormEstimator, StreamClassifier):
     ...     model = model.partial_fit(sim.X[part], sim.y[part], tasks=sim.tasks[part], classes=[-1, 1])
     >>> model.score(sim.X, sim.y, tasks=sim.tasks) > 0.8
     True
-
-    References
-    ----------
-    Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
     loss: str | Family = "logistic"

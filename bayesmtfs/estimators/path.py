@@ -7,8 +7,8 @@ The objective is that of `bayesmtfs.estimators.penalised`; the warm starts, the 
 """
 
 import warnings
-from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,8 +21,10 @@ from bayesmtfs.data.scaling import standardize as standardized
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.priors.row_penalty import Penalty, own_penalty
+from bayesmtfs.priors.row_penalty import Penalty
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale, warn
+
+Grid = tuple[int, float]  # number of automatic penalties, and the smallest as a share of the largest
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,58 +70,19 @@ class MixedNormPath:
         )
 
 
-@dataclass(frozen=True)
-class PathSettings:
-    """What is fitted along a path, besides the penalties."""
-
-    norm_q: float = 2
-    task_sparsity: float = 0.0
-    loss: str | Family = "squared"
-    loss_scale: LossScale = "mean"
-    fit_intercept: bool = True
-    standardize: bool = False
-    refit: bool = False
-    solver: str = "auto"
-    tol: float = 1e-6
-    max_iter: int = 10_000
-    mean_strength: float | None = None  # None: no shared mean
-    penalty: Penalty | None = None  # a user's own
-
-    def problem(self, data: TaskData) -> Problem:
-        """The problem at penalty 0, for data that are scaled already."""
-        penalty = own_penalty(self.penalty, 0.0, self.norm_q, self.task_sparsity)
-        return Problem(data, find_family(self.loss), penalty, data.loss_weights(self.loss_scale), self.fit_intercept)
-
-    @classmethod
-    def of(cls, estimator: MixedNormEstimator, norm_q: float, mean_strength: float | None) -> Self:
-        """Take the parameters of an estimator, at one norm and one ridge on the shared mean."""
-        own = {field.name for field in fields(cls)} - {"norm_q", "mean_strength"}
-        return cls(norm_q=norm_q, mean_strength=mean_strength, **{name: getattr(estimator, name) for name in own})
-
-    @property
-    def solving(self) -> SolveSettings:
-        """How each penalty is solved."""
-        return SolveSettings(self.solver, self.tol, self.max_iter, self.mean_strength)
+def problem_of(model: MixedNormEstimator, data: TaskData) -> Problem:
+    """The problem of a model at penalty 0, for data that are scaled already."""
+    return model._problem(data, model.norm_q, 0.0)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """An automatic grid of penalties, from the largest that matters down to ``ratio`` times it."""
-
-    n_penalties: int = 100
-    ratio: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if self.n_penalties < 1:
-            raise ValueError(f"n_penalties is {self.n_penalties}; pass a whole number of at least 1")
-        if not 0 < self.ratio < 1:
-            raise ValueError(f"penalty_ratio is {self.ratio}; pass a number between 0 and 1, such as 1e-3")
-
-
-def read_penalties(penalties: ArrayLike | None) -> FloatArray | None:
-    """Penalties of the user as a fresh array; None stays None."""
+def read_penalties(penalties: ArrayLike | None, n_penalties: int, ratio: float) -> FloatArray | Grid:
+    """Penalties of the user as a fresh array, or the automatic grid."""
     if penalties is None:
-        return None
+        if n_penalties < 1:
+            raise ValueError(f"n_penalties is {n_penalties}; pass a whole number of at least 1")
+        if not 0 < ratio < 1:
+            raise ValueError(f"penalty_ratio is {ratio}; pass a number between 0 and 1, such as 1e-3")
+        return n_penalties, ratio
     strengths = np.array(penalties, dtype=np.float64, ndmin=1)
     if strengths.ndim != 1 or len(strengths) == 0:
         raise ValueError(f"penalties has shape {strengths.shape}; pass a list of at least one strength, or None")
@@ -129,17 +92,18 @@ def read_penalties(penalties: ArrayLike | None) -> FloatArray | None:
 
 
 def path_of(
-    data: TaskData, settings: PathSettings, penalties: FloatArray | Grid, progress: bool | None = False
+    data: TaskData, model: MixedNormEstimator, penalties: FloatArray | Grid, progress: bool | None = False
 ) -> MixedNormPath:
     """Fit data whose targets are numbers, or -1 and +1, along given penalties or an automatic grid."""
-    scaled, scales = standardized(data) if settings.standardize else (data, None)
-    problem, solving = settings.problem(scaled), settings.solving
-    automatic = isinstance(penalties, Grid)
-    if isinstance(penalties, Grid):
-        penalties = penalty_grid(largest_penalty(problem, solving), penalties.n_penalties, penalties.ratio)
+    scaled, scales = standardized(data) if model.standardize else (data, None)
+    problem = problem_of(model, scaled)
+    solving = SolveSettings(model.solver, model.tol, model.max_iter, model.mean_strength if model.shared_mean else None)
+    automatic = isinstance(penalties, tuple)
+    if isinstance(penalties, tuple):
+        penalties = penalty_grid(largest_penalty(problem, solving), *penalties)
     path = solve_path(problem, penalties, solving, may_stop=automatic, progress=progress)
     solutions = path.solutions
-    if settings.refit:
+    if model.refit:
         pairs = zip(path.penalties.tolist(), solutions, strict=True)
         solutions = [refit_selected(problem.with_strength(strength), solution) for strength, solution in pairs]
     return MixedNormPath(
@@ -151,17 +115,17 @@ def path_of(
         converged=np.array([s.converged for s in solutions]),
         tasks=data.task_names,
         feature_names=data.feature_names,
-        norm_q=float(settings.norm_q),
+        norm_q=float(model.norm_q),
         stop_reason=path.stop_reason,
     )
 
 
-def default_mean_strength(data: TaskData, settings: PathSettings) -> float:
+def default_mean_strength(data: TaskData, model: MixedNormEstimator) -> float:
     """Ridge on the shared mean where the user names none, for data that are not scaled yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        scaled = standardized(data).data if settings.standardize else data
-    return shared_mean_solver.default_mean_strength(settings.problem(scaled))
+        scaled = standardized(data).data if model.standardize else data
+    return shared_mean_solver.default_mean_strength(problem_of(model, scaled))
 
 
 def warn_if_not_converged(converged: BoolArray, what: str, tol: float) -> None:
@@ -239,8 +203,7 @@ def mixed_norm_path(
     ----------
     Friedman, Hastie, Tibshirani (2010), Regularization paths for generalized linear models via coordinate descent.
     """
-    strengths = read_penalties(penalties)
-    grid = Grid(n_penalties, penalty_ratio) if strengths is None else strengths
+    grid = read_penalties(penalties, n_penalties, penalty_ratio)
     reader = MixedNormClassifier if find_family(loss).targets == "labels" else MixedNormRegressor
     model = reader(
         norm_q=norm_q,
@@ -258,9 +221,8 @@ def mixed_norm_path(
         penalty=penalty,
     )
     data = model.training_data(X, y, tasks, sample_weight)
-    settings = PathSettings.of(model, norm_q, mean_strength if shared_mean else None)
     if shared_mean and mean_strength is None:
-        settings = replace(settings, mean_strength=default_mean_strength(data, settings))
-    path = path_of(data, settings, grid, progress)
+        model = replace(model, mean_strength=default_mean_strength(data, model))
+    path = path_of(data, model, grid, progress)
     warn_if_not_converged(path.converged, "penalties", tol)
     return path

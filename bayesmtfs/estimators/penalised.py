@@ -38,8 +38,6 @@ class MixedNormEstimator(BatchEstimator):
         Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero.
     task_sparsity : float, default 0
         r of MTFTS: also makes single entries of a selected row zero. Needs ``norm_q=2``.
-    loss_scale : "mean" or "sum"
-        Each task's loss divided by its number of rows (or total weight), or not.
     solver : "auto" or the name of a solver
         See `bayesmtfs.convex.automatic`.
     penalty : Penalty or None
@@ -49,12 +47,8 @@ class MixedNormEstimator(BatchEstimator):
         Fit the selected coefficients once more without their penalty, against shrinkage.
     shared_mean : bool
         Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
-    mean_strength : float or None
-        Ridge on w_0; None takes a hundredth of the mean squared column norm of X.
     tol : float
         Duality gap to reach, relative to the objective at W = 0.
-    max_iter : int
-        Most iterations of the solver.
 
     Attributes
     ----------
@@ -66,6 +60,11 @@ class MixedNormEstimator(BatchEstimator):
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
     mean_coef_, mean_strength_ : with ``shared_mean``
         The mean w_0 (in standardised units with ``standardize``) and its ridge.
+
+    References
+    ----------
+    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Zhang, Yeung, Xu (2010), Probabilistic multi-task
+    feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
     _numbers: ClassVar[tuple[str, ...]]
@@ -82,8 +81,6 @@ class MixedNormEstimator(BatchEstimator):
     refit: bool = False
     penalty: Penalty | None = field(default=None, kw_only=True)
     max_iter: int = field(default=10_000, kw_only=True)
-
-    # ------------------------------------------------------------------ parameters
 
     def _check_parameters(self) -> None:
         for name in self._numbers:
@@ -109,8 +106,6 @@ class MixedNormEstimator(BatchEstimator):
             raise ValueError(
                 f"shared_mean=True needs a smooth loss but loss is {self.loss!r}; use 'squared' or 'logistic'"
             )
-
-    # ------------------------------------------------------------------ the fit
 
     def _fit(self, data: TaskData) -> None:
         self._fit_at(data, self.norm_q, self.penalty_strength, self.mean_strength)
@@ -172,11 +167,6 @@ class MixedNormRegressor(MultiTaskRegressor, MixedNormEstimator):
     >>> model = MixedNormRegressor(penalty_strength=0.3).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> bool((model.get_support() == sim.support).all()), model.converged_
     (True, True)
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Zhang, Yeung, Xu (2010), Probabilistic multi-task
-    feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
 
@@ -198,11 +188,6 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     >>> model = MixedNormClassifier().fit(sim.X, sim.y, tasks=sim.tasks)
     >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape, model.converged_
     ((5, 2), True)
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Yang, King, Lyu (2010), Online learning for
-    multi-task feature selection.
     """
 
     loss: str | Family = "logistic"

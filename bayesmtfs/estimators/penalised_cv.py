@@ -32,9 +32,9 @@ criterion ``inf``.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -42,13 +42,12 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_choice, estimator_class, unchanged_on_error
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.estimators.path import (
-    Grid,
     MixedNormPath,
-    PathSettings,
     default_mean_strength,
     path_of,
     read_penalties,
@@ -61,24 +60,11 @@ from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, SelectionWarning, warn
 
-# ---------------------------------------------------------------------- held-out errors
-
-
 LOOSEST_TOL = 1e-5  # folds are solved to this gap, or the user's where that is larger
 
 
-class Candidate(NamedTuple):
-    """What is fitted along a path, and its penalties."""
-
-    settings: PathSettings
-    penalties: FloatArray  # (k,)
-
-
-class FoldErrors(NamedTuple):
-    """Errors of one candidate on one fold."""
-
-    errors: FloatArray  # (k,)
-    converged: BoolArray  # (k,)
+Candidate = tuple[MixedNormEstimator, FloatArray]  # what is fitted along a path, and its penalties (k,)
+FoldErrors = tuple[FloatArray, BoolArray]  # (k,) errors of one candidate on one fold, and which fits converged
 
 
 def cross_validate(
@@ -110,24 +96,21 @@ def cross_validate(
 
 def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     """Fit one fold along its penalties and predict what it holds out."""
-    train = take(data, fold.train)
-    settings = replace(candidate.settings, tol=max(candidate.settings.tol, LOOSEST_TOL))
+    model, penalties = candidate
+    model = replace(model, tol=max(model.tol, LOOSEST_TOL))
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1):
-        path = path_of(train.data, settings, candidate.penalties)
-        return FoldErrors(_held_out_errors(data, fold, path, train.tasks, find_family(settings.loss)), path.converged)
+        path = path_of(take(data, fold.train).data, model, penalties)
+        return _held_out_errors(take(data, fold.test).data, path, find_family(model.loss)), path.converged
 
 
-def _held_out_errors(data: TaskData, fold: Fold, path: MixedNormPath, trained: IntArray, family: Family) -> FloatArray:
-    test = take(data, fold.test)
-    place = np.full(data.n_tasks, -1)
-    place[trained] = np.arange(len(trained))
-    own = place[test.tasks]
+def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family) -> FloatArray:
+    own = match_labels(test.task_names, test.n_tasks, path.tasks)
     errors = np.empty(len(path.penalties))
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
         b = np.where(own >= 0, intercept[own], intercept.mean())
-        errors[k] = mean_task_error(test.data, family, test.data.linear_predictor(W, b))
+        errors[k] = mean_task_error(test, family, test.linear_predictor(W, b))
     return errors
 
 
@@ -146,13 +129,10 @@ def standard_error(errors: FloatArray) -> FloatArray:
 
 
 def choose(penalties: FloatArray, score: FloatArray, margin: FloatArray | None = None) -> tuple[int, int]:
-    """Candidate and penalty of the smallest score; of equals, the largest penalty.
+    """Candidate and penalty of the smallest score (c, k), which is NaN after the end of a grid; of equals, the largest.
 
-    Parameters
-    ----------
-    penalties, score : (c, k), NaN where a candidate has fewer than k penalties
-    margin : (c, k) standard errors; then the largest penalty of the best candidate whose score is at most the smallest
-        score plus its margin (the one standard error rule of Breiman et al. 1984, section 3.4.3)
+    With a margin (c, k) of standard errors, the largest penalty of the best candidate whose score is at most the smallest
+    plus its margin (the one standard error rule of Breiman et al. 1984, section 3.4.3).
 
     Examples
     --------
@@ -169,45 +149,32 @@ def choose(penalties: FloatArray, score: FloatArray, margin: FloatArray | None =
     return int(candidate), int(best)
 
 
-# ---------------------------------------------------------------------- information criteria
-
-
-class Criterion(NamedTuple):
-    """A criterion along a path; smaller is better."""
-
-    value: FloatArray  # (k,)
-    degrees_of_freedom: IntArray  # (k,)
-
-
 def information_criterion(
-    data: TaskData, path: MixedNormPath, settings: PathSettings, ebic_gamma: float = 0.0
-) -> Criterion:
-    """Compute BIC (``ebic_gamma=0``) or EBIC of every fit of a path to the data."""
+    data: TaskData, path: MixedNormPath, model: MixedNormEstimator, ebic_gamma: float = 0.0
+) -> tuple[FloatArray, IntArray]:
+    """(k,) BIC (``ebic_gamma=0``) or EBIC of every fit of a path to the data, and their degrees of freedom."""
     size = float(data.weight.sum())
-    freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if settings.fit_intercept else 0)
+    freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if model.fit_intercept else 0)
     fits = zip(path.coefs, path.intercepts, strict=True)
-    family = find_family(settings.loss)
+    family = find_family(model.loss)
     etas = (data.linear_predictor(coef.T, intercept) for coef, intercept in fits)
     deviances = np.array([family.deviance(data.y, eta, data.weight) for eta in etas])
     value = deviances + np.log(size) * freedom
     if ebic_gamma > 0:
-        value = value + 2.0 * ebic_gamma * _log_choices(data, path, settings)
-    return Criterion(np.where(freedom >= size, np.inf, value), freedom)
+        value = value + 2.0 * ebic_gamma * _log_choices(data, path, model)
+    return np.where(freedom >= size, np.inf, value), freedom
 
 
-def _log_choices(data: TaskData, path: MixedNormPath, settings: PathSettings) -> FloatArray:
+def _log_choices(data: TaskData, path: MixedNormPath, model: MixedNormEstimator) -> FloatArray:
     """(k,) Logarithm of the number of models with as many rows, or entries, as each fit has."""
     blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups, present=data.present)
-    if settings.norm_q == 1 or settings.task_sparsity > 0:
+    if path.norm_q == 1 or model.task_sparsity > 0:
         available, used = int(blocks.sizes.sum()), (path.coefs != 0).sum(axis=(1, 2))
     else:
         available = blocks.n_rows
         used = np.array([blocks.gather(coef.T).any(axis=1).sum() for coef in path.coefs])
     choices: FloatArray = gammaln(available + 1) - gammaln(used + 1) - gammaln(available - used + 1)
     return choices
-
-
-# ---------------------------------------------------------------------- estimators
 
 
 MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
@@ -261,6 +228,11 @@ class MixedNormCV(MixedNormEstimator):
         One row per candidate (each ``norm_q``, and with a shared mean each ridge), NaN after the end of its grid:
         ``norm_q`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
         (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+
+    References
+    ----------
+    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
+    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "path_", "cv_results_")
@@ -277,8 +249,6 @@ class MixedNormCV(MixedNormEstimator):
     ebic_gamma: float = 0.5
     random_state: int | None = None
     n_jobs: int | None = None
-
-    # ------------------------------------------------------------------ parameters
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -301,12 +271,6 @@ class MixedNormCV(MixedNormEstimator):
             raise ValueError(f"norm_q is {self.norm_q!r}; pass one number of at least 1, or a list of them")
         return norms.tolist()
 
-    def _grid(self) -> FloatArray | Grid:
-        strengths = read_penalties(self.penalties)
-        return Grid(self.n_penalties, self.penalty_ratio) if strengths is None else strengths
-
-    # ------------------------------------------------------------------ the fit
-
     def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Choose the penalty and fit all tasks together.
 
@@ -322,42 +286,38 @@ class MixedNormCV(MixedNormEstimator):
 
     def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> float:
         """Fit the paths, compare them, set what is known of them, and return the best penalty."""
-        grid = self._grid()
-        everything = [(s, path_of(data, s, grid, self.progress)) for s in self._candidates(data)]
-        candidates = [Candidate(settings, path.penalties) for settings, path in everything]
+        grid = read_penalties(self.penalties, self.n_penalties, self.penalty_ratio)
+        models = self._candidates(data)
+        paths = [path_of(data, model, grid, self.progress) for model in models]
         results: dict[str, Any] = {
-            "norm_q": np.array([settings.norm_q for settings, _ in everything]),
-            "mean_strength": np.array([settings.mean_strength or np.nan for settings, _ in everything]),
-            "penalties": _padded([path.penalties for _, path in everything]),
+            "norm_q": np.array([model.norm_q for model in models]),
+            "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
+            "penalties": _padded([path.penalties for path in paths]),
         }
         if self.criterion == "cv":
+            candidates = [(model, path.penalties) for model, path in zip(models, paths, strict=True)]
             results |= self._errors(data, candidates, self._folds(data, n_rows, target))
             margin = results["standard_error"] if self.rule == "one_se" else None
             best, place = choose(results["penalties"], results["mean_error"], margin)
         else:
             gamma = self.ebic_gamma if self.criterion == "ebic" else 0.0
-            found = [information_criterion(data, path, settings, gamma) for settings, path in everything]
-            results["criterion"] = _padded([criterion.value for criterion in found])
-            results["degrees_of_freedom"] = _padded([criterion.degrees_of_freedom for criterion in found])
+            found = [information_criterion(data, path, self, gamma) for path in paths]
+            results["criterion"], results["degrees_of_freedom"] = map(_padded, zip(*found, strict=True))
             best, place = choose(results["penalties"], results["criterion"])
-        settings, self.path_ = everything[best]
+        self.path_ = paths[best]
         warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
         self.cv_results_ = results
-        self.norm_q_ = settings.norm_q
-        self.mean_strength_ = settings.mean_strength
+        self.norm_q_, self.mean_strength_ = models[best].norm_q, models[best].mean_strength
         return float(self.path_.penalties[place])
 
-    def _candidates(self, data: TaskData) -> list[PathSettings]:
+    def _candidates(self, data: TaskData) -> list[Self]:
         """Every norm, with a shared mean at every ridge that is tried."""
-        found = []
-        for norm_q in self._norms():
-            settings = PathSettings.of(self, norm_q, self.mean_strength if self.shared_mean else None)
-            if self.shared_mean and self.mean_strength is None:
-                default = default_mean_strength(data, settings)
-                found += [PathSettings.of(self, norm_q, factor * default) for factor in MEAN_STRENGTH_FACTORS]
-            else:
-                found.append(settings)
-        return found
+        strengths = [self.mean_strength if self.shared_mean else None]
+        norms = [replace(self, norm_q=norm_q, cv=None) for norm_q in self._norms()]
+        if self.shared_mean and self.mean_strength is None:
+            default = default_mean_strength(data, norms[0])
+            strengths = [factor * default for factor in MEAN_STRENGTH_FACTORS]
+        return [replace(model, mean_strength=strength) for model in norms for strength in strengths]
 
     def _folds(self, data: TaskData, n_rows: int | None, target: Any) -> list[Fold]:
         if leaves_tasks_out(self.cv) and self._form == "classes":
@@ -371,16 +331,14 @@ class MixedNormCV(MixedNormEstimator):
 
     def _errors(self, data: TaskData, candidates: list[Candidate], folds: list[Fold]) -> dict[str, FloatArray]:
         found = cross_validate(data, folds, candidates, self.n_jobs, self.progress)
-        converged = np.concatenate([fold.converged for candidate in found for fold in candidate])
+        converged = np.concatenate([converged for candidate in found for _, converged in candidate])
         warn_if_not_converged(converged, "fits in the folds", self.tol)
-        by_candidate = [np.stack([fold.errors for fold in candidate], axis=1) for candidate in found]
+        by_candidate = [np.stack([errors for errors, _ in candidate], axis=1) for candidate in found]
         return {
             "mean_error": _padded([errors.mean(axis=1) for errors in by_candidate]),
             "standard_error": _padded([standard_error(errors) for errors in by_candidate]),
             "fold_errors": _padded(by_candidate),
         }
-
-    # ------------------------------------------------------------------ files
 
     def _plain_params(self) -> dict[str, Any]:
         return super()._plain_params() | {"cv": self.cv if self._cv_is_plain() else repr(self.cv)}
@@ -410,7 +368,7 @@ def _n_rows(X: Any) -> int | None:
     return int(X.shape[0] if hasattr(X, "shape") else np.asarray(X).shape[0])
 
 
-def _padded(arrays: list[Any]) -> FloatArray:
+def _padded(arrays: Sequence[Any]) -> FloatArray:
     """Arrays of different lengths as one, NaN where one of them has ended."""
     longest = max(len(array) for array in arrays)
     result = np.full((len(arrays), longest, *arrays[0].shape[1:]), np.nan)
@@ -431,11 +389,6 @@ class MixedNormRegressorCV(MixedNormCV, MixedNormRegressor):
     >>> model = MixedNormRegressorCV(n_penalties=20, rule="one_se", cv=3).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> bool(model.get_support()[sim.support].all()), model.cv_results_["fold_errors"].shape[2]
     (True, 3)
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
-    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     _fits_moments = False
@@ -455,11 +408,6 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     >>> model = MixedNormClassifierCV(criterion="ebic", n_penalties=10).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> bool(model.get_support()[sim.support].all()), sorted(model.cv_results_)[:2]
     (True, ['criterion', 'degrees_of_freedom'])
-
-    References
-    ----------
-    Obozinski, Taskar, Jordan (2006), Multi-task feature selection. Breiman, Friedman, Olshen, Stone (1984),
-    Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
     loss: str | Family = "logistic"

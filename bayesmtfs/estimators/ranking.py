@@ -17,7 +17,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state
 
 from bayesmtfs.data.classes import check_two_classes_per_task, classes_of, read_classes
-from bayesmtfs.data.inputs import Design
+from bayesmtfs.data.inputs import Design, match_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.estimators.folds import Fold, make_folds, take
@@ -152,16 +152,10 @@ def iterated(converged: bool, trace: ArrayLike, tol: float) -> Convergence:
 
 def ranks(found: Ranking, groups: IntArray | None) -> IntArray:
     """(p,) 1 for the best feature; the features of a group share a rank."""
-    if groups is None:
-        return _places(np.lexsort((-found.ties, -found.scores)))
+    groups = np.arange(len(found.scores)) if groups is None else groups
     _, first, number = np.unique(groups, return_index=True, return_inverse=True)
-    return _places(np.lexsort((-found.ties[first], -found.scores[first])))[number]
-
-
-def _places(order: NDArray[np.intp]) -> IntArray:
-    places = np.empty(len(order), dtype=np.int64)
-    places[order] = np.arange(1, len(order) + 1)
-    return places
+    order = np.lexsort((-found.ties[first], -found.scores[first]))
+    return np.argsort(order)[number] + 1
 
 
 def available(data: TaskData) -> int:
@@ -193,9 +187,6 @@ def as_count(size: Any, number: int) -> int:
     return max(1, round(float(size) * number))
 
 
-# ---------------------------------------------------------------------- how many features
-
-
 SMALLEST_STEP = 1.3  # ratio of neighbouring numbers of features
 
 
@@ -223,7 +214,8 @@ def choose_size(selector: Any, data: TaskData, available: int, cv: Any, classifi
 def _fold_scores(selector: Any, data: TaskData, fold: Fold, sizes: IntArray, classifier: Any) -> FloatArray:
     """(sizes,) Accuracy on the held-out rows, averaged over tasks."""
     train, test = take(data, fold.train).data, take(data, fold.test).data
-    poor = [name for name, y in zip(train.task_names, np.split(train.y, train.offsets[1:-1]), strict=True) if _lone(y)]
+    labels = np.split(train.y, train.offsets[1:-1])
+    poor = [name for name, y in zip(train.task_names, labels, strict=True) if len(np.unique(y)) < 2]
     if poor or train.n_tasks < data.n_tasks:
         task = poor[0] if poor else data.task_names[0]
         raise ValueError(
@@ -235,18 +227,12 @@ def _fold_scores(selector: Any, data: TaskData, fold: Fold, sizes: IntArray, cla
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a fold alone
         warnings.simplefilter("ignore", DataWarning)
         own.rank_data(train)
-    known = {name: number for number, name in enumerate(train.task_names.tolist())}
     scores = []
-    for t, name in enumerate(test.task_names.tolist()):
-        s = known[name]
+    for t, s in enumerate(match_labels(test.task_names, test.n_tasks, train.task_names)):
         X, y = train.task_designs[s], train.y[slice(*train.spans[s])]
         held, truth = test.task_designs[t], test.y[slice(*test.spans[t])]
         scores.append([_accuracy(classifier, X, y, held, truth, own.ranking_ <= size) for size in sizes])
     return np.mean(scores, axis=0)
-
-
-def _lone(y: NDArray[Any]) -> bool:
-    return len(np.unique(y)) < 2
 
 
 def _accuracy(

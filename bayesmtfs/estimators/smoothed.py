@@ -58,8 +58,6 @@ class SmoothedEstimator(UnitRowEstimator):
         lambda, in the units of the mean loss; the larger, the more even the attention.
     penalty_strength : float
         s, the ridge of each learner beside its mean loss.
-    fit_intercept : bool
-        One intercept per task, not penalised.
     tol : float
         Largest change of an entry of P at which the fit has converged.
     max_iter : int
@@ -169,9 +167,6 @@ class SmoothedRegressor(MultiTaskRegressor, SmoothedEstimator):
 
     loss: str | Family = "squared"
     epsilon: float = 0.0
-
-
-# ---------------------------------------------------------------------- online
 
 
 @estimator_class()

@@ -39,7 +39,7 @@ from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegres
 from bayesmtfs.estimators.streams import StreamFits
 from bayesmtfs.online.learner import StreamBatch, StreamLearner
 from bayesmtfs.online.linear_stream import unit_rows
-from bayesmtfs.results.fit_result import Convergence, FitResult, current_versions
+from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import FloatArray, IntArray
 
 N_NAMED = 5  # labels that a message shows
@@ -241,8 +241,6 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     ----------
     average : bool
         Predict with the mean of the weights over rounds, which is less noisy than the last.
-    fit_intercept : bool
-        One intercept per task, without a penalty.
     epochs : int
         How often ``fit`` goes through its rows.
     shuffle : bool
@@ -320,11 +318,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         as_given = self._encoding is None and self._scales is None and self.task_column is None
         self._plain = None
         if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
-            single, targets = self._form == "single", self._plain_targets()
+            labels = isinstance(self, MultiTaskClassifier)
+            targets = dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True)) if labels else None
             counts = targets is None and self._family.targets == "counts"
-            self._plain = PlainRows(
-                self._learner, self.tasks_, self._learners, single, targets, counts, self.normalize_rows
-            )
+            tasks = (self.tasks_, self._learners, self._form == "single")
+            self._plain = PlainRows(self._learner, *tasks, targets, counts, self.normalize_rows)
 
     # ------------------------------------------------------------------ learning
 
@@ -419,10 +417,6 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         column = self._learners[place]
         return StreamBatch(data.design, data.y, place[data.task], column[data.task], data.weight, data.rows)
 
-    def _plain_targets(self) -> dict[Any, float] | None:
-        """What a label is inside; None where targets are numbers."""
-        return None
-
     # ------------------------------------------------------------------ reading batches
 
     def _read_batch(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
@@ -501,17 +495,8 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @_Learned
     def result_(self) -> FitResult:
         """The same in one named object."""
-        return FitResult(
-            method=type(self).__name__,
-            coef=self.coef_,
-            intercept=self.intercept_,
-            task_names=self.tasks_,
-            feature_names=self._feature_names,
-            convergence=Convergence(converged=True, n_iter=self.n_rounds_),
-            settings=self._plain_params(),
-            versions=current_versions(),
-            absent=self._absent,
-        )
+        ended = Convergence(converged=True, n_iter=self.n_rounds_)
+        return self._named_result(ended, {}, coef=self.coef_, intercept=self.intercept_, absent=self._absent)
 
     # ------------------------------------------------------------------ files
 
@@ -564,9 +549,6 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
                 "pass all labels that will come as classes in the first call"
             )
         return codes
-
-    def _plain_targets(self) -> dict[Any, float] | None:
-        return dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True))
 
     def _code_batch(self, data: TaskData) -> TaskData:
         if len(self.classes_) == 2:

@@ -206,9 +206,6 @@ def _batch_of_tuple(item: Any, columns: Columns) -> SourceBatch:
     return SourceBatch(rows, y, tasks, weight, _length(rows))
 
 
-# ---------------------------------------------------------------------- fits
-
-
 class StreamFits(MultiTaskEstimator):
     """``fit_stream`` for estimators that have ``partial_fit``."""
 

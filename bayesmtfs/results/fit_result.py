@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.results import persistence
 from bayesmtfs.results.persistence import CorruptFileError, StoredFile
-from bayesmtfs.results.tables import Backend, as_frame, check_one_of, plain_labels, text_table
+from bayesmtfs.results.tables import Backend, as_frame, check_one_of, entry_columns, text_table
 from bayesmtfs.types import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -292,17 +292,11 @@ class FitResult:
         """
         check_one_of("form", form, ("long", "wide"))
         kept = np.flatnonzero(self.selected) if selected_only else np.arange(self.n_features)
-        columns = self._long_columns(kept) if form == "long" else self._wide_columns(kept)
-        return as_frame(columns, backend)
-
-    def _long_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
-        columns = {
-            "feature": np.repeat(self.feature_names[kept], self.n_tasks),
-            "task": np.tile(plain_labels(self.task_names), len(kept)),
-            "coef": self.coef[:, kept].T.ravel(),
-            "selected": self.selected_entries[:, kept].T.ravel(),
-        }
-        return columns if self.absent is None else columns | {"absent": self.absent[:, kept].T.ravel()}
+        if form == "wide":
+            return as_frame(self._wide_columns(kept), backend)
+        matrices = {"coef": self.coef, "selected": self.selected_entries, "absent": self.absent}
+        chosen = {name: matrix[:, kept] for name, matrix in matrices.items() if matrix is not None}
+        return as_frame(entry_columns(self.feature_names[kept], self.task_names, **chosen), backend)
 
     def _wide_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         tasks = [str(label) for label in self.task_names.tolist()]

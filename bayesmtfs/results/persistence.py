@@ -75,6 +75,7 @@ class Entry(NamedTuple):
     name: str
     array: Array
     dims: tuple[str, ...]
+    truth: bool = False  # whether its integers stand for True and False
 
 
 def prepare(
@@ -110,13 +111,12 @@ def write_entries(stream: BinaryIO, entries: Sequence[Entry], user_block: int) -
     import h5netcdf
     import h5py
 
-    packed = [_pack(entry) for entry in entries]
     with (
         h5py.File(stream, "w", userblock_size=user_block, track_order=True) as storage,
         h5netcdf.File(storage, "r+") as netcdf,
     ):
         # All dimensions first: a variable whose name is also a dimension needs to know it.
-        for entry in packed:
+        for entry in entries:
             group = _group_at(netcdf, entry.group)
             for dim, size in zip(entry.dims, entry.array.shape, strict=True):
                 if dim not in group.dimensions:
@@ -126,9 +126,9 @@ def write_entries(stream: BinaryIO, entries: Sequence[Entry], user_block: int) -
                         f"{entry.name} has {size} entries along {dim!r}, another array {group.dimensions[dim].size}; "
                         "give the axes different names"
                     )
-        for entry, original in zip(packed, entries, strict=True):
+        for entry in entries:
             variable = _group_at(netcdf, entry.group).create_variable(entry.name, entry.dims, data=entry.array)
-            if original.array.dtype.kind == "b":
+            if entry.truth:
                 variable.attrs["dtype"] = "bool"
             elif entry.array.dtype.kind == "S":
                 variable.attrs["_Encoding"] = "utf-8"
@@ -251,7 +251,10 @@ def _describe(
     names = tuple(dims) if dims is not None else tuple(f"{name}_axis{axis}" for axis in range(array.ndim))
     if len(names) != array.ndim:
         raise ValueError(f"{where} has {array.ndim} axes but dims names {len(names)}; pass one name per axis")
-    entries.append(Entry(group, name, array, names))
+    packed = _packed(name, array)
+    if packed.ndim > array.ndim:
+        names = (*names, f"string{packed.shape[-1]}")
+    entries.append(Entry(group, name, packed, names, array.dtype.kind == "b"))
     return description
 
 
@@ -301,23 +304,17 @@ def _read_tree(reader: "_Reader", description: dict[str, Any], nested: Sequence[
     return xr.DataTree.from_dict(datasets, name=description["name"])
 
 
-def _pack(entry: Entry) -> Entry:
-    """Give an array the form it has in the stream."""
-    array, dims = entry.array, entry.dims
+def _packed(name: str, array: Array) -> Array:
+    """An array as it is in the stream; that of strings has one more axis."""
     if array.dtype.kind == "b":
-        array = array.view(np.int8)
-    elif array.dtype.kind in "UO":
-        array = _characters(entry)
-        dims = (*dims, f"string{array.shape[-1]}")
-    return Entry(entry.group, entry.name, array, dims)
-
-
-def _characters(entry: Entry) -> Array:
-    strings = entry.array.astype(str)
+        return array.view(np.int8)
+    if array.dtype.kind not in "UO":
+        return array
+    strings = array.astype(str)
     try:
         encoded = np.strings.encode(strings, "utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"{entry.name} holds text that is not valid Unicode ({error}); clean it first") from error
+        raise ValueError(f"{name} holds text that is not valid Unicode ({error}); clean it first") from error
     width = max(1, strings.dtype.itemsize // 4, encoded.dtype.itemsize)
     fixed = np.ascontiguousarray(encoded.astype(f"S{width}"))
     return fixed.view("S1").reshape(*strings.shape, width)
@@ -378,8 +375,6 @@ class _Reader:
 # ---------------------------------------------------------------------- the file
 
 
-__all__ = ["CorruptFileError", "NewerFormatError", "StoredFile", "read", "write"]
-
 MAGIC = b"BAYESMTFS"
 FORMAT_VERSION = 1
 HEADER_SIZE = 512
@@ -417,7 +412,6 @@ def write(
     arrays : of bool, integers, float32, float64, strings, or objects that could stand in ``header``
     tree : labelled arrays, such as posterior draws, with attributes that could stand in ``header``
     dims : names of the axes of ``arrays``, for other programs that open the file; default: ``<name>_axis<k>``
-
     """
     try:
         entries = prepare(kind, header, arrays, tree, dims or {})

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bayesmtfs import MixedNormClassifier, MixedNormRegressor, TaskData, load, simulate_tasks
 from bayesmtfs.convex.shared_mean import MEAN_SHARE
 from bayesmtfs.estimators import penalised_cv as cross_validation
-from bayesmtfs.estimators.path import PathSettings, mixed_norm_path, path_of
+from bayesmtfs.estimators.path import mixed_norm_path, path_of
 from bayesmtfs.estimators.penalised_cv import (
     MixedNormClassifierCV,
     MixedNormRegressorCV,
@@ -375,34 +375,32 @@ def test_bic_by_hand(data_set, loss, weighted):
     y = np.sign(data_set.y) if loss == "logistic" else data_set.y
     weight = 1.0 + np.arange(60) % 3 if weighted else np.ones(60)
     data = TaskData.from_long(data_set.X, y, data_set.tasks, sample_weight=weight)
-    fitted = PathSettings(loss="logistic" if loss == "logistic" else "squared")
+    fitted = MixedNormClassifier() if loss == "logistic" else MixedNormRegressor()
     path = path_of(data, fitted, FEW_PENALTIES)
-    found = information_criterion(data, path, replace(fitted, loss=loss))
+    value, freedom = information_criterion(data, path, replace(fitted, loss=loss))
     for k in range(3):
         df = int((path.coefs[k] != 0).sum()) + 3
         expected = (
             minus_two_log_likelihood(loss, y, predictions(data_set, path, k), weight) + math.log(weight.sum()) * df
         )
-        assert found.value[k] == pytest.approx(expected, rel=1e-10)
-        assert found.degrees_of_freedom[k] == df
+        assert value[k] == pytest.approx(expected, rel=1e-10)
+        assert freedom[k] == df
 
 
 @pytest.mark.parametrize(
     ("settings", "groups", "available"),
     [
-        (PathSettings(norm_q=2), None, 7),
-        (PathSettings(norm_q=1), None, 21),
-        (PathSettings(task_sparsity=0.5), None, 21),
-        (PathSettings(norm_q=2, fit_intercept=False), [0, 0, 0, 1, 1, 2, 3], 4),
+        (MixedNormRegressor(norm_q=2), None, 7),
+        (MixedNormRegressor(norm_q=1), None, 21),
+        (MixedNormRegressor(task_sparsity=0.5), None, 21),
+        (MixedNormRegressor(norm_q=2, fit_intercept=False), [0, 0, 0, 1, 1, 2, 3], 4),
     ],
     ids=["rows", "entries", "sparse entries", "groups"],
 )
 def test_ebic_adds_the_logarithm_of_the_number_of_models(data_set, settings, groups, available):
     data = TaskData.from_long(data_set.X, data_set.y, data_set.tasks, groups=groups)
     path = path_of(data, settings, FEW_PENALTIES)
-    difference = (
-        information_criterion(data, path, settings, 0.7).value - information_criterion(data, path, settings).value
-    )
+    difference = information_criterion(data, path, settings, 0.7)[0] - information_criterion(data, path, settings)[0]
     for k in range(3):
         active = path.coefs[k] != 0
         if available == 21:
@@ -416,9 +414,9 @@ def test_ebic_adds_the_logarithm_of_the_number_of_models(data_set, settings, gro
 def test_as_many_coefficients_as_observations_is_no_model():
     rng = np.random.default_rng(0)
     data = TaskData.from_long(rng.standard_normal((6, 12)), rng.standard_normal(6))
-    path = path_of(data, PathSettings(norm_q=2), np.array([10.0, 1e-3]))
+    path = path_of(data, MixedNormRegressor(norm_q=2), np.array([10.0, 1e-3]))
     path.coefs[1] = 1.0
-    assert np.isinf(information_criterion(data, path, PathSettings()).value).tolist() == [False, True]
+    assert np.isinf(information_criterion(data, path, MixedNormRegressor())[0]).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("criterion", ["bic", "ebic"])
@@ -428,10 +426,10 @@ def test_the_estimator_takes_the_smallest(data_set, criterion):
     values, penalties = model.cv_results_["criterion"], model.cv_results_["penalties"]
     assert np.nanmin(values) == values[penalties == model.penalty_strength_].min()
     assert "fold_errors" not in model.cv_results_
-    settings = PathSettings(norm_q=model.norm_q_)
+    settings = MixedNormRegressor(norm_q=model.norm_q_)
     data = TaskData.from_long(data_set.X, data_set.y, data_set.tasks)
-    again = information_criterion(data, model.path_, settings, 0.5 if criterion == "ebic" else 0.0)
-    assert np.nanmin(values) == pytest.approx(again.value.min(), rel=1e-12)
+    again, _ = information_criterion(data, model.path_, settings, 0.5 if criterion == "ebic" else 0.0)
+    assert np.nanmin(values) == pytest.approx(again.min(), rel=1e-12)
     plain = MixedNormRegressor(norm_q=model.norm_q_, penalty_strength=model.penalty_strength_)
     np.testing.assert_array_equal(model.coef_, plain.fit(data_set.X, data_set.y, tasks=data_set.tasks).coef_)
 
