@@ -624,10 +624,10 @@ def solve(
     return _solution(data, search, relations == "learn", work.interrupted)
 
 
-def start_from(row_variances: FloatArray, noise: FloatArray | None, relations: FloatArray | None) -> EvidenceSolution:
-    """Make a start of known row variances (p,), noise (m,) and relations (m, m)."""
-    nothing, nan = np.empty(0), math.nan
-    return EvidenceSolution(nothing, nothing, nan, nan, nan, False, 0, nothing, False, noise, row_variances, relations)
+def start_from(row_variances: FloatArray, noise: FloatArray, relations: FloatArray | None) -> EvidenceSolution:
+    """Make a start of known row variances (p,), noise (m,) and relations (m, m), with W = 0."""
+    W, trace, nan = np.zeros((len(row_variances), len(noise))), np.empty(0), math.nan
+    return EvidenceSolution(W, 0.0 * noise, nan, nan, nan, False, 0, trace, False, noise, row_variances, relations)
 
 
 def _find_rows(search: EvidenceSearch, start: EvidenceSolution | None, tol: float) -> None:

@@ -35,13 +35,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import sqrtm
 
 from bayesmtfs.convex import shared_mean as convex_shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_mean import WithOffset
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, task_relations
+from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
 from bayesmtfs.em.active_tasks import EMProblem, rows_of
 from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
@@ -434,7 +435,8 @@ def maximise_evidence(
     whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
     options |= {"shared_noise": shared_noise, "least_noise": np.sqrt(whole.floor)}
     options |= {"max_iter": max_iter, "progress": False}
-    mean = best_mean(problem, np.zeros(data.n_features), pooled(problem, np.sqrt(whole.target_variances)))
+    zero = np.zeros(data.n_features)
+    mean = best_mean(problem, zero, evidence.start_from(zero, np.sqrt(whole.target_variances), None))
     found = evidence.solve(*problem.around(mean)[:3], tol=COARSE * tol, **options)
     options["relation_shrinkage"] = found.relation_shrinkage
 
@@ -448,13 +450,6 @@ def maximise_evidence(
     return alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
 
 
-def pooled(problem: MeanProblem, noise: FloatArray) -> EvidenceSolution:
-    """No deviations, at a given noise: where the mean begins."""
-    p, m = problem.data.n_features, problem.data.n_tasks
-    nothing = evidence.start_from(np.zeros(p), noise, None)
-    return nothing._replace(W=np.zeros((p, m)), intercept=np.zeros(m))
-
-
 def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -> FloatArray:
     """(p,) Mean of the joint mode of mean and deviations, at the row variances, noise and relations of ``found``.
 
@@ -466,7 +461,7 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
     active = np.flatnonzero(found.row_variances)
     scales, zero = np.sqrt(found.row_variances[active])[:, np.newaxis], np.zeros(data.n_tasks)
     R = found.task_relations
-    root = np.eye(data.n_tasks) if R is None else task_relations.square_root(R)
+    root = np.eye(data.n_tasks) if R is None else sqrtm(R)
 
     def predictions(u: FloatArray) -> FloatArray:
         V = np.zeros((data.n_features, data.n_tasks))

@@ -79,12 +79,6 @@ class Relations:
         return 0.5 * shrinkage * (self.log_det + float(np.sum(self._eigen[0] ** -2.0)) - len(self.factors))
 
 
-def square_root(R: FloatArray) -> FloatArray:
-    """(m, m) Symmetric square root of a correlation matrix."""
-    values, vectors = np.linalg.eigh(R)
-    return np.asarray((vectors * np.sqrt(values)) @ vectors.T)
-
-
 def unrelated(n_tasks: int) -> Relations:
     """Return R = I."""
     return Relations(np.zeros((n_tasks, n_factors(n_tasks))))

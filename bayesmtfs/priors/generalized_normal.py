@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from bayesmtfs.priors.row_penalty import check_norm_q, log_entry_volume, row_norms, row_sizes
+from bayesmtfs.priors.row_penalty import check_norm_q, check_not_negative, log_entry_volume, row_norms, row_sizes
 from bayesmtfs.types import FloatArray, IntArray
 
 
@@ -68,7 +68,7 @@ class GeneralizedNormal:
 
     def type2_value(self, rows: FloatArray, offset: float, sizes: IntArray | None = None) -> float:
         """Penalty ``m sum_i ln(||w^i||_q + offset)`` of problem (5); ``-inf`` at a zero row without offset."""
-        _check_offset(offset)
+        check_not_negative("offset", offset, ", such as 1e-3")
         counts = row_sizes(rows, sizes)
         with np.errstate(divide="ignore"):
             logs = np.log(row_norms(rows, self.norm_q) + offset)
@@ -79,15 +79,9 @@ class GeneralizedNormal:
 
         The weight of a zero row without offset is ``inf``: the row can never leave zero.
         """
-        _check_offset(offset)
+        check_not_negative("offset", offset, ", such as 1e-3")
         with np.errstate(divide="ignore"):
             return row_sizes(rows, sizes) / (row_norms(rows, self.norm_q) + offset)
-
-
-def _check_offset(offset: float) -> None:
-    """Refuse an offset that is negative, infinite or not a number."""
-    if not 0.0 <= offset < math.inf:
-        raise ValueError(f"offset is {offset}; pass a finite number of at least 0, such as 1e-3")
 
 
 @dataclass(frozen=True)
@@ -115,8 +109,7 @@ class Jeffreys:
     def __post_init__(self) -> None:
         check_norm_q(self.norm_q, smallest=0.0)
         for name, number in (("shape", self.shape), ("rate", self.rate)):
-            if not 0.0 <= number < math.inf:
-                raise ValueError(f"{name} is {number}; pass a finite number of at least 0 (0 for both is Jeffreys)")
+            check_not_negative(name, number, " (0 for both is Jeffreys)")
         if self.norm_q == math.inf and (self.shape > 0.0 or self.rate > 0.0):
             raise ValueError(
                 f"shape is {self.shape} and rate is {self.rate} with norm_q=inf, where rho^-q has no Gamma prior; "

@@ -125,8 +125,11 @@ class RowPenalty(Penalty):
     def __post_init__(self) -> None:
         check_strength(self.strength)
         check_norm_q(self.norm_q, smallest=1.0)
-        check_weights(self.weights)
-        check_task_sparsity(self.task_sparsity)
+        check_not_negative("task_sparsity", self.task_sparsity, ", such as 0.1 (0: whole rows only)")
+        if self.weights is not None and not all_not_negative(self.weights):
+            raise ValueError(
+                "weights has entries that are negative, infinite or NaN; pass finite weights of at least 0"
+            )
         if self.entrywise and self.norm_q != 2.0:
             raise ValueError(
                 f"task_sparsity is {self.task_sparsity} and norm_q is {self.norm_q}, but it is defined with norm_q=2 "
@@ -157,11 +160,7 @@ class RowPenalty(Penalty):
         return row_norms(rows, self.norm_q)
 
     def dual_norm(self, rows: FloatArray) -> FloatArray:
-        """Smallest strength (R,) at which this row of the gradient keeps the coefficients at zero.
-
-        The q*-norm of the row, ``1/q + 1/q* = 1``, divided by the weight of the row. With a task sparsity the smallest
-        t with ``||soft(v, t r)||_2 <= t``, see `_sparse_dual_norms`.
-        """
+        """The q*-norm (R,) of every row, ``1/q + 1/q* = 1``, over its weight; or that of `_sparse_dual_norms`."""
         if self.entrywise:
             norms = _sparse_dual_norms(rows, self.sparsities(len(rows)))
         elif self.norm_q == 2.0:
@@ -340,10 +339,20 @@ def divided_by_weights(norms: FloatArray, weights: FloatArray) -> FloatArray:
 
 def check_strength(strength: float) -> None:
     """Refuse a penalty strength that is negative, infinite or not a number."""
-    if not 0.0 <= strength < math.inf:
-        raise ValueError(
-            f"penalty_strength is {strength}; pass a finite number of at least 0, such as 0.1 (0 means no penalty)"
-        )
+    check_not_negative("penalty_strength", strength, ", such as 0.1 (0 means no penalty)")
+
+
+def check_not_negative(name: str, numbers: float | FloatArray, advice: str) -> None:
+    """Refuse numbers that are negative, infinite or not a number."""
+    if not all_not_negative(numbers):
+        raise ValueError(f"{name} is {numbers}; pass a finite number of at least 0{advice}")
+
+
+def all_not_negative(numbers: float | FloatArray) -> bool:
+    """Whether all numbers are finite and at least 0."""
+    if isinstance(numbers, float | int):
+        return 0.0 <= numbers < math.inf
+    return bool(np.all(np.isfinite(numbers)) and np.all(np.asarray(numbers) >= 0.0))
 
 
 def check_norm_q(norm_q: float, smallest: float) -> None:
@@ -351,24 +360,6 @@ def check_norm_q(norm_q: float, smallest: float) -> None:
     if not (norm_q >= smallest and norm_q > 0.0):
         wanted = "a number above 0" if smallest == 0.0 else f"a number of at least {smallest:g}"
         raise ValueError(f"norm_q is {norm_q}; pass {wanted}, such as 2, or np.inf for the largest entry")
-
-
-def check_weights(weights: FloatArray | None) -> None:
-    """Refuse row weights that are negative, infinite or not a number."""
-    if weights is not None and not (np.all(np.isfinite(weights)) and np.all(np.asarray(weights) >= 0.0)):
-        raise ValueError("weights has entries that are negative, infinite or NaN; pass finite weights of at least 0")
-
-
-def check_task_sparsity(task_sparsity: float | FloatArray) -> None:
-    """Refuse a task sparsity that is negative, infinite or not a number."""
-    if isinstance(task_sparsity, float | int):
-        allowed = 0.0 <= task_sparsity < math.inf
-    else:
-        allowed = bool(np.all(np.isfinite(task_sparsity)) and np.all(np.asarray(task_sparsity) >= 0.0))
-    if not allowed:
-        raise ValueError(
-            f"task_sparsity is {task_sparsity}; pass a finite number of at least 0, such as 0.1 (0: whole rows only)"
-        )
 
 
 def _sparse_prox(rows: FloatArray, row_thresholds: FloatArray, sparsities: FloatArray) -> FloatArray:
@@ -388,22 +379,15 @@ def _sparse_dual_norms(rows: FloatArray, sparsities: FloatArray) -> FloatArray:
     """
     sizes = np.sort(np.abs(np.asarray(rows, dtype=np.float64)), axis=1)[:, ::-1]
     peaks = sizes[:, 0]
-    return peaks * _scaled_dual_norms(sizes / np.where(peaks > 0.0, peaks, 1.0)[:, np.newaxis], sparsities)
-
-
-def _scaled_dual_norms(sizes: FloatArray, sparsities: FloatArray) -> FloatArray:
-    """Dual norm of rows sorted from their largest entry, which is 1 (or 0 for a zero row)."""
-    places = np.arange(1, sizes.shape[1] + 1)
-    sums = np.cumsum(sizes, axis=1)
-    squares = np.cumsum(sizes**2, axis=1)
+    sizes = sizes / np.where(peaks > 0.0, peaks, 1.0)[:, np.newaxis]
+    places, sums, squares = np.arange(1, sizes.shape[1] + 1), np.cumsum(sizes, axis=1), np.cumsum(sizes**2, axis=1)
     spread_above = squares - 2.0 * sizes * sums + places * sizes**2
     above = (sparsities[:, np.newaxis] ** 2 * spread_above < sizes**2) | (places == 1)
     counts = np.sum(above, axis=1)
     last = (np.arange(len(sizes)), counts - 1)
-    total: FloatArray = sums[last]
-    square: FloatArray = squares[last]
+    total, square = sums[last], squares[last]
     deviations = np.where(places <= counts[:, np.newaxis], sizes - (total / counts)[:, np.newaxis], 0.0)
     # t = S2 / (r S1 + sqrt(r^2 S1^2 - (k r^2 - 1) S2)), the root written without cancellation
     discriminant = square - sparsities**2 * counts * np.sum(deviations**2, axis=1)
     denominator = sparsities * total + np.sqrt(np.maximum(discriminant, 0.0))
-    return square / np.where(denominator > 0.0, denominator, 1.0)
+    return peaks * (square / np.where(denominator > 0.0, denominator, 1.0))

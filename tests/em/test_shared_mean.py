@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 from bayesmtfs import TaskData
 from bayesmtfs.data.scaling import within_task_units
-from bayesmtfs.em import jeffreys
+from bayesmtfs.em import evidence, jeffreys
 from bayesmtfs.em.active_tasks import activate
-from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, best_mean, pooled, recentre, row_prior, update_mean
+from bayesmtfs.em.shared_mean import Around, MeanProblem, RowPrior, best_mean, recentre, row_prior, update_mean
 from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.em import (
     GeneralizedNormalClassifier,
@@ -139,7 +139,7 @@ def test_mean_of_the_evidence_is_generalised_least_squares():
     C = blocks + R[np.ix_(tasks, tasks)] * ((X * gamma) @ X.T)
     inverse = np.linalg.inv(C)
     wanted = np.linalg.solve(X.T @ inverse @ X + 1.5 * np.eye(FEATURES), X.T @ inverse @ y)
-    at_zero = pooled(problem, noise)._replace(row_variances=gamma, task_relations=R)
+    at_zero = evidence.start_from(gamma, noise, R)
     # The posterior mean of the deviations around a mean of 0
     V = np.column_stack([gamma * (X.T @ (R[t][tasks] * (inverse @ y))) for t in range(3)])
     found = best_mean(problem, np.zeros(FEATURES), at_zero._replace(W=V))
