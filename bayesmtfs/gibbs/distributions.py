@@ -7,7 +7,7 @@ With ``g w - a w^2 / 2`` the log-likelihood of a coefficient given all others, a
 is a sum of two Mills ratios at q = 1 and a difference of two normal probabilities at q = inf. The coefficients of one
 feature are independent over the tasks given the scale of their row, so that the scale may be drawn with all of them
 integrated out, and they afterwards: what a scale that has to stay above its largest coefficient cannot do. (At q = 2 the
-same is done by `slice` with coefficients at their conditional means.)
+same is done by `scales` with coefficients at their conditional means.)
 """
 
 import math
