@@ -157,13 +157,7 @@ def many_features(data: TaskData) -> bool:
 
 
 def sweeps_per_draw(data: TaskData, norm_q: float | None) -> int:
-    """How many sweeps make a draw about as independent of the last one as it is elsewhere after one.
-
-    Parameters
-    ----------
-    data : the observations
-    norm_q : q, None where it is learned
-    """
+    """How many sweeps make a draw about as independent of the last one as it is elsewhere after one (q None: learned)."""
     return SLOW_SWEEPS if norm_q is None or many_features(data) else 1
 
 

@@ -33,14 +33,7 @@ def integrable(norm_q: float) -> bool:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_integral(precision: float, pull: float, log_scale: float, power: float) -> float:
-    """``ln I(rho)``, up to a constant in rho.
-
-    Parameters
-    ----------
-    precision, pull : a and g
-    log_scale : ln rho
-    power : q, 1 or inf
-    """
+    """``ln I(rho)``, up to a constant in rho; precision and pull are a and g, power is q, 1 or inf."""
     root = math.sqrt(max(precision, LEAST_PRECISION))
     if power == np.inf:
         return log_window(abs(pull) / root, root * math.exp(log_scale)) - math.log(root)

@@ -98,13 +98,9 @@ def step_on_exponent(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def propose(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
-    """Another 1/q, with scales and coefficients that suit.
+    """Another 1/q, with scales and coefficients that suit; the state stays.
 
-    Parameters
-    ----------
-    rng : generator
-    rows, prior, state : the problem and the state, which stays
-    space : what is written to; its precisions must be there, and must not depend on q, scales or coefficients
+    The precisions of the space must be there, and must not depend on q, scales or coefficients.
     """
     inverse, step = state.inverse_q[0], state.exponent_step[0]
     proposal = reflected(inverse + step * rng.standard_normal(), prior.inverse_low, prior.inverse_high)

@@ -174,15 +174,7 @@ def _carried_value(x: float, target: LogScaleDensity) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: float) -> float:
-    """Move to a new x that leaves the density invariant.
-
-    Parameters
-    ----------
-    rng : generator
-    current : x
-    target : density
-    width : of the first interval; must not depend on x
-    """
+    """Move to a new x that leaves the density invariant; the width of the first interval must not depend on x."""
     level = log_density(current, target) - rng.standard_exponential()
     left = current - width * rng.random()
     right = left + width
@@ -208,15 +200,7 @@ def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: f
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def jump_by_cells(rng: Generator, current: float, target: LogScaleDensity, low: float, high: float) -> float:
-    """Move to a new x that leaves the density invariant.
-
-    Parameters
-    ----------
-    rng : generator
-    current : x
-    target : density
-    low, high : range; must not depend on x
-    """
+    """Move to a new x that leaves the density invariant; the range must not depend on x."""
     low, high = max(low, target.prior.low), min(high, target.prior.high)
     if not low < current < high:
         return current
