@@ -3,7 +3,7 @@ r"""Hamiltonian steps on the rows that the data know most of, together with inte
 Single steps are slow where the data tie many numbers together: large coefficients of separable labels grow and shrink
 together, correlated features stand in for each other, and the Polya-Gamma precisions hold predictors where they are.
 Here the coefficients w and scales ``l = ln rho`` of the active rows, the intercepts b and ``x = ln tau`` move together
-along a Hamiltonian path (`hamiltonian`), with the precisions of labels integrated out. All other rows follow tau: their
+along a Hamiltonian path, with the precisions of labels integrated out. All other rows follow tau: their
 ``rho / tau`` and ``w / rho`` stay. With u their part of the predictors at ``x_0``,
 
     eta = b + X w + e^(x - x_0) u,
@@ -14,11 +14,24 @@ up to a constant, in the coordinates ``w / rho``, ``l - x``, b and x (non-centre
 
 What is tuned, and then stays: active rows are those of which the data know most, by ``ln`` of the data's precision over
 the prior's, averaged over the last sweeps; scales of the coordinates are their standard deviations over some sweeps; the
-step size is that of `hamiltonian`.
+step size follows dual averaging.
+
+**Paths** have a diagonal mass (Neal 2011, section 5.2),
+
+    H = -ln p(position) + sum variance momentum^2 / 2,   momentum ~ N(0, 1 / variance),
+
+the variance of a coordinate as far as it is known; a coordinate of variance 0 stays where it is. Within walls a path is
+reflected (section 5.5.1 there), which changes neither its volume nor its way back. Dual averaging of the step size is that
+of Hoffman and Gelman (2014, eq. 6).
+
+References
+----------
+R. M. Neal (2011), MCMC using Hamiltonian dynamics, Handbook of Markov Chain Monte Carlo, chapter 5.
+M. D. Hoffman, A. Gelman (2014), The No-U-Turn sampler, Journal of Machine Learning Research 15:1593-1623.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -26,21 +39,140 @@ from numpy.random import Generator
 
 from bayesmtfs.families.augmentation import log_density_and_score
 from bayesmtfs.gibbs.distributions import dot, power_of, softplus
-from bayesmtfs.gibbs.hamiltonian import (
-    STEP_SIZE,
-    Coordinates,
-    Record,
-    follow_acceptance,
-    keep_step,
-    new_coordinates,
-    new_record,
-    path_follower,
-    restart_step,
-)
-from bayesmtfs.gibbs.observations import Observed, ObservedWork
-from bayesmtfs.gibbs.slice import beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
+from bayesmtfs.gibbs.scales import beta_prime_power
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap
 from bayesmtfs.types import FloatArray, IntArray
+
+type Record = Any  # np.record, whose numbers have names
+
+WISHED_ACCEPTANCE = 0.8
+MOST_STEPS = 100.0  # of a path
+STEP_SIZE = [("log_step", "f8"), ("mean_log_step", "f8"), ("error", "f8"), ("steps", "f8"), ("centre", "f8")]
+
+
+class Coordinates(NamedTuple):
+    """Where a path is."""
+
+    position: FloatArray  # (D,)
+    momentum: FloatArray  # (D,)
+    slope: FloatArray  # (D,) of the log-density
+    variance: FloatArray  # (D,) of the coordinates, as far as is known; 0: the coordinate is fixed
+
+
+def new_coordinates(size: int) -> Coordinates:
+    """Allocate."""
+    return Coordinates(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
+
+
+def new_record(fields: list[tuple[str, str]]) -> Record:
+    """Numbers with names, all 0, which compiled functions may change."""
+    return np.zeros(1, fields).view(np.recarray)[0]
+
+
+def path_follower(log_density: Any) -> Any:
+    """Make the compiled loop over a path under a log-density.
+
+    Parameters
+    ----------
+    log_density : compiled function of the parts of a problem; fills in the slope at the position
+
+    Returns
+    -------
+    compiled function
+        Whether the end of a path is accepted, and its acceptance rate; the position moves along in either case. The
+        first ``size`` coordinates are in use, of which the first ``walls`` stay between -1 and 1; ``longest`` is the
+        longest path in standard deviations, whose length is drawn.
+    """
+
+    @njit(nogil=True, error_model="numpy")  # what calls it is cached
+    def follow_path(
+        rng: Generator, problem: Any, coordinates: Coordinates, size: int, walls: int, step: float, longest: float
+    ) -> tuple[bool, float]:
+        position, momentum, slope, variance = coordinates
+        draw_momentum(rng, variance, momentum, size)
+        energy = kinetic_energy(variance, momentum, size)
+        energy -= log_density(*problem)
+        value = 0.0
+        for _ in range(1 + int(rng.random() * min(longest / step, MOST_STEPS))):
+            push(momentum, slope, step, size)
+            drift(position, variance, momentum, step, size)
+            reflect(position, momentum, walls)
+            value = log_density(*problem)
+            push(momentum, slope, step, size)
+            if not value > -np.inf:
+                return False, 0.0
+        change = energy + value - kinetic_energy(variance, momentum, size)
+        return -rng.standard_exponential() < change, math.exp(min(change, 0.0))
+
+    return follow_path
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_momentum(rng: Generator, variance: FloatArray, momentum: FloatArray, size: int) -> None:
+    """Momenta of the first ``size`` coordinates."""
+    for d in range(size):
+        momentum[d] = rng.standard_normal() / math.sqrt(variance[d]) if variance[d] > 0.0 else 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def kinetic_energy(variance: FloatArray, momentum: FloatArray, size: int) -> float:
+    """Half the sum of variances times squared momenta."""
+    total = 0.0
+    for d in range(size):
+        total += variance[d] * momentum[d] * momentum[d]
+    return 0.5 * total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def push(momentum: FloatArray, slope: FloatArray, step: float, size: int) -> None:
+    """Change momenta by half a step along the slope."""
+    for d in range(size):
+        momentum[d] += 0.5 * step * slope[d]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def drift(position: FloatArray, variance: FloatArray, momentum: FloatArray, step: float, size: int) -> None:
+    """Move positions by a step along the momenta."""
+    for d in range(size):
+        position[d] += step * variance[d] * momentum[d]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def reflect(position: FloatArray, momentum: FloatArray, size: int) -> None:
+    """Turn the first ``size`` coordinates back at walls at -1 and 1 that they have run through."""
+    for d in range(size):
+        if abs(position[d]) > 1.0:
+            way = (position[d] + 1.0) % 4.0  # there and back
+            if way > 2.0:
+                way = 4.0 - way
+                momentum[d] = -momentum[d]
+            position[d] = way - 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def restart_step(step_size: Record, log_step: float) -> None:
+    """Begin from a step size."""
+    step_size.log_step = step_size.mean_log_step = log_step
+    step_size.error = step_size.steps = 0.0
+    step_size.centre = log_step + math.log(2.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def follow_acceptance(step_size: Record, acceptance: float) -> None:
+    """Dual averaging of the step size."""
+    step_size.steps += 1.0
+    count = step_size.steps
+    step_size.error += (WISHED_ACCEPTANCE - acceptance - step_size.error) / (count + 10.0)
+    step_size.log_step = min(step_size.centre - 20.0 * math.sqrt(count) * step_size.error, 0.5)
+    step_size.mean_log_step += count**-0.75 * (step_size.log_step - step_size.mean_log_step)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def keep_step(step_size: Record) -> None:
+    """Take the mean of the step sizes from now on."""
+    if step_size.steps > 0.0:
+        step_size.log_step = step_size.mean_log_step
+
 
 MOST_FEATURES = 64
 FIRST_VARIANCE, FIRST_STEP = 0.1, 0.1
@@ -93,23 +225,17 @@ def block_for(data: Observed, rows: RowMap, most_features: int = MOST_FEATURES) 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_block(
-    rng: Generator,
-    data: Observed,
-    work: ObservedWork,
-    rows: RowMap,
-    prior: GibbsPrior,
-    state: GibbsState,
-    block: ActiveBlock,
+    rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
 ) -> float:
-    """Follow one path and accept or refuse where it ends; the predictors of ``work`` follow. Its acceptance rate."""
+    """Follow one path and accept or refuse where it ends; the predictors of ``data`` follow. Its acceptance rate."""
     m, size = len(state.W), n_coordinates(block, len(state.W))
-    read_state(data, work, rows, state, block)
+    read_state(data, rows, state, block)
     walls = block.sizes.features * m if state.inverse_q[0] == 0.0 else 0
     problem = (data, rows, prior, state, block)
     step = math.exp(block.step_size.log_step)
     accepted, rate = _follow_path(rng, problem, block.at, size, walls, step, LONGEST_PATH)
     if accepted:
-        write_state(work, rows, state, block, m)
+        write_state(data, rows, state, block, m)
     return rate
 
 
@@ -121,7 +247,7 @@ def n_coordinates(block: ActiveBlock, m: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def read_state(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
+def read_state(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
     """Coordinates of the state, and the parts of the predictors that do not depend on active rows."""
     m, offsets = len(state.W), data.offsets
     first_scale = block.sizes.features * m
@@ -134,7 +260,7 @@ def read_state(data: Observed, work: ObservedWork, rows: RowMap, state: GibbsSta
     _fill_fixed(data, rows, state, block)
     for t in range(m):
         for n in range(offsets[t], offsets[t + 1]):
-            block.following[n] = work.predictors[n] - block.fixed[n] - state.intercept[t]
+            block.following[n] = data.predictors[n] - block.fixed[n] - state.intercept[t]
     for f in range(block.sizes.features):
         place, i = block.places[f], block.features[f]
         shrink = math.exp(-state.log_scales[block.rows[place]])
@@ -158,7 +284,7 @@ def _fill_fixed(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBl
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def write_state(work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, m: int) -> None:
+def write_state(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, m: int) -> None:
     """Put the state where the path ended."""
     first_scale = block.sizes.features * m
     first_intercept = first_scale + block.sizes.rows
@@ -181,8 +307,8 @@ def write_state(work: ObservedWork, rows: RowMap, state: GibbsState, block: Acti
             state.W[t, block.features[f]] = scale * block.at.position[f * m + t]
     for t in range(m):
         state.intercept[t] = block.at.position[first_intercept + t]
-    for n in range(len(work.predictors)):
-        work.predictors[n] = block.predictors[n]
+    for n in range(len(data.predictors)):
+        data.predictors[n] = block.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -290,7 +416,6 @@ def _add_coefficients(data: Observed, rows: RowMap, state: GibbsState, block: Ac
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_block(
     data: Observed,
-    work: ObservedWork,
     rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
@@ -302,7 +427,7 @@ def tune_block(
     """Learn from a sweep."""
     if acceptance >= 0.0:
         follow_acceptance(block.step_size, acceptance)
-        read_state(data, work, rows, state, block)
+        read_state(data, rows, state, block)
         _add_to_moments(block, n_coordinates(block, len(state.W)))
     for share in CHOICES:
         if number == max(int(share * tune), 1):

@@ -7,10 +7,10 @@ Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8.
 
 Two forms of the same sampler:
 
-- in sums (`sweep`), for normal targets with more rows than features in the average task or with at most `FEW_FEATURES`
+- in sums, for normal targets with more rows than features in the average task or with at most `FEW_FEATURES`
   features: needs only X'X, X'y and y'y of each task and costs O(m p^2) a sweep; at a fixed q = 2 the coefficients of a
   task are drawn jointly, O(m p^3), and so are all means;
-- by observation (`observed_sweep`), for families that are normal given a hidden precision
+- by observation (`sweep`), for families that are normal given a hidden precision
   (`bayesmtfs.families.augmentation`), such as labels by Polya-Gamma augmentation (Polson, Scott and Windle 2013), and for
   normal targets with more features than rows: O(p) a sweep for every observation.
 
@@ -36,27 +36,39 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.coefficients import alike
-from bayesmtfs.gibbs.observations import dual_ridge_start, first_observed_state, observations_of
-from bayesmtfs.gibbs.observed_sweep import observed_parts_for, observed_space_for, run_observed
 from bayesmtfs.gibbs.state import (
     GibbsPrior,
+    Observed,
     RowMap,
     TaskSums,
+    dual_ridge_start,
+    first_observed_state,
     first_state,
     gibbs_prior,
     log_uniform_prior,
     new_state,
+    observations_of,
     ridge_start,
     rows_of,
     single_rows,
+    space_for,
     sums_of,
 )
-from bayesmtfs.gibbs.sweep import KeptDraws, kept_for, parts_for, run, space_for
+from bayesmtfs.gibbs.sweep import (
+    KeptDraws,
+    kept_for,
+    observed_parts_for,
+    observed_space_for,
+    parts_for,
+    run,
+    run_observed,
+)
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray
@@ -145,13 +157,7 @@ def many_features(data: TaskData) -> bool:
 
 
 def sweeps_per_draw(data: TaskData, norm_q: float | None) -> int:
-    """How many sweeps make a draw about as independent of the last one as it is elsewhere after one.
-
-    Parameters
-    ----------
-    data : the observations
-    norm_q : q, None where it is learned
-    """
+    """How many sweeps make a draw about as independent of the last one as it is elsewhere after one (q None: learned)."""
     return SLOW_SWEEPS if norm_q is None or many_features(data) else 1
 
 
@@ -191,11 +197,11 @@ def sample_chain(
     form = family.augmentation.form
     centre = prior.intercept_centre if prior.fit_intercept and form == NORMAL else 0.0
     first_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
-    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
+    rng = Generator(np.random.PCG64(settings.random_seed))
     kept = kept_for(rows, settings.draws, settings.sweeps)
     W = None if start is None else np.asarray(start, dtype=np.float64).T
     if form != NORMAL or many_features(data):
-        advance = _by_observation(data, centre, form, W, rows, numbers, first_q, rng, kept)
+        advance = _by_observation(observations_of(data, centre, form), W, rows, numbers, first_q, rng, kept)
     else:
         advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
     done, interrupted = _in_slices(advance, settings, report)
@@ -220,7 +226,7 @@ def _in_sums(
     rows: RowMap,
     prior: GibbsPrior,
     norm_q: float,
-    rng: np.random.Generator,
+    rng: Generator,
     kept: KeptDraws,
 ) -> Advance:
     """Begin a chain in sums of the data."""
@@ -231,23 +237,20 @@ def _in_sums(
 
 
 def _by_observation(
-    data: TaskData,
-    centre: float,
-    form: int,
+    data: Observed,
     W: FloatArray | None,
     rows: RowMap,
     prior: GibbsPrior,
     norm_q: float,
-    rng: np.random.Generator,
+    rng: Generator,
     kept: KeptDraws,
 ) -> Advance:
     """Begin a chain by observation."""
-    observations = observations_of(data, centre, form)
-    W = dual_ridge_start(observations, rows) if W is None else W
-    state = first_observed_state(observations, rows, prior, W, norm_q, rng)
-    space = observed_space_for(observations, rows)
-    parts = observed_parts_for(observations, rows, prior, norm_q, space.block)
-    return partial(run_observed, rng, observations, rows, prior, state, space, kept, *parts)
+    W = dual_ridge_start(data, rows) if W is None else W
+    state = first_observed_state(data, rows, prior, W, norm_q, rng)
+    space = observed_space_for(data, rows)
+    parts = observed_parts_for(data, rows, prior, norm_q, space.block)
+    return partial(run_observed, rng, data, rows, prior, state, space, kept, *parts)
 
 
 def _in_slices(advance: Advance, settings: ChainSettings, report: Report | None) -> tuple[int, bool]:
@@ -332,7 +335,7 @@ def sample_centred(
     log_scales = np.clip(np.log(np.sqrt(2.0 * np.mean(W**2, axis=1))), *log_scale_bounds)
     first_W, first_noise = np.array(W.T, dtype=np.float64, order="C"), np.array(noise, dtype=np.float64)
     state = new_state(first_W, np.zeros(p), np.zeros(m), first_noise, log_scales, 0.0, first_q)
-    rng = np.random.Generator(np.random.PCG64(settings.random_seed))
+    rng = Generator(np.random.PCG64(settings.random_seed))
     kept, parts = kept_for(rows, settings.draws, settings.sweeps), parts_for(rows, prior, first_q, None)
     total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
     run(rng, centred, rows, prior, state, space_for(centred), kept, *parts, 0, total, tune)

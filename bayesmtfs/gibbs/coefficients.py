@@ -37,7 +37,7 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.gibbs.distributions import power_of, truncated_normal
-from bayesmtfs.gibbs.state import GibbsState, RowMap, TaskSums
+from bayesmtfs.gibbs.state import GibbsState, RowMap, SumsSpace, TaskSums
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 LEAST_KNOWN = 1.0  # precision of the data over that of the prior
@@ -231,9 +231,9 @@ def alike(sums: TaskSums, rows: RowMap) -> IntArray:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_pairs(rng: Generator, Q: FloatArray, residuals: FloatArray, pairs: IntArray, state: GibbsState) -> None:
+def step_on_pairs(rng: Generator, sums: SumsSpace, pairs: IntArray, state: GibbsState) -> None:
     """Both steps for every pair; residuals ``h - Q w`` in place."""
-    space = np.empty(residuals.shape)
+    Q, residuals, space = sums.Q, sums.residuals, np.empty(sums.residuals.shape)
     for k in range(len(pairs)):
         i, j, sign = pairs[k, 0], pairs[k, 1], float(pairs[k, 2])
         for t in range(len(Q)):

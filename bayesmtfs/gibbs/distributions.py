@@ -7,7 +7,7 @@ With ``g w - a w^2 / 2`` the log-likelihood of a coefficient given all others, a
 is a sum of two Mills ratios at q = 1 and a difference of two normal probabilities at q = inf. The coefficients of one
 feature are independent over the tasks given the scale of their row, so that the scale may be drawn with all of them
 integrated out, and they afterwards: what a scale that has to stay above its largest coefficient cannot do. (At q = 2 the
-same is done by `slice` with coefficients at their conditional means.)
+same is done by `scales` with coefficients at their conditional means.)
 """
 
 import math
@@ -33,14 +33,7 @@ def integrable(norm_q: float) -> bool:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_integral(precision: float, pull: float, log_scale: float, power: float) -> float:
-    """``ln I(rho)``, up to a constant in rho.
-
-    Parameters
-    ----------
-    precision, pull : a and g
-    log_scale : ln rho
-    power : q, 1 or inf
-    """
+    """``ln I(rho)``, up to a constant in rho; precision and pull are a and g, power is q, 1 or inf."""
     root = math.sqrt(max(precision, LEAST_PRECISION))
     if power == np.inf:
         return log_window(abs(pull) / root, root * math.exp(log_scale)) - math.log(root)

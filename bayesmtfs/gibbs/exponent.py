@@ -39,10 +39,8 @@ from numpy.random import Generator
 
 from bayesmtfs.families.augmentation import NORMAL, curvature
 from bayesmtfs.gibbs.distributions import softplus, unit_variance, weighted_square
-from bayesmtfs.gibbs.observations import Observed, ObservedWork, log_likelihood
-from bayesmtfs.gibbs.scales import log_power_sum
-from bayesmtfs.gibbs.slice import NONE, beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
+from bayesmtfs.gibbs.scales import NONE, beta_prime_power, log_power_sum
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, SumsSpace, log_likelihood
 from bayesmtfs.types import FloatArray
 
 WISHED_ACCEPTANCE = 0.35
@@ -81,8 +79,7 @@ def exponent_space(n_tasks: int, n_features: int, n_rows: int) -> ExponentSpace:
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_exponent(
     rng: Generator,
-    Q: FloatArray,
-    residuals: FloatArray,
+    sums: SumsSpace,
     rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
@@ -93,21 +90,17 @@ def step_on_exponent(
     m, p = state.W.shape
     for t in range(m):
         for i in range(p):
-            space.precisions[t, i] = Q[t, i, i]
+            space.precisions[t, i] = sums.Q[t, i, i]
     proposal = propose(rng, rows, prior, state, space)
-    if accept(rng, proposal, _likelihood_change(Q, residuals, state, space), prior, state, tuning, space):
-        copy_into(space.residuals, residuals)
+    if accept(rng, proposal, _likelihood_change(sums, state, space), prior, state, tuning, space):
+        copy_into(space.residuals, sums.residuals)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def propose(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
-    """Another 1/q, with scales and coefficients that suit.
+    """Another 1/q, with scales and coefficients that suit; the state stays.
 
-    Parameters
-    ----------
-    rng : generator
-    rows, prior, state : the problem and the state, which stays
-    space : what is written to; its precisions must be there, and must not depend on q, scales or coefficients
+    The precisions of the space must be there, and must not depend on q, scales or coefficients.
     """
     inverse, step = state.inverse_q[0], state.exponent_step[0]
     proposal = reflected(inverse + step * rng.standard_normal(), prior.inverse_low, prior.inverse_high)
@@ -212,20 +205,20 @@ def _carry_coefficients(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _likelihood_change(Q: FloatArray, residuals: FloatArray, state: GibbsState, space: ExponentSpace) -> float:
+def _likelihood_change(sums: SumsSpace, state: GibbsState, space: ExponentSpace) -> float:
     """Change of the log-likelihood in sums; proposed residuals."""
     m, p = state.W.shape
     value = 0.0
     for t in range(m):
-        residual = space.residuals[t]
+        Q, residual = sums.Q[t], space.residuals[t]
         for j in range(p):
-            residual[j] = residuals[t, j]
+            residual[j] = sums.residuals[t, j]
         for i in range(p):
             change = space.W[t, i] - state.W[t, i]
             if change != 0.0:
-                value += change * (residual[i] - 0.5 * Q[t, i, i] * change)
+                value += change * (residual[i] - 0.5 * Q[i, i] * change)
                 for j in range(p):
-                    residual[j] -= Q[t, i, j] * change
+                    residual[j] -= Q[i, j] * change
     return value
 
 
@@ -366,7 +359,6 @@ def observed_exponent_space(data: Observed, rows: RowMap) -> ObservedExponentSpa
 def step_on_observed_exponent(
     rng: Generator,
     data: Observed,
-    work: ObservedWork,
     rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
@@ -375,25 +367,23 @@ def step_on_observed_exponent(
 ) -> None:
     """Propose another 1/q, and with it scales and coefficients; the predictors follow."""
     proposal = propose(rng, rows, prior, state, space.carried)
-    _propose_predictors(data, work, state, space)
+    _propose_predictors(data, state, space)
     change = log_likelihood(data, state, space.predictors)
-    change -= log_likelihood(data, state, work.predictors)
+    change -= log_likelihood(data, state, data.predictors)
     if accept(rng, proposal, change, prior, state, tuning, space.carried):
         for n in range(len(space.predictors)):
-            work.predictors[n] = space.predictors[n]
+            data.predictors[n] = space.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_precisions(
-    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, tuning: int, space: ObservedExponentSpace
-) -> None:
+def fill_precisions(data: Observed, rows: RowMap, state: GibbsState, tuning: int, space: ObservedExponentSpace) -> None:
     """Precisions of the data on every coefficient: the present ones of normal targets, averages for labels."""
     share = 1.0
     if data.form != NORMAL:
         if tuning == 0:
             return
         share = 1.0 / min(tuning, 100)
-    _fill_curvatures(data, work, state, space.curvatures)
+    _fill_curvatures(data, state, space.curvatures)
     precisions = space.carried.precisions
     for i in range(len(data.design)):
         for t in range(len(precisions)):
@@ -404,20 +394,20 @@ def fill_precisions(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_curvatures(data: Observed, work: ObservedWork, state: GibbsState, curvatures: FloatArray) -> None:
+def _fill_curvatures(data: Observed, state: GibbsState, curvatures: FloatArray) -> None:
     """Minus the second derivative of the log-likelihood in each predictor."""
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
-            eta, weight = work.predictors[n], data.weights[n]
+            eta, weight = data.predictors[n], data.weights[n]
             curvatures[n] = curvature(data.form, weight, eta, noise_precision)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _propose_predictors(data: Observed, work: ObservedWork, state: GibbsState, space: ObservedExponentSpace) -> None:
+def _propose_predictors(data: Observed, state: GibbsState, space: ObservedExponentSpace) -> None:
     """Predictors of the proposed coefficients."""
     for n in range(len(space.predictors)):
-        space.predictors[n] = work.predictors[n]
+        space.predictors[n] = data.predictors[n]
     for i in range(len(data.design)):
         x = data.design[i]
         for t in range(len(state.W)):

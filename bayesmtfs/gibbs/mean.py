@@ -14,7 +14,7 @@ Where a task does not have a feature, its coefficient is 0 and tells nothing of 
 
 By observation (`draw_observed_mean`): given the deviations v and the precisions omega of all observations, moving the
 means by d changes the linear predictors by X d, so that d is normal with precision ``X'diag(omega)X + I / s^2`` and linear
-term ``X's - mu / s^2``, s the scores of `observations`. One mean at a time (`features`) hardly moves where features are
+term ``X's - mu / s^2``, s the scores of `state`. One mean at a time (`features`) hardly moves where features are
 nearly alike; this step costs ``O(N p^2)`` and is made where p is at most `MOST_JOINT_MEANS`.
 """
 
@@ -27,8 +27,7 @@ from numpy.random import Generator
 
 from bayesmtfs.gibbs.coefficients import draw_jointly, factorise, solve_lower, solve_upper
 from bayesmtfs.gibbs.distributions import dot, power_of, unit_variance
-from bayesmtfs.gibbs.observations import Observed, ObservedWork, move_along
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, SumsSpace, move_along
 from bayesmtfs.types import BoolArray, FloatArray
 
 SLICE_DEVIATIONS = 6.0  # width of the slice step, in standard deviations of a mean of as many coefficients
@@ -66,14 +65,7 @@ def take_out_mean(Q: FloatArray, vector: FloatArray, mean: FloatArray, present: 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_mean(
-    rng: Generator,
-    Q: FloatArray,
-    h: FloatArray,
-    residuals: FloatArray,
-    rows: RowMap,
-    prior: GibbsPrior,
-    state: GibbsState,
-    space: MeanSpace,
+    rng: Generator, sums: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: MeanSpace
 ) -> None:
     """Draw all means given the deviations; ``h`` (less Q mu) and residuals ``h - Q v`` in place."""
     m, p = state.W.shape
@@ -87,10 +79,10 @@ def draw_mean(
         present = rows.present[t]
         for i in range(p):
             if present[i]:
-                space.h[i] += residuals[t, i]
+                space.h[i] += sums.residuals[t, i]
                 for j in range(p):
                     if present[j]:
-                        space.Q[i, j] += Q[t, i, j]
+                        space.Q[i, j] += sums.Q[t, i, j]
     for i in range(p):
         for j in range(p):
             space.h[i] += space.Q[i, j] * space.before[j]
@@ -98,8 +90,8 @@ def draw_mean(
     for i in range(p):
         space.before[i] = state.mean[i] - space.before[i]
     for t in range(m):
-        take_out_mean(Q[t], h[t], space.before, rows.present[t])
-        take_out_mean(Q[t], residuals[t], space.before, rows.present[t])
+        take_out_mean(sums.Q[t], sums.h[t], space.before, rows.present[t])
+        take_out_mean(sums.Q[t], sums.residuals[t], space.before, rows.present[t])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -155,9 +147,7 @@ def _shift_density(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_observed_mean(
-    rng: Generator, data: Observed, work: ObservedWork, rows: RowMap, prior: GibbsPrior, state: GibbsState
-) -> None:
+def draw_observed_mean(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
     """Draw all means given the deviations; predictors and scores follow."""
     m, p = state.W.shape
     if p > MOST_JOINT_MEANS:
@@ -167,7 +157,7 @@ def draw_observed_mean(
         A[i, i] = prior.mean_precision
         change[i] = -prior.mean_precision * state.mean[i]
     for t in range(m):
-        _add_task(data, work, rows, t, A, change)
+        _add_task(data, rows, t, A, change)
     factorise(A, p)
     solve_lower(A, change, p)
     for i in range(p):
@@ -178,14 +168,14 @@ def draw_observed_mean(
         for t in range(m):
             if rows.present[t, i]:
                 start, stop = data.offsets[t], data.offsets[t + 1]
-                move_along(work, start, stop, data.design[i], change[i])
+                move_along(data, start, stop, data.design[i], change[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_task(data: Observed, work: ObservedWork, rows: RowMap, t: int, A: FloatArray, linear: FloatArray) -> None:
+def _add_task(data: Observed, rows: RowMap, t: int, A: FloatArray, linear: FloatArray) -> None:
     """What one task adds to the lower triangle of the precision, and to the linear term."""
     start, stop = data.offsets[t], data.offsets[t + 1]
-    precisions, scores = work.precisions[start:stop], work.scores[start:stop]
+    precisions, scores = data.precisions[start:stop], data.scores[start:stop]
     weighted = np.empty(stop - start)
     for i in range(len(linear)):
         if rows.present[t, i]:

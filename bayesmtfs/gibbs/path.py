@@ -9,7 +9,7 @@ factor of the scales of the leading rows, which are the active ones that the dat
     ln p = sum ln p(y | eta) - (|z|^2 + |v|^2) / 2 + sum_leading ln p(l_0 + c - x) + ln p(x) + ln p(b)
 
 up to a constant. rho is ``e^(l_0 + c)`` in leading rows; in all others ``rho / tau`` stays. u is the part of rows that do
-not move. The relations of the scales to each other are left to `collapsed` and `features`: scales of rows that are now
+not move. The relations of the scales to each other are left to `features`: scales of rows that are now
 relevant and now not are what makes other Hamiltonian paths (`block`) take small steps.
 
 Variances of the coordinates are ``1 / (1 + curvature)``, with the curvature of the likelihood for the mean precisions
@@ -49,22 +49,25 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
-from bayesmtfs.gibbs.block import ActiveBlock, add_intercepts, fill_block, fill_likelihood, read_state
-from bayesmtfs.gibbs.distributions import dot, softplus, weighted_square
-from bayesmtfs.gibbs.hamiltonian import (
+from bayesmtfs.gibbs.block import (
     STEP_SIZE,
+    ActiveBlock,
     Coordinates,
     Record,
+    add_intercepts,
+    fill_block,
+    fill_likelihood,
     follow_acceptance,
     keep_step,
     new_coordinates,
     new_record,
     path_follower,
+    read_state,
     restart_step,
 )
-from bayesmtfs.gibbs.observations import Observed, ObservedWork
-from bayesmtfs.gibbs.slice import beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
+from bayesmtfs.gibbs.distributions import dot, softplus, weighted_square
+from bayesmtfs.gibbs.scales import beta_prime_power
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap
 from bayesmtfs.types import FloatArray, IntArray
 
 LONGEST_PATH = 6.0  # in standard deviations
@@ -80,7 +83,6 @@ FIRST_PATH_STEP = 0.2
 MEMORY, LONG_MEMORY = 200.0, 1000.0  # sweeps over which means and relevance are averaged
 LEAST_REST = 2.0  # of tau
 LEAST_PIVOT = 1e-8  # of the diagonal
-MOST_OBSERVATIONS = 300  # of a task
 
 
 class OtherRows(NamedTuple):
@@ -88,7 +90,7 @@ class OtherRows(NamedTuple):
 
     size: IntArray  # (1,) features that move
     features: IntArray  # (p,)
-    factor: FloatArray  # (N, K) L of each task, K observations of the largest; K = 0: nothing moves
+    factor: FloatArray  # (N, K) L of each task, K observations of the largest
     moved: FloatArray  # (N,) L v
     first: FloatArray  # (N,) v before a path
 
@@ -122,8 +124,15 @@ def path_for(data: Observed, rows: RowMap, block: ActiveBlock) -> WidePath:
         precisions=np.zeros(count),
         at=new_coordinates(n_coordinates),
         factors=np.zeros(n_features),
-        rest=rest_for(data, n_features),
+        rest=rest_for(data),
     )
+
+
+def rest_for(data: Observed) -> OtherRows:
+    """Allocate."""
+    (p, count), longest = data.design.shape, int(np.diff(data.offsets).max())
+    size, features = np.zeros(1, dtype=np.int64), np.zeros(p, dtype=np.int64)
+    return OtherRows(size, features, np.zeros((count, longest)), np.zeros(count), np.zeros(count))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -131,31 +140,29 @@ def prepare_path(
     data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
     """Before paths with new active rows, or after the scales of other rows have moved, except with tau."""
-    if path.rest.factor.shape[1] > 0:
-        choose_rest(rows, prior, state, block.is_active, path.rest)
-        fill_factor(data, rows, state, path.rest)
+    choose_rest(rows, prior, state, block.is_active, path.rest)
+    fill_factor(data, rows, state, path.rest)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_along_path(
     rng: Generator,
     data: Observed,
-    work: ObservedWork,
     rows: RowMap,
     prior: GibbsPrior,
     state: GibbsState,
     block: ActiveBlock,
     path: WidePath,
 ) -> float:
-    """Follow one path and accept or refuse where it ends; the predictors of ``work`` follow. Its acceptance rate."""
-    read_path(data, work, rows, state, block, path)
+    """Follow one path and accept or refuse where it ends; the predictors of ``data`` follow. Its acceptance rate."""
+    read_path(data, rows, state, block, path)
     fill_variances(data, rows, prior, state, block, path)
     size = first_intercept(block, len(state.W)) + len(state.W) + 2
     step = math.exp(path.step_size.log_step) * (LEAST_STEP + STEP_RANGE * rng.random())
     problem = (data, prior, state, block, path)
     accepted, rate = _follow_path(rng, problem, path.at, size, 0, step, LONGEST_PATH)
     if accepted:
-        write_path(data, work, rows, state, block, path)
+        write_path(data, rows, state, block, path)
     return rate
 
 
@@ -167,19 +174,16 @@ def first_intercept(block: ActiveBlock, m: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def read_path(
-    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath
-) -> None:
+def read_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Coordinates of the state, and the parts of the predictors that do not move by themselves."""
-    m, rest = len(state.W), path.rest
+    m = len(state.W)
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
-    read_state(data, work, rows, state, block)
+    read_state(data, rows, state, block)
     for d in range(first_v):
         path.at.position[d] = math.sqrt(2.0) * block.at.position[d]
-    if rest.factor.shape[1] > 0:
-        whiten(data, state, rest, path.at.position[first_v:first_b])
-        for n in range(len(block.following)):
-            block.following[n] -= rest.moved[n]
+    whiten(data, state, path.rest, path.at.position[first_v:first_b])
+    for n in range(len(block.following)):
+        block.following[n] -= path.rest.moved[n]
     for t in range(m):
         path.at.position[first_b + t] = state.intercept[t]
     path.at.position[first_b + m] = 0.0
@@ -232,8 +236,6 @@ def _fill_rest_variances(data: Observed, path: WidePath, variance: FloatArray, t
     factor, scale = path.rest.factor, math.exp(2.0 * to_mean)
     for n in range(len(variance)):
         variance[n] = 0.0
-    if factor.shape[1] == 0:
-        return
     for t in range(len(data.offsets) - 1):
         start, stop = data.offsets[t], data.offsets[t + 1]
         for n in range(start, stop):
@@ -266,8 +268,7 @@ def path_density(data: Observed, prior: GibbsPrior, state: GibbsState, block: Ac
             slope_c += along
         else:
             slope_x += along
-    if path.rest.factor.shape[1] > 0:
-        gather(data, path.rest, scores, factor, path.at.slope[first_v:first_b])
+    gather(data, path.rest, scores, factor, path.at.slope[first_v:first_b])
     for d in range(first_b):
         value -= 0.5 * path.at.position[d] * path.at.position[d]
         path.at.slope[d] -= path.at.position[d]
@@ -285,8 +286,7 @@ def _fill_path_predictors(data: Observed, state: GibbsState, block: ActiveBlock,
     m, offsets, predictors = len(state.W), data.offsets, block.predictors
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
     c, shift = path.at.position[first_b + m], path.at.position[first_b + m + 1] - state.log_tau[0]
-    if path.rest.factor.shape[1] > 0:
-        spread(data, path.rest, path.at.position[first_v:first_b])
+    spread(data, path.rest, path.at.position[first_v:first_b])
     factor = math.exp(shift)
     for t in range(m):
         b = path.at.position[first_b + t]
@@ -321,14 +321,11 @@ def _leading_prior(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def write_path(
-    data: Observed, work: ObservedWork, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath
-) -> None:
+def write_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Put the state where the path ended."""
     m = len(state.W)
     first_v, first_b = block.sizes.features * m, first_intercept(block, m)
-    if path.rest.factor.shape[1] > 0:
-        move_rest(data, rows, state, path.rest, path.at.position[first_v:first_b])
+    move_rest(data, rows, state, path.rest, path.at.position[first_v:first_b])
     c, shift = path.at.position[first_b + m], path.at.position[first_b + m + 1] - state.log_tau[0]
     factor = math.exp(shift)
     scale_factor(path.rest, factor)
@@ -344,14 +341,13 @@ def write_path(
             state.W[t, block.features[f]] = path.factors[f] * path.at.position[f * m + t]
     for t in range(m):
         state.intercept[t] = path.at.position[first_b + t]
-    for n in range(len(work.predictors)):
-        work.predictors[n] = block.predictors[n]
+    for n in range(len(data.predictors)):
+        data.predictors[n] = block.predictors[n]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_path(
     data: Observed,
-    work: ObservedWork,
     rows: RowMap,
     state: GibbsState,
     block: ActiveBlock,
@@ -363,13 +359,13 @@ def tune_path(
     """Learn from a sweep, once the precisions of the observations are drawn."""
     for choice in LEADING_CHOICES:
         if number == max(int(choice * tune), 1):
-            _fill_row_curvatures(data, work, rows, path)
+            _fill_row_curvatures(data, rows, path)
             weigh_rows(block, path)
             choose_leading(block, path)
     path.means.sweeps += 1.0
     share = 1.0 / min(path.means.sweeps, MEMORY)
     for n in range(len(path.precisions)):
-        path.precisions[n] += share * (work.precisions[n] - path.precisions[n])
+        path.precisions[n] += share * (data.precisions[n] - path.precisions[n])
     _, level = leading_level(state, block, path)
     path.means.leading += share * (level - path.means.leading)
     path.means.log_tau += share * (state.log_tau[0] - path.means.log_tau)
@@ -384,12 +380,12 @@ def tune_path(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_row_curvatures(data: Observed, work: ObservedWork, rows: RowMap, path: WidePath) -> None:
+def _fill_row_curvatures(data: Observed, rows: RowMap, path: WidePath) -> None:
     """Mean precision of the coefficients of each row, as a logarithm."""
     for row in range(len(rows.sizes)):
         total = 1e-300
         for place in range(rows.starts[row], rows.starts[row + 1]):
-            total += weighted_square(data.design[rows.members[place]], work.precisions)
+            total += weighted_square(data.design[rows.members[place]], data.precisions)
         path.curvatures[row] = math.log(total / max(rows.sizes[row], 1.0))
 
 
@@ -416,27 +412,11 @@ def choose_leading(block: ActiveBlock, path: WidePath) -> None:
 def redraw_rows(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlock, path: WidePath
 ) -> None:
-    """Make rows active by chance, where there is no room for all."""
-    if len(block.features) == len(data.design):
-        return
+    """Make rows active by chance."""
     keys = np.empty(len(path.weights))
     for row in range(len(keys)):
         keys[row] = rng.standard_exponential() / path.weights[row]
     fill_block(data, rows, prior, block, np.argsort(keys))
-
-
-def rest_for(data: Observed, n_active: int) -> OtherRows:
-    """Allocate; nothing moves where all features are active or a task has many observations."""
-    p, count = data.design.shape
-    longest = int(np.diff(data.offsets).max())
-    size = longest if p > n_active and longest <= min(MOST_OBSERVATIONS, p) else 0
-    return OtherRows(
-        np.zeros(1, dtype=np.int64),
-        np.zeros(p, dtype=np.int64),
-        np.zeros((count, size)),
-        np.zeros(count),
-        np.zeros(count),
-    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -5,34 +5,231 @@ turn (interweaving, Yu and Meng 2011, *Journal of Computational and Graphical St
 
 - l_i with w fixed: ``-k l - S_i e^(-q l) + ln p(l | tau)``;
 - l_i with the row's coefficients carried along, each at its place in the normal approximation of its conditional
-  distribution (`slice`; at q = 2 this is the same as integrating them out); in a row of several features with
+  distribution (below; at q = 2 this is the same as integrating them out); in a row of several features with
   ``w / rho_i`` fixed;
 - instead of these, in rows of one feature at q = 1 and q = inf, l_i with the row's coefficients integrated out
   (`distributions`), and then they;
 - ln tau with rho fixed; with ``rho / tau`` and w fixed; with ``rho / tau`` and ``w / rho`` fixed.
+
+**Densities.** All these have log-densities of the logarithm x of a scale of one family,
+
+    -slope x - exp(log_sum - power x) + pull f - curvature f^2 / 2 + sum_j [c y_j - (a + c) ln(1 + e^y_j)]
+        - (x - centre)^2 precision / 2,      f = exp(x - origin),   y_j = exponent (x - anchor_j),
+
+on an interval. The first two terms are a generalized normal sample of which only sums count, the next two a normal
+likelihood in which everything is multiplied by f, the sum are beta-prime distributions of ``e^y`` (at a = c = 1/2 and
+exponent 2 the half-Cauchy, at a = 3/2 and c = 1/2 the half-Student with three degrees of freedom), and the last is
+log-normal. A beta-prime distribution of ``(scale / anchor)^exponent``, seen as a function of the anchor, is the same with
+a and c exchanged.
+
+A row of coefficients may be carried along: with ``g w - Q w^2 / 2`` its log-likelihood and ``k^2 e^(2x)`` its prior
+variance, ``w = s (s g + z)``, ``s^-2 = Q + e^(-2x) / k^2``, moves with x while z is fixed. That is the posterior of w
+under a normal prior, and interpolates between w fixed (Q large) and ``w e^-x`` fixed (Q = 0). It adds
+``sum [g w - Q w^2 / 2 - |w e^-x|^power + ln s]``, the last term being the Jacobian; nothing is approximated. At the
+powers 1 and inf it may be integrated out instead (`distributions`), for which positions are left empty.
+
+`slice_step` is the one of Neal (2003), *Annals of Statistics* 31:705-767, with stepping out and shrinkage.
+
+`jump_by_cells` draws independently where the density has several modes. A row that the data may or may not need has a
+mode near the global scale and another at the size of its effect, with a valley between them that slice steps hardly
+cross. The range is cut into `CELLS` cells with the density at the middle of each, x is proposed uniformly in a cell drawn
+from them, whatever the present x, and accepted with probability ``min(1, p(x') c(x) / (p(x) c(x')))``, c(x) the density at
+the middle of the cell that x is in (a Metropolis step; nothing is approximated). From outside the range nothing moves,
+and nothing is proposed there.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.random import Generator
 
-from bayesmtfs.gibbs.distributions import draw_given_scale, power_of, softplus, unit_variance
-from bayesmtfs.gibbs.slice import (
-    NONE,
-    SLICE_WIDTH,
-    LogScaleDensity,
-    ScalePrior,
-    beta_prime_power,
-    given_sample,
-    row_scale_prior,
-    slice_step,
-    with_carried,
-    with_multiplied,
-)
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap
+from bayesmtfs.gibbs.distributions import draw_given_scale, log_integral, power_of, softplus, unit_variance
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, SumsSpace
 from bayesmtfs.types import FloatArray
+
+SLICE_WIDTH = 1.0  # a width for scales of any kind
+SLICE_STEPS = 200  # most steps outwards on either side: far more than the scales span
+CELLS = 40
+NONE = -np.inf
+
+
+class ScalePrior(NamedTuple):
+    """Beta-prime and log-normal terms of x, and its interval."""
+
+    anchors: FloatArray  # (k,)
+    exponent: float
+    first_shape: float  # c
+    second_shape: float  # a
+    centre: float
+    precision: float
+    low: float
+    high: float
+
+
+class LogScaleDensity(NamedTuple):
+    """Log-density of x, up to a constant."""
+
+    slope: float
+    log_sum: float  # -inf: no such term
+    power: float
+    pull: float
+    curvature: float
+    origin: float
+    precisions: FloatArray  # (k,) Q of the coefficients that go with x; may be empty
+    pulls: FloatArray  # (k,) g
+    positions: FloatArray  # (k,) z; empty: coefficients are integrated out
+    spread: float  # k^2
+    prior: ScalePrior
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def beta_prime_power(prior: GibbsPrior, inverse_q: float) -> float:
+    """Exponent of the beta-prime distribution."""
+    if prior.scale_power > 0.0:
+        return prior.scale_power
+    return 1.0 / inverse_q if inverse_q > 0.0 else 2.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePrior:
+    """Prior of the scale of a row, above ``low``: beta-prime about ln tau, or log-uniform."""
+    anchors = state.log_tau[: 0 if prior.log_uniform else 1]
+    exponent = beta_prime_power(prior, state.inverse_q[0])
+    return ScalePrior(anchors, exponent, prior.spike_shape, prior.tail_shape, 0.0, 0.0, low, prior.high)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def given_sample(prior: ScalePrior, size: float, log_sum: float, norm_q: float) -> LogScaleDensity:
+    """Density given ``size`` coefficients with ``ln sum |w|^q``."""
+    none = prior.anchors[:0]
+    return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, prior)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def with_multiplied(prior: ScalePrior, pull: float, curvature: float, origin: float) -> LogScaleDensity:
+    """Density where coefficients are multiplied by the scale, ``w e^-x`` fixed."""
+    none = prior.anchors[:0]
+    return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, prior)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def with_carried(
+    prior: ScalePrior,
+    size: float,
+    norm_q: float,
+    precisions: FloatArray,
+    pulls: FloatArray,
+    positions: FloatArray,
+    spread: float,
+) -> LogScaleDensity:
+    """Density where coefficients are carried along, or without positions integrated out."""
+    return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, prior)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_density(x: float, target: LogScaleDensity) -> float:
+    """Log-density at x within the interval."""
+    value = -target.slope * x
+    if target.log_sum > -np.inf:
+        value -= math.exp(min(target.log_sum - target.power * x, 700.0))
+    if target.curvature > 0.0 or target.pull != 0.0:
+        factor = math.exp(min(x - target.origin, 300.0))
+        value += factor * (target.pull - 0.5 * target.curvature * factor)
+    if len(target.positions) > 0:
+        value += _carried_value(x, target)
+    elif len(target.precisions) > 0:
+        for t in range(len(target.precisions)):
+            value += log_integral(target.precisions[t], target.pulls[t], x, target.power)
+    shapes = target.prior.first_shape + target.prior.second_shape
+    for j in range(len(target.prior.anchors)):
+        y = target.prior.exponent * (x - target.prior.anchors[j])
+        value += target.prior.first_shape * y - shapes * softplus(y)
+    return value - 0.5 * target.prior.precision * (x - target.prior.centre) ** 2
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _carried_value(x: float, target: LogScaleDensity) -> float:
+    """What the coefficients that move with x add; at an infinite power they must stay within e^x."""
+    shrink = math.exp(-x)
+    prior_precision = shrink * shrink / target.spread
+    value, product = 0.0, 1.0
+    for t in range(len(target.positions)):
+        precision = target.precisions[t] + prior_precision
+        s = 1.0 / math.sqrt(precision)
+        w = s * (s * target.pulls[t] + target.positions[t])
+        value += w * (target.pulls[t] - 0.5 * target.precisions[t] * w)
+        z = abs(w) * shrink
+        if target.power < np.inf:
+            value -= power_of(z, target.power)
+        elif z > 1.0:
+            return -np.inf
+        product *= precision
+        if product > 1e100 or product < 1e-100:  # one logarithm for many factors
+            value -= 0.5 * math.log(product)
+            product = 1.0
+    return value - 0.5 * math.log(product)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: float) -> float:
+    """Move to a new x that leaves the density invariant; the width of the first interval must not depend on x."""
+    level = log_density(current, target) - rng.standard_exponential()
+    left = current - width * rng.random()
+    right = left + width
+    for _ in range(SLICE_STEPS):
+        if left <= target.prior.low or log_density(left, target) < level:
+            break
+        left -= width
+    for _ in range(SLICE_STEPS):
+        if right >= target.prior.high or log_density(right, target) < level:
+            break
+        right += width
+    left, right = max(left, target.prior.low), min(right, target.prior.high)
+    for _ in range(SLICE_STEPS):
+        proposal = left + (right - left) * rng.random()
+        if log_density(proposal, target) >= level:
+            return proposal
+        if proposal < current:
+            left = proposal
+        else:
+            right = proposal
+    return current
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def jump_by_cells(rng: Generator, current: float, target: LogScaleDensity, low: float, high: float) -> float:
+    """Move to a new x that leaves the density invariant; the range must not depend on x."""
+    low, high = max(low, target.prior.low), min(high, target.prior.high)
+    if not low < current < high:
+        return current
+    width = (high - low) / CELLS
+    logs = np.empty(CELLS)
+    for k in range(CELLS):
+        logs[k] = log_density(low + (k + 0.5) * width, target)
+    cell = _draw_cell(rng, logs)
+    proposal = low + (cell + rng.random()) * width
+    change = log_density(proposal, target) - log_density(current, target)
+    change += logs[min(int((current - low) / width), CELLS - 1)] - logs[cell]
+    return proposal if -rng.standard_exponential() < change else current
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_cell(rng: Generator, logs: FloatArray) -> int:
+    """Draw an index with probabilities of which logarithms are given."""
+    top, total = -np.inf, 0.0
+    for k in range(len(logs)):
+        top = max(top, logs[k])
+    for k in range(len(logs)):
+        total += math.exp(logs[k] - top)
+    level = total * rng.random()
+    for k in range(len(logs)):
+        level -= math.exp(logs[k] - top)
+        if level < 0.0:
+            return k
+    return len(logs) - 1
+
 
 WIDTH_PER_MOVE = 3.0  # width of a slice step in typical moves
 
@@ -74,52 +271,38 @@ def density_given_row(rows: RowMap, prior: GibbsPrior, state: GibbsState, row: i
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_row(
-    rng: Generator,
-    Q: FloatArray,
-    residuals: FloatArray,
-    rows: RowMap,
-    prior: GibbsPrior,
-    state: GibbsState,
-    row: int,
-    tuning: int,
+    rng: Generator, space: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int, tuning: int
 ) -> None:
     """Move one row scale given w, and then together with w; residuals ``h - Q w`` in place."""
     log_scales, inverse_q, width = state.log_scales, state.inverse_q[0], state.widths[row]
     before, norm_q = log_scales[row], 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     log_scales[row] = slice_step(rng, before, density_given_row(rows, prior, state, row), width)
-    curvature, pull = _scaling_terms(Q, residuals, rows, state, row)
+    curvature, pull = _scaling_terms(space, rows, state, row)
     own_prior = row_scale_prior(prior, state, prior.low)
     scaled = with_multiplied(own_prior, pull + curvature, curvature, log_scales[row])
     moved = slice_step(rng, log_scales[row], scaled, width)
-    _scale_row(Q, residuals, rows, state, row, math.exp(moved - log_scales[row]))
+    _scale_row(space, rows, state, row, math.exp(moved - log_scales[row]))
     log_scales[row] = moved
     if inverse_q > 0.0 and rows.starts[row + 1] - rows.starts[row] == 1:
         feature = rows.members[rows.starts[row]]
-        Q_row, pulls, positions = _standard_positions(Q, residuals, rows, state, feature, moved)
+        Q_row, pulls, positions = _standard_positions(space, rows, state, feature, moved)
         spread = unit_variance(inverse_q)
         carrying = with_carried(own_prior, rows.sizes[row], norm_q, Q_row, pulls, positions, spread)
         log_scales[row] = slice_step(rng, moved, carrying, width)
-        _move_to_positions(Q, residuals, rows, state, feature, carrying, log_scales[row])
+        _move_to_positions(space, rows, state, feature, carrying, log_scales[row])
     if tuning > 0:
-        tune_row(state, row, before, log_information(Q, rows, row), tuning)
+        tune_row(state, row, before, log_information(space, rows, row), tuning)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_integrated_row(
-    rng: Generator,
-    Q: FloatArray,
-    residuals: FloatArray,
-    rows: RowMap,
-    prior: GibbsPrior,
-    state: GibbsState,
-    row: int,
-    tuning: int,
+    rng: Generator, space: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int, tuning: int
 ) -> None:
     """Move the scale of a feature with its coefficients integrated out, and draw them; residuals in place."""
     inverse_q, before = state.inverse_q[0], state.log_scales[row]
     norm_q = 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     feature = rows.members[rows.starts[row]]
-    precisions, pulls, positions = _standard_positions(Q, residuals, rows, state, feature, before)
+    precisions, pulls, positions = _standard_positions(space, rows, state, feature, before)
     own_prior = row_scale_prior(prior, state, prior.low)
     target = with_carried(own_prior, rows.sizes[row], norm_q, precisions, pulls, positions[:0], 1.0)
     moved = slice_step(rng, before, target, state.widths[row])
@@ -128,10 +311,10 @@ def step_on_integrated_row(
     for t in range(len(state.W)):
         if rows.present[t, feature]:
             new = draw_given_scale(rng, precisions[count], pulls[count], moved, norm_q)
-            _set_coefficient(Q, residuals, state, t, feature, new)
+            _set_coefficient(space, state, t, feature, new)
             count += 1
     if tuning > 0:
-        tune_row(state, row, before, log_information(Q, rows, row), tuning)
+        tune_row(state, row, before, log_information(space, rows, row), tuning)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -145,20 +328,20 @@ def tune_row(state: GibbsState, row: int, before: float, information: float, tun
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_information(Q: FloatArray, rows: RowMap, row: int) -> float:
+def log_information(space: SumsSpace, rows: RowMap, row: int) -> float:
     """Logarithm of the mean precision with which the data determine a coefficient of a row."""
     total = 1e-300
-    for t in range(len(Q)):
+    for t in range(len(space.Q)):
         for place in range(rows.starts[row], rows.starts[row + 1]):
             i = rows.members[place]
             if rows.present[t, i]:
-                total += Q[t, i, i]
+                total += space.Q[t, i, i]
     return math.log(total / max(rows.sizes[row], 1.0))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _standard_positions(
-    Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, i: int, log_scale: float
+    space: SumsSpace, rows: RowMap, state: GibbsState, i: int, log_scale: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Precisions, pulls and standardised positions of the coefficients of a feature over its tasks."""
     m = len(state.W)
@@ -167,9 +350,9 @@ def _standard_positions(
     count = 0
     for t in range(m):
         if rows.present[t, i]:
-            precisions[count] = Q[t, i, i]
-            pulls[count] = residuals[t, i] + Q[t, i, i] * state.W[t, i]
-            s = 1.0 / math.sqrt(Q[t, i, i] + prior_precision)
+            precisions[count] = space.Q[t, i, i]
+            pulls[count] = space.residuals[t, i] + space.Q[t, i, i] * state.W[t, i]
+            s = 1.0 / math.sqrt(space.Q[t, i, i] + prior_precision)
             positions[count] = state.W[t, i] / s - s * pulls[count]
             count += 1
     return precisions[:count], pulls[:count], positions[:count]
@@ -177,13 +360,7 @@ def _standard_positions(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _move_to_positions(
-    Q: FloatArray,
-    residuals: FloatArray,
-    rows: RowMap,
-    state: GibbsState,
-    i: int,
-    row: LogScaleDensity,
-    log_scale: float,
+    space: SumsSpace, rows: RowMap, state: GibbsState, i: int, row: LogScaleDensity, log_scale: float
 ) -> None:
     """Coefficients of a feature at their standardised positions for a new scale."""
     prior_precision = math.exp(-2.0 * log_scale) / row.spread
@@ -191,45 +368,43 @@ def _move_to_positions(
     for t in range(len(state.W)):
         if rows.present[t, i]:
             s = 1.0 / math.sqrt(row.precisions[count] + prior_precision)
-            _set_coefficient(Q, residuals, state, t, i, s * (s * row.pulls[count] + row.positions[count]))
+            _set_coefficient(space, state, t, i, s * (s * row.pulls[count] + row.positions[count]))
             count += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _set_coefficient(Q: FloatArray, residuals: FloatArray, state: GibbsState, t: int, i: int, new: float) -> None:
+def _set_coefficient(space: SumsSpace, state: GibbsState, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
-    change = new - state.W[t, i]
-    for j in range(Q.shape[1]):
-        residuals[t, j] -= Q[t, i, j] * change
+    Q, residual, change = space.Q[t, i], space.residuals[t], new - state.W[t, i]
+    for j in range(len(residual)):
+        residual[j] -= Q[j] * change
     state.W[t, i] = new
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scaling_terms(
-    Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, row: int
-) -> tuple[float, float]:
+def _scaling_terms(space: SumsSpace, rows: RowMap, state: GibbsState, row: int) -> tuple[float, float]:
     """``w'Q w`` and ``w' residual`` of a row of several features."""
     start, stop = rows.starts[row], rows.starts[row + 1]
     curvature, pull = 0.0, 0.0
     for t in range(len(state.W)):
         for place in range(start, stop):
             i = rows.members[place]
-            pull += state.W[t, i] * residuals[t, i]
+            pull += state.W[t, i] * space.residuals[t, i]
             for other in range(start, stop):
                 j = rows.members[other]
-                curvature += state.W[t, i] * Q[t, i, j] * state.W[t, j]
+                curvature += state.W[t, i] * space.Q[t, i, j] * state.W[t, j]
     return max(curvature, 0.0), pull
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scale_row(Q: FloatArray, residuals: FloatArray, rows: RowMap, state: GibbsState, row: int, factor: float) -> None:
+def _scale_row(space: SumsSpace, rows: RowMap, state: GibbsState, row: int, factor: float) -> None:
     """Multiply a row of several features."""
     for t in range(len(state.W)):
         for place in range(rows.starts[row], rows.starts[row + 1]):
             i = rows.members[place]
-            change = (factor - 1.0) * state.W[t, i]
-            for j in range(Q.shape[1]):
-                residuals[t, j] -= Q[t, i, j] * change
+            Q, residual, change = space.Q[t, i], space.residuals[t], (factor - 1.0) * state.W[t, i]
+            for j in range(len(residual)):
+                residual[j] -= Q[j] * change
             state.W[t, i] += change
 
 

@@ -1,7 +1,25 @@
-r"""Sweeps of the Gibbs sampler in sums: coefficients, their mean, scales, exponent, intercepts, noise.
+r"""Sweeps of the Gibbs sampler, in sums and by observation; the order matters where something is integrated out.
 
-The order matters where something is integrated out: coefficients, scales and q move with the intercepts integrated out;
-then intercepts given everything, and the noise given the intercepts.
+**In sums** coefficients, their mean, scales and q move with the intercepts integrated out; then intercepts given
+everything, and the noise given the intercepts.
+
+**By observation**, for labels, and where features outnumber the rows:
+
+1. the sizes of effects of labels (`features`), with the Polya-Gamma precisions integrated out;
+2. active rows, intercepts and the global scale along a Hamiltonian path (`block`), with the precisions integrated out
+   too; not for normal targets at a fixed q = 2, where nothing is left for it to do;
+3. a learned q, with scales and coefficients carried along (`exponent`), the precisions integrated out too;
+4. the precisions given the linear predictors, and the intercepts;
+5. at a fixed q = 2 the scales of active rows with all their coefficients integrated out, then those (`features`);
+6. all features in turn (`features`), shared means together (`mean`), the global scale in three parametrisations
+   (`scales`), shared means with the coefficients fixed (`mean`), and the noise of normal targets.
+
+At a fixed q = 2 with more features than rows in every task, steps 2, 4 and 5 are those of `step_on_active_rows`, several
+in a sweep, since they cost less than a look at thousands of features: active rows are drawn by chance (`path`); then, for
+labels several times, a Hamiltonian path with the precisions integrated out (`path`), the precisions given the linear
+predictors, and the scales of the active rows with all their coefficients integrated out (`features`).
+
+All steps but the third leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
 """
 
 import math
@@ -11,25 +29,38 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.gibbs.block import ActiveBlock, block_for, step_on_block, tune_block
 from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
-from bayesmtfs.gibbs.distributions import integrable, unit_variance
-from bayesmtfs.gibbs.exponent import ExponentSpace, exponent_space, step_on_exponent
-from bayesmtfs.gibbs.mean import MeanSpace, draw_mean, mean_space, recentre, take_out_mean
+from bayesmtfs.gibbs.distributions import dot, integrable, unit_variance
+from bayesmtfs.gibbs.exponent import (
+    ExponentSpace,
+    ObservedExponentSpace,
+    exponent_space,
+    fill_precisions,
+    observed_exponent_space,
+    step_on_exponent,
+    step_on_observed_exponent,
+)
+from bayesmtfs.gibbs.features import fill_direction, step_on_collapsed_scales, step_on_features, step_on_sizes
+from bayesmtfs.gibbs.mean import MeanSpace, draw_mean, draw_observed_mean, mean_space, recentre, take_out_mean
+from bayesmtfs.gibbs.path import WidePath, path_for, prepare_path, redraw_rows, step_along_path, tune_path
 from bayesmtfs.gibbs.scales import draw_noise, step_on_global_scale, step_on_integrated_row, step_on_row
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, TaskSums
+from bayesmtfs.gibbs.state import (
+    GibbsPrior,
+    GibbsState,
+    Observed,
+    RowMap,
+    SumsSpace,
+    TaskSums,
+    fill_predictors,
+    fill_scores,
+)
 from bayesmtfs.types import FloatArray, IntArray
 
-EXPONENT_STEPS = 2  # on 1/q in a sweep
-
-
-class SumsSpace(NamedTuple):
-    """Arrays that a sweep writes to."""
-
-    Q: FloatArray  # (m, p, p)
-    h: FloatArray  # (m, p) less Q mu with a shared mean
-    residuals: FloatArray  # (m, p) h - Q w
-    w: FloatArray  # (p,) coefficients of one task
-    log_scales: FloatArray  # (p,) ln rho of each feature's row
+EXPONENT_STEPS, OBSERVED_EXPONENT_STEPS = 2, 3  # on 1/q in a sweep; by observation they are cheap beside the rest
+CYCLES = 3  # of a path and the precisions in a sweep
+MOST_OBSERVATIONS = 300  # of a task whose features all move along a path
 
 
 class SumsParts(NamedTuple):
@@ -54,12 +85,6 @@ class KeptDraws(NamedTuple):
     log_scales: FloatArray  # (draws, R)
     log_tau: FloatArray  # (draws,)
     inverse_q: FloatArray  # (draws,)
-
-
-def space_for(sums: TaskSums) -> SumsSpace:
-    """Allocate."""
-    m, p = sums.means.shape
-    return SumsSpace(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(p), np.empty(p))
 
 
 def kept_for(rows: RowMap, draws: int, sweeps: int = 1) -> KeptDraws:
@@ -119,19 +144,19 @@ def run(
         tuning = number + 1 if number < tune else 0
         _draw_coefficients(rng, sums, rows, prior, state, space, normal, any_q, integrated)
         if mean is not None:
-            draw_mean(rng, space.Q, space.h, space.residuals, rows, prior, state, mean)
+            draw_mean(rng, space, rows, prior, state, mean)
         if pairs is not None:
-            step_on_pairs(rng, space.Q, space.residuals, pairs, state)
+            step_on_pairs(rng, space, pairs, state)
         for row in range(len(rows.sizes)):
             if integrated is not None:
-                step_on_integrated_row(rng, space.Q, space.residuals, integrated, prior, state, row, tuning)
+                step_on_integrated_row(rng, space, integrated, prior, state, row, tuning)
             else:
-                step_on_row(rng, space.Q, space.residuals, rows, prior, state, row, tuning)
+                step_on_row(rng, space, rows, prior, state, row, tuning)
         if prior.learn_global_scale:
             step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
         if exponent is not None:
             for _ in range(EXPONENT_STEPS):
-                step_on_exponent(rng, space.Q, space.residuals, rows, prior, state, tuning, exponent)
+                step_on_exponent(rng, space, rows, prior, state, tuning, exponent)
         if mean is not None:
             recentre(rng, rows, prior, state)
         _draw_intercepts_and_noise(rng, sums, rows, prior, state, space.w)
@@ -235,3 +260,181 @@ def _draw_intercepts_and_noise(
         noise = draw_noise(rng, prior, state.noise[0], total, total_count)
         for t in range(m):
             state.noise[t] = noise
+
+
+class ObservedSpace(NamedTuple):
+    """Arrays that a sweep writes to."""
+
+    block: ActiveBlock
+    h: FloatArray  # (m, p)
+    residuals: FloatArray  # (m, p)
+
+
+class ObservedParts(NamedTuple):
+    """What only some sweeps have."""
+
+    free: ActiveBlock | None  # active rows along a path with their scales: labels, or q other than 2
+    collapsed: ActiveBlock | None  # active rows with coefficients integrated out: q stays at 2
+    path: WidePath | None  # instead of both: q stays at 2, and there are more features than rows
+    exponent: ObservedExponentSpace | None  # q is learned
+    mean: RowMap | None  # a shared mean
+
+
+def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
+    """Allocate."""
+    shape = rows.present.shape
+    return ObservedSpace(block_for(data, rows), np.zeros(shape), np.zeros(shape))
+
+
+def observed_parts_for(
+    data: Observed, rows: RowMap, prior: GibbsPrior, norm_q: float, block: ActiveBlock
+) -> ObservedParts:
+    """Allocate what the prior and the data ask for."""
+    normal = norm_q == 2.0 and not prior.learn_q
+    n_features, longest = len(data.design), int(np.diff(data.offsets).max())
+    wide = normal and n_features > len(block.features) and longest <= min(MOST_OBSERVATIONS, n_features)
+    return ObservedParts(
+        free=block if not wide and (data.form != NORMAL or not normal) else None,
+        collapsed=block if normal and not wide else None,
+        path=path_for(data, rows, block) if wide else None,
+        exponent=observed_exponent_space(data, rows) if prior.learn_q else None,
+        mean=rows if prior.mean_precision > 0.0 else None,
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def run_observed(
+    rng: Generator,
+    data: Observed,
+    rows: RowMap,
+    prior: GibbsPrior,
+    state: GibbsState,
+    space: ObservedSpace,
+    kept: KeptDraws,
+    free: ActiveBlock | None,
+    collapsed: ActiveBlock | None,
+    path: WidePath | None,
+    exponent: ObservedExponentSpace | None,
+    mean: RowMap | None,
+    first: int,
+    stop: int,
+    tune: int,
+) -> None:
+    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that steps are tuned.
+
+    What is None is not compiled, which would take longer than most chains.
+    """
+    block = space.block
+    for number in range(first, stop):
+        tuning, acceptance, by_path = number + 1 if number < tune else 0, -1.0, False
+        fill_predictors(data, rows, state, data.predictors)
+        if data.form != NORMAL:
+            step_on_sizes(rng, data, rows, prior, state, block)
+        if free is not None:
+            if free.sizes.features > 0 and state.inverse_q[0] <= 1.0:
+                acceptance = step_on_block(rng, data, rows, prior, state, free)
+        if tuning > 0:
+            tune_block(data, rows, prior, state, block, acceptance, tuning, tune)
+        if exponent is not None:
+            fill_precisions(data, rows, state, tuning, exponent)
+            for _ in range(OBSERVED_EXPONENT_STEPS):
+                step_on_observed_exponent(rng, data, rows, prior, state, tuning, exponent)
+        if path is not None:
+            if block.sizes.features > 0:
+                step_on_active_rows(rng, data, rows, prior, state, block, path, tuning, tune)
+                by_path = True
+        if not by_path:
+            fill_scores(rng, data, state)
+            if prior.intercept_variance > 0.0:
+                _draw_intercepts(rng, data, prior, state)
+        if collapsed is not None:
+            if collapsed.sizes.features > 0:
+                step_on_collapsed_scales(rng, data, rows, prior, state, collapsed)
+        step_on_features(rng, data, rows, prior, state, tuning)
+        if mean is not None:
+            draw_observed_mean(rng, data, mean, prior, state)
+        if prior.learn_global_scale:
+            _fill_moments(data, rows, state, space)
+            step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
+        if mean is not None:
+            recentre(rng, mean, prior, state)
+        if prior.learn_noise:
+            _draw_noise(rng, data, rows, prior, state)
+        if number >= tune:
+            keep(rows, state, kept, number - tune)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_intercepts(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState) -> None:
+    """``b_t`` given everything else."""
+    for t in range(len(state.W)):
+        start, stop = data.offsets[t], data.offsets[t + 1]
+        precision, pull = 1.0 / prior.intercept_variance, -state.intercept[t] / prior.intercept_variance
+        for n in range(start, stop):
+            precision += data.precisions[n]
+            pull += data.scores[n]
+        change = pull / precision + rng.standard_normal() / math.sqrt(precision)
+        state.intercept[t] += change
+        for n in range(start, stop):
+            data.predictors[n] += change
+            data.scores[n] -= data.precisions[n] * change
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_moments(data: Observed, rows: RowMap, state: GibbsState, space: ObservedSpace) -> None:
+    """``X's`` and ``X's + X'diag(omega)X w`` of every task."""
+    fill_direction(data, rows, state, 0, len(rows.sizes))
+    for n in range(len(data.direction)):
+        data.direction[n] *= data.precisions[n]
+    for i in range(len(data.design)):
+        x = data.design[i]
+        for t in range(len(state.W)):
+            start, stop = data.offsets[t], data.offsets[t + 1]
+            space.residuals[t, i] = dot(x[start:stop], data.scores[start:stop])
+            space.h[t, i] = space.residuals[t, i] + dot(x[start:stop], data.direction[start:stop])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_noise(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
+    """``sigma_t`` given the residuals."""
+    fill_predictors(data, rows, state, data.predictors)
+    total, total_count = 0.0, 0.0
+    for t in range(len(state.W)):
+        square, count = 0.0, 0.0
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            count += data.weights[n]
+            square += data.weights[n] * (data.targets[n] - data.predictors[n]) ** 2
+        total += square
+        total_count += count
+        if not prior.shared_noise:
+            state.noise[t] = draw_noise(rng, prior, state.noise[t], square, count)
+    if prior.shared_noise:
+        noise = draw_noise(rng, prior, state.noise[0], total, total_count)
+        for t in range(len(state.W)):
+            state.noise[t] = noise
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_active_rows(
+    rng: Generator,
+    data: Observed,
+    rows: RowMap,
+    prior: GibbsPrior,
+    state: GibbsState,
+    block: ActiveBlock,
+    path: WidePath,
+    tuning: int,
+    tune: int,
+) -> None:
+    """Move active rows and intercepts, and for labels all coefficients; precisions and scores are drawn."""
+    redraw_rows(rng, data, rows, prior, block, path)
+    if data.form != NORMAL:
+        prepare_path(data, rows, prior, state, block, path)
+    for cycle in range(CYCLES if data.form != NORMAL else 1):
+        acceptance = -1.0
+        if data.form != NORMAL:
+            acceptance = step_along_path(rng, data, rows, prior, state, block, path)
+        fill_scores(rng, data, state)
+        if tuning > 0 and cycle == 0:
+            tune_path(data, rows, state, block, path, acceptance, tuning, tune)
+        step_on_collapsed_scales(rng, data, rows, prior, state, block)

@@ -93,7 +93,7 @@ def from_chain(prior, data, norm_q, count, rng):
         )
         found.append(statistics(one))
         sums = gibbs_state.sums_of(data.with_target(draw_targets(rng, data, one)), centre)
-        space = gibbs_sweep.space_for(sums) if space is None else space
+        space = gibbs_state.space_for(sums) if space is None else space
         gibbs_sweep.run(rng, sums, rows, prior_numbers, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 

@@ -12,8 +12,6 @@ from scipy.special import expit
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs import block as gibbs_block
-from bayesmtfs.gibbs import observations as gibbs_observations
-from bayesmtfs.gibbs import observed_sweep as gibbs_observed_sweep
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.gibbs import sweep as gibbs_sweep
 from bayesmtfs.priors.hyperpriors import Hyperprior
@@ -58,11 +56,11 @@ def chain(prior, data, labels, norm_q, count, rng, wide):
         widths=np.ones(3),
         information=np.array([1.0, 0.0, -1.0]),
     )
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
-    space = gibbs_observed_sweep.observed_space_for(observations, rows)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
+    space = gibbs_sweep.observed_space_for(observations, rows)
     block = gibbs_block.block_for(observations, rows, most_features=2)
     space, kept = space._replace(block=block), gibbs_sweep.kept_for(rows, 1)
-    parts = gibbs_observed_sweep.observed_parts_for(observations, rows, prior_numbers, norm_q or 2.0, block)
+    parts = gibbs_sweep.observed_parts_for(observations, rows, prior_numbers, norm_q or 2.0, block)
     if not wide and norm_q == 2.0:  # the third row never moves along a path
         parts = parts._replace(path=None, collapsed=block, free=block if labels else None)
     gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
@@ -84,7 +82,7 @@ def chain(prior, data, labels, norm_q, count, rng, wide):
         )
         found.append(bounded(one))
         observations.targets[:] = targets(rng, data, labels, one)
-        gibbs_observed_sweep.run_observed(rng, observations, rows, prior_numbers, state, space, kept, *parts, 0, 1, 0)
+        gibbs_sweep.run_observed(rng, observations, rows, prior_numbers, state, space, kept, *parts, 0, 1, 0)
     return np.array(found)
 
 

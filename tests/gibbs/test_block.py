@@ -8,7 +8,6 @@ import pytest
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs import block as gibbs_block
-from bayesmtfs.gibbs import observations as gibbs_observations
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
@@ -23,7 +22,7 @@ def problem(labels, norm_q, groups=None):
     weight = rng.integers(1, 4, 14).astype(float)
     X = rng.standard_normal((14, 5))
     data = TaskData.from_long(X, y, tasks=np.repeat([0, 1], [6, 8]), sample_weight=weight, groups=groups)
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
     rows, prior_numbers = gibbs_state.rows_of(data), gibbs_state.gibbs_prior(PRIOR, learn_q=False)
     rows = rows._replace(present=PRESENT)
     R = len(rows.sizes)
@@ -39,18 +38,17 @@ def problem(labels, norm_q, groups=None):
         widths=np.ones(R),
         information=np.linspace(1.0, -1.0, R),
     )
-    working = gibbs_observations.working_for(observations)
-    gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
+    gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
     block = gibbs_block.block_for(observations, rows, most_features=3)
     gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
-    return observations, working, rows, prior_numbers, state, block
+    return observations, rows, prior_numbers, state, block
 
 
 @pytest.mark.parametrize("labels", [True, False])
 @pytest.mark.parametrize(("norm_q", "groups"), [(2.0, None), (1.5, None), (np.inf, None), (4.0, [0, 0, 1, 2, 2])])
 def test_slope_is_the_derivative(labels, norm_q, groups):
-    observations, working, rows, prior_numbers, state, block = problem(labels, norm_q, groups)
-    gibbs_block.read_state(observations, working, rows, state, block)
+    observations, rows, prior_numbers, state, block = problem(labels, norm_q, groups)
+    gibbs_block.read_state(observations, rows, state, block)
     size = gibbs_block.n_coordinates(block, 2)
     block.at.position[:size] += 0.1 * np.random.default_rng(0).standard_normal(size) * (block.at.variance[:size] > 0)
 
@@ -72,8 +70,8 @@ def test_slope_is_the_derivative(labels, norm_q, groups):
 @pytest.mark.parametrize("labels", [True, False])
 def test_density_is_that_of_the_posterior(labels, log_posterior):
     """Two positions differ by the log-posterior of the states that they stand for, with the Jacobian of ``w / rho``."""
-    observations, working, rows, prior_numbers, state, block = problem(labels, 2.0)
-    gibbs_block.read_state(observations, working, rows, state, block)
+    observations, rows, prior_numbers, state, block = problem(labels, 2.0)
+    gibbs_block.read_state(observations, rows, state, block)
     values, wanted = [], []
     size = gibbs_block.n_coordinates(block, 2)
     start = block.at.position[:size].copy()
@@ -82,20 +80,18 @@ def test_density_is_that_of_the_posterior(labels, log_posterior):
         values.append(gibbs_block.block_density(observations, rows, prior_numbers, state, block))
         moved = state._replace(W=state.W.copy(), log_scales=state.log_scales.copy(), log_tau=state.log_tau.copy())
         moved = moved._replace(intercept=state.intercept.copy())
-        gibbs_block.write_state(working, rows, moved, block, 2)
+        gibbs_block.write_state(observations, rows, moved, block, 2)
         jacobian = float(np.sum(rows.sizes * 0.0 + rows.present.sum(axis=0) * moved.log_scales))
         wanted.append(log_posterior(observations, rows, moved, 2.0, PRIOR) + jacobian)
     assert values[1] - values[0] == pytest.approx(wanted[1] - wanted[0], rel=1e-9)
 
 
 def test_small_steps_are_accepted_and_keep_the_predictors():
-    observations, working, rows, prior_numbers, state, block = problem(True, 2.0)
+    observations, rows, prior_numbers, state, block = problem(True, 2.0)
     block.step_size.log_step = math.log(1e-3)
     rng, before = np.random.Generator(np.random.PCG64(0)), state.W.copy()
-    rates = [
-        gibbs_block.step_on_block(rng, observations, working, rows, prior_numbers, state, block) for _ in range(20)
-    ]
+    rates = [gibbs_block.step_on_block(rng, observations, rows, prior_numbers, state, block) for _ in range(20)]
     assert min(rates) > 0.99 and np.all((state.W != before) == PRESENT)
     predictors = np.empty(14)
-    gibbs_observations.fill_predictors(observations, rows, state, predictors)
-    np.testing.assert_allclose(working.predictors, predictors, atol=1e-10)
+    gibbs_state.fill_predictors(observations, rows, state, predictors)
+    np.testing.assert_allclose(observations.predictors, predictors, atol=1e-10)

@@ -5,10 +5,9 @@ import pytest
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs import block as gibbs_block
-from bayesmtfs.gibbs import collapsed as gibbs_collapsed
-from bayesmtfs.gibbs import observations as gibbs_observations
+from bayesmtfs.gibbs import features as gibbs_features
 from bayesmtfs.gibbs import state as gibbs_state
-from bayesmtfs.gibbs.observations import dual_ridge_start
+from bayesmtfs.gibbs.state import dual_ridge_start
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 RNG = np.random.default_rng(0)
@@ -20,7 +19,7 @@ PRECISIONS = np.array([1.0, 1e13, 2.0, 0.5, 3.0])
 def swept_in():
     S, mean, v = np.zeros((5, 5)), np.zeros(5), np.zeros(5)
     for f in range(5):
-        gibbs_collapsed.sweep_in(A, H, S, mean, v, f, PRECISIONS[f])
+        gibbs_features.sweep_in(A, H, S, mean, v, f, PRECISIONS[f])
     return S, mean, v
 
 
@@ -33,12 +32,12 @@ def test_sweeping_in_gives_the_inverse():
 
 def test_sweeping_out_gives_the_inverse_of_the_others():
     S, mean, v = swept_in()
-    gibbs_collapsed.sweep_out(S, mean, 1)
-    gibbs_collapsed.sweep_out(S, mean, 3)
+    gibbs_features.sweep_out(S, mean, 1)
+    gibbs_features.sweep_out(S, mean, 3)
     others = [0, 2, 4]
     inverse = np.linalg.inv((A + np.diag(PRECISIONS))[np.ix_(others, others)])
     np.testing.assert_allclose(S[np.ix_(others, others)], inverse, rtol=1e-9)
-    a, g = gibbs_collapsed.terms_without(A, H, S, mean, v, 3)
+    a, g = gibbs_features.terms_without(A, H, S, mean, v, 3)
     assert a == pytest.approx(A[3, 3] - A[3, others] @ inverse @ A[others, 3], rel=1e-9)
     assert g == pytest.approx(H[3] - A[3, others] @ inverse @ H[others], rel=1e-9)
 
@@ -50,21 +49,21 @@ def test_joint_draw_of_coefficients_and_intercept():
     data = TaskData.from_long(design, y)
     prior = Hyperprior(kind="log_uniform", bounds=(0.999, 1.001), intercept_scale=2.0)
     prior_numbers, rows = gibbs_state.gibbs_prior(prior, learn_q=False), gibbs_state.rows_of(data)
-    observations = gibbs_observations.observations_of(data, 0.0)
+    observations = gibbs_state.observations_of(data, 0.0)
     state = gibbs_state.state_around(
         rows, prior_numbers, dual_ridge_start(observations, rows), np.zeros(1), np.full(1, 0.5), 2.0, rng
     )
-    working, block = gibbs_observations.working_for(observations), gibbs_block.block_for(observations, rows)
+    block = gibbs_block.block_for(observations, rows)
     gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
     generator, found = np.random.Generator(np.random.PCG64(0)), []
-    gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
-    gibbs_observations.fill_scores(generator, observations, state, working)
+    gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
+    gibbs_state.fill_scores(generator, observations, state)
     for _ in range(8000):
-        gibbs_collapsed.step_on_collapsed_scales(generator, observations, working, rows, prior_numbers, state, block)
+        gibbs_features.step_on_collapsed_scales(generator, observations, rows, prior_numbers, state, block)
         found.append([*state.W[0], state.intercept[0]])
     full = np.column_stack([design, np.ones(4)])
     covariance = np.linalg.inv(4.0 * full.T @ full + np.diag([2.0] * 7 + [0.25]))
     np.testing.assert_allclose(np.mean(found, axis=0), covariance @ full.T @ y * 4.0, atol=0.04)
     np.testing.assert_allclose(np.cov(np.transpose(found)), covariance, atol=0.06)
     residual = y - full @ [*state.W[0], state.intercept[0]]
-    np.testing.assert_allclose(working.scores, 4.0 * residual, atol=1e-8)
+    np.testing.assert_allclose(observations.scores, 4.0 * residual, atol=1e-8)

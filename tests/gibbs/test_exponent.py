@@ -9,7 +9,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs import exponent as steps
 from bayesmtfs.gibbs import state as gibbs_state
-from bayesmtfs.gibbs.observations import fill_predictors, log_likelihood, observations_of, working_for
+from bayesmtfs.gibbs.state import fill_predictors, log_likelihood, observations_of
 from bayesmtfs.priors.hyperpriors import hyperprior_for
 
 
@@ -93,17 +93,16 @@ class Walk:
         W, intercept = self.rng.standard_normal((3, 3)), self.rng.standard_normal(3)
         self.state = gibbs_state.state_around(self.rows, self.prior_numbers, W, intercept, noise, 2.0, self.rng)
         self.state.information[:] = [2.0, 0.1, -1.0]
-        self.working = working_for(self.observations)
         self.space = steps.observed_exponent_space(self.observations, self.rows)
-        fill_predictors(self.observations, self.rows, self.state, self.working.predictors)
+        fill_predictors(self.observations, self.rows, self.state, self.observations.predictors)
 
     def fill_precisions(self, tuning):
-        steps.fill_precisions(self.observations, self.working, self.rows, self.state, tuning, self.space)
+        steps.fill_precisions(self.observations, self.rows, self.state, tuning, self.space)
         return self.space.carried.precisions
 
     def curvatures(self, labels):
         """(24,) Minus the second derivative of the log-likelihood."""
-        chance = expit(self.working.predictors)
+        chance = expit(self.observations.predictors)
         return WEIGHTS * (chance * (1.0 - chance) if labels else self.state.noise[self.tasks] ** -2.0)
 
     def expected_precisions(self, labels):
@@ -122,7 +121,7 @@ def walk(labels):
 
 
 def test_likelihood_differences(walk, labels):
-    first, second = walk.working.predictors, walk.rng.standard_normal(24)
+    first, second = walk.observations.predictors, walk.rng.standard_normal(24)
     got = log_likelihood(walk.observations, walk.state, first) - log_likelihood(walk.observations, walk.state, second)
     y, noise = walk.observations.targets, walk.state.noise[walk.tasks]
     one, other = (
@@ -135,12 +134,12 @@ def test_likelihood_differences(walk, labels):
 def test_precisions_of_the_data(walk, labels):
     first = walk.expected_precisions(labels)
     np.testing.assert_allclose(walk.fill_precisions(1), first, rtol=1e-12)
-    walk.working.predictors[:] *= 0.3
+    walk.observations.predictors[:] *= 0.3
     walk.state.noise[:] *= 2.0
     second = walk.expected_precisions(labels)
     wanted = 0.5 * (first + second) if labels else second
     np.testing.assert_allclose(walk.fill_precisions(2), wanted, rtol=1e-12)
-    walk.working.predictors[:] = 0.0
+    walk.observations.predictors[:] = 0.0
     walk.fill_precisions(0)  # tuned no more: labels keep what was learned, which must not hang on the state
     np.testing.assert_allclose(walk.space.carried.precisions, wanted, rtol=1e-12)
 
@@ -149,21 +148,21 @@ def test_predictors_follow_and_some_steps_are_refused(walk):
     walk.fill_precisions(1)
     seen = []
     for _ in range(200):
-        arguments = (walk.observations, walk.working, walk.rows, walk.prior_numbers, walk.state, 0, walk.space)
+        arguments = (walk.observations, walk.rows, walk.prior_numbers, walk.state, 0, walk.space)
         steps.step_on_observed_exponent(walk.rng, *arguments)
         seen.append(walk.state.inverse_q[0])
     moved = np.mean(np.diff(seen) != 0.0)
     assert 0.1 < moved < 1.0
     assert walk.prior_numbers.inverse_low <= min(seen) and max(seen) <= walk.prior_numbers.inverse_high
-    kept = walk.working.predictors.copy()
-    fill_predictors(walk.observations, walk.rows, walk.state, walk.working.predictors)
-    np.testing.assert_allclose(kept, walk.working.predictors, rtol=1e-9, atol=1e-12)
+    kept = walk.observations.predictors.copy()
+    fill_predictors(walk.observations, walk.rows, walk.state, walk.observations.predictors)
+    np.testing.assert_allclose(kept, walk.observations.predictors, rtol=1e-9, atol=1e-12)
 
 
 def test_step_is_tuned_towards_the_wished_acceptance(walk):
     walk.fill_precisions(1)
     walk.state.exponent_step[0] = 1e-4
     for number in range(1, 300):
-        arguments = (walk.observations, walk.working, walk.rows, walk.prior_numbers, walk.state, number, walk.space)
+        arguments = (walk.observations, walk.rows, walk.prior_numbers, walk.state, number, walk.space)
         steps.step_on_observed_exponent(walk.rng, *arguments)
     assert 0.05 < walk.state.exponent_step[0] < 1.0

@@ -7,7 +7,6 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import POLYA_GAMMA
 from bayesmtfs.gibbs import block as gibbs_block
 from bayesmtfs.gibbs import features as gibbs_features
-from bayesmtfs.gibbs import observations as gibbs_observations
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
@@ -23,7 +22,7 @@ def problem(separated):
     eta = np.sum(X * np.where(present, W + mean, 0.0)[tasks], axis=1) + np.array([0.3, -0.2])[tasks]
     y = np.where(eta > 0.0, 1.0, -1.0) * (1.0 if separated else rng.choice([1.0, -1.0], 12))
     data = TaskData.from_long(X, y, tasks=tasks, sample_weight=rng.integers(1, 3, 12).astype(float))
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA)
     rows = gibbs_state.rows_of(data)._replace(present=present)
     state = gibbs_state.GibbsState(
         W=W.copy(),
@@ -37,16 +36,15 @@ def problem(separated):
         widths=np.ones(2),
         information=np.zeros(2),
     )
-    working = gibbs_observations.working_for(observations)
-    gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
-    return observations, working, rows, gibbs_state.gibbs_prior(PRIOR, learn_q=False), state
+    gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
+    return observations, rows, gibbs_state.gibbs_prior(PRIOR, learn_q=False), state
 
 
 @pytest.mark.parametrize("separated", [True, False])
 @pytest.mark.parametrize("row", [0, None])
 def test_sizes_against_quadrature(separated, row, log_posterior):
     """Of the first row, or of all rows with tau."""
-    observations, working, rows, prior_numbers, state = problem(separated)
+    observations, rows, prior_numbers, state = problem(separated)
     prior_numbers = prior_numbers._replace(learn_global_scale=row is None)
     block = gibbs_block.block_for(observations, rows)
     if row is not None:
@@ -55,7 +53,7 @@ def test_sizes_against_quadrature(separated, row, log_posterior):
     start = state._replace(W=state.W.copy(), log_scales=state.log_scales.copy(), log_tau=state.log_tau.copy())
     rng, found = np.random.Generator(np.random.PCG64(1)), []
     for _ in range(20_000):
-        gibbs_features.step_on_sizes(rng, observations, working, rows, prior_numbers, state, block)
+        gibbs_features.step_on_sizes(rng, observations, rows, prior_numbers, state, block)
         found.append(state.log_scales[0] - start.log_scales[0])
 
     def moved(shift):
@@ -66,9 +64,9 @@ def test_sizes_against_quadrature(separated, row, log_posterior):
 
     for got, wanted in zip(state, moved(found[-1]), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-8)
-    predictors = np.empty_like(working.predictors)
-    gibbs_observations.fill_predictors(observations, rows, state, predictors)
-    np.testing.assert_allclose(working.predictors, predictors, atol=1e-8)
+    predictors = np.empty_like(observations.predictors)
+    gibbs_state.fill_predictors(observations, rows, state, predictors)
+    np.testing.assert_allclose(observations.predictors, predictors, atol=1e-8)
 
     grid = np.linspace(-9.0, 9.0, 1201)
     jacobian = rows.present[:, moving].sum() * grid  # of the coefficients

@@ -9,7 +9,7 @@ from bayesmtfs.gibbs import mean as gibbs_mean
 from bayesmtfs.gibbs import state as gibbs_state
 from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
 from bayesmtfs.gibbs.mean import MOST_JOINT_MEANS, draw_observed_mean
-from bayesmtfs.gibbs.observations import observations_of, working_for
+from bayesmtfs.gibbs.state import observations_of
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 PRESENT = np.array([[True, True, False], [True, True, True], [False, True, True], [True, True, True]])  # (m, p)
@@ -53,9 +53,10 @@ def test_means_given_deviations_are_normal(rng):
     state = state_of(V, mean, np.zeros(p), 2.0)
     reduced = h - np.einsum("tij,tj->ti", Q, PRESENT * mean)
     residuals = reduced - np.einsum("tij,tj->ti", Q, V)
+    sums = gibbs_state.SumsSpace(Q, reduced, residuals, np.empty(p), np.empty(p))
     draws = np.empty((8_000, p))
     for draw in draws:
-        gibbs_mean.draw_mean(rng, Q, reduced, residuals, rows, prior_numbers(), state, space)
+        gibbs_mean.draw_mean(rng, sums, rows, prior_numbers(), state, space)
         draw[:] = state.mean
     standard = (draws - np.linalg.solve(precision, left)) @ np.linalg.cholesky(precision)
     np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
@@ -117,37 +118,36 @@ def problem(p, n=9, seed=3):
     rng = np.random.Generator(np.random.PCG64(seed))
     data = TaskData.from_long(rng.standard_normal((n, p)), np.zeros(n), tasks=np.arange(n) % 2)
     observations = observations_of(data, 0.0)
-    working = working_for(observations)
-    working.precisions[:], working.scores[:] = rng.uniform(0.5, 2.0, n), rng.standard_normal(n)
+    observations.precisions[:], observations.scores[:] = rng.uniform(0.5, 2.0, n), rng.standard_normal(n)
     present = np.ones((2, p), dtype=bool)
     present[1, 0] = False
     prior_numbers = gibbs_state.gibbs_prior(Hyperprior(mean_scale=OBSERVED_MEAN_MEAN_SCALE), learn_q=False)
     rows = gibbs_state.single_rows(present)
     state = gibbs_state.state_around(rows, prior_numbers, np.zeros((2, p)), np.zeros(2), np.ones(2), 2.0, rng)
     state.mean[:] = rng.standard_normal(p)
-    return rng, observations, working, rows, prior_numbers, state
+    return rng, observations, rows, prior_numbers, state
 
 
 def test_means_are_normal_and_predictors_follow():
-    rng, observations, working, rows, prior_numbers, state = problem(p=3)
+    rng, observations, rows, prior_numbers, state = problem(p=3)
     X = np.where(rows.present[np.repeat([0, 1], np.diff(observations.offsets))], observations.design.T, 0.0)
-    before, mean = working.scores.copy(), state.mean.copy()
-    precision = X.T @ (working.precisions[:, np.newaxis] * X) + np.eye(3) / OBSERVED_MEAN_MEAN_SCALE**2
-    centre = np.linalg.solve(precision, X.T @ (before + working.precisions * (X @ mean)))
+    before, mean = observations.scores.copy(), state.mean.copy()
+    precision = X.T @ (observations.precisions[:, np.newaxis] * X) + np.eye(3) / OBSERVED_MEAN_MEAN_SCALE**2
+    centre = np.linalg.solve(precision, X.T @ (before + observations.precisions * (X @ mean)))
     draws = np.empty((8_000, 3))
     for draw in draws:
-        draw_observed_mean(rng, observations, working, rows, prior_numbers, state)
+        draw_observed_mean(rng, observations, rows, prior_numbers, state)
         draw[:] = state.mean
     standard = (draws - centre) @ np.linalg.cholesky(precision)
     np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=0.05)
     np.testing.assert_allclose(np.cov(standard.T), np.eye(3), atol=0.07)
     moved = X @ (state.mean - mean)
-    np.testing.assert_allclose(working.predictors, moved, atol=1e-9)
-    np.testing.assert_allclose(working.scores, before - working.precisions * moved, atol=1e-9)
+    np.testing.assert_allclose(observations.predictors, moved, atol=1e-9)
+    np.testing.assert_allclose(observations.scores, before - observations.precisions * moved, atol=1e-9)
 
 
 def test_many_means_are_left_to_single_steps():
-    rng, observations, working, rows, prior_numbers, state = problem(p=MOST_JOINT_MEANS + 1)
+    rng, observations, rows, prior_numbers, state = problem(p=MOST_JOINT_MEANS + 1)
     mean = state.mean.copy()
-    draw_observed_mean(rng, observations, working, rows, prior_numbers, state)
+    draw_observed_mean(rng, observations, rows, prior_numbers, state)
     np.testing.assert_array_equal(state.mean, mean)

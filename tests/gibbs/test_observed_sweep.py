@@ -9,12 +9,11 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs import block as gibbs_block
 from bayesmtfs.gibbs import chain as gibbs_posterior
-from bayesmtfs.gibbs import observations as gibbs_observations
-from bayesmtfs.gibbs import observed_sweep as gibbs_observed_sweep
 from bayesmtfs.gibbs import path as gibbs_path
 from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs import sweep as gibbs_sweep
 from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
-from bayesmtfs.gibbs.observations import dual_ridge_start, first_observed_state
+from bayesmtfs.gibbs.state import dual_ridge_start, first_observed_state
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for, log_scale_density
 
 FIELDS = ("W", "mean", "intercept", "noise", "row_scales", "global_scale", "norm_q")
@@ -158,25 +157,24 @@ def test_predictors_and_scores_follow_the_state(labels):
     data = simulate_tasks(n_tasks=2, n_features=20, n_samples=[6, 9], n_relevant=2, kind=kind, random_state=0).data
     prior = hyperprior_for(data, "logistic" if labels else "squared")
     rows, prior_numbers = gibbs_state.rows_of(data), gibbs_state.gibbs_prior(prior, learn_q=False)
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
     rng = np.random.Generator(np.random.PCG64(0))
     state = first_observed_state(observations, rows, prior_numbers, dual_ridge_start(observations, rows), 2.0, rng)
-    working = gibbs_observations.working_for(observations)
     block = gibbs_block.block_for(observations, rows, most_features=5)
     path = gibbs_path.path_for(observations, rows, block)
     gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
     path.step_size.log_step = np.log(0.05)
-    gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
+    gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
     before, drawn = state.W.copy(), np.zeros(20)
     for number in range(30):
-        gibbs_observed_sweep.step_on_active_rows(
-            rng, observations, working, rows, prior_numbers, state, block, path, number + 1 if number < 10 else 0, 10
+        gibbs_sweep.step_on_active_rows(
+            rng, observations, rows, prior_numbers, state, block, path, number + 1 if number < 10 else 0, 10
         )
         drawn += block.is_active
     assert np.count_nonzero(drawn) > 5 and drawn.sum() == 30 * 5  # by chance, others are active now and then
     np.testing.assert_array_equal(state.W != before, np.tile(labels | (drawn > 0), (2, 1)))
     predictors = np.empty(15)
-    gibbs_observations.fill_predictors(observations, rows, state, predictors)
-    np.testing.assert_allclose(working.predictors, predictors, atol=1e-9)
-    pull = 0.5 * observations.targets if labels else working.precisions * observations.targets
-    np.testing.assert_allclose(working.scores, pull - working.precisions * predictors, atol=1e-8)
+    gibbs_state.fill_predictors(observations, rows, state, predictors)
+    np.testing.assert_allclose(observations.predictors, predictors, atol=1e-9)
+    pull = 0.5 * observations.targets if labels else observations.precisions * observations.targets
+    np.testing.assert_allclose(observations.scores, pull - observations.precisions * predictors, atol=1e-8)

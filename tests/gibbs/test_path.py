@@ -8,9 +8,9 @@ import pytest
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs import block as gibbs_block
-from bayesmtfs.gibbs import observations as gibbs_observations
 from bayesmtfs.gibbs import path as gibbs_path
 from bayesmtfs.gibbs import state as gibbs_state
+from bayesmtfs.gibbs import sweep as gibbs_sweep
 from bayesmtfs.priors.hyperpriors import Hyperprior
 
 PRIOR = Hyperprior(tail_shape=1.2, spike_shape=0.7, global_scale=0.8, intercept_scale=2.0)
@@ -41,9 +41,8 @@ def problem(labels=True, mean=0.3):
         widths=np.ones(12),
         information=np.linspace(2.0, -2.0, 12),
     )
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
-    working = gibbs_observations.working_for(observations)
-    gibbs_observations.fill_predictors(observations, rows, state, working.predictors)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
+    gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
     block = gibbs_block.block_for(observations, rows, most_features=3)
     gibbs_block.choose_rows(observations, rows, prior_numbers, state, block)
     path = gibbs_path.path_for(observations, rows, block)
@@ -51,12 +50,12 @@ def problem(labels=True, mean=0.3):
     path.precisions[:] = 0.2
     gibbs_path.prepare_path(observations, rows, prior_numbers, state, block, path)
     gibbs_path.fill_variances(observations, rows, prior_numbers, state, block, path)
-    gibbs_path.read_path(observations, working, rows, state, block, path)
-    return observations, working, rows, prior_numbers, state, block, path
+    gibbs_path.read_path(observations, rows, state, block, path)
+    return observations, rows, prior_numbers, state, block, path
 
 
 def density(parts):
-    observations, _, _, prior_numbers, state, block, path = parts
+    observations, _, prior_numbers, state, block, path = parts
     return gibbs_path.path_density(observations, prior_numbers, state, block, path)
 
 
@@ -85,42 +84,39 @@ def test_density_is_that_of_the_posterior(labels, log_posterior):
     values, wanted = [], []
     for shift in (0.0, 0.2):
         parts = problem(labels)
-        observations, working, rows, _, state, block, path = parts
+        observations, rows, _, state, block, path = parts
         path.at.position[path.at.variance > 0.0] += shift
         values.append(density(parts))
-        gibbs_path.write_path(observations, working, rows, state, block, path)
+        gibbs_path.write_path(observations, rows, state, block, path)
         jacobian = float(np.sum(rows.present.sum(axis=0) * state.log_scales))
         wanted.append(log_posterior(observations, rows, state, 2.0, PRIOR) + jacobian)
     assert values[1] - values[0] == pytest.approx(wanted[1] - wanted[0], rel=1e-9)
 
 
 def test_small_steps_are_accepted_and_keep_the_predictors():
-    observations, working, rows, prior_numbers, state, block, path = problem()
+    observations, rows, prior_numbers, state, block, path = problem()
     path.step_size.log_step = math.log(1e-3)
     rng, before = np.random.Generator(np.random.PCG64(0)), state.W.copy()
-    rates = [
-        gibbs_path.step_along_path(rng, observations, working, rows, prior_numbers, state, block, path)
-        for _ in range(20)
-    ]
+    rates = [gibbs_path.step_along_path(rng, observations, rows, prior_numbers, state, block, path) for _ in range(20)]
     assert min(rates) > 0.99 and np.all((state.W != before) == rows.present)
     predictors = np.empty(9)
-    gibbs_observations.fill_predictors(observations, rows, state, predictors)
-    np.testing.assert_allclose(working.predictors, predictors, atol=1e-9)
+    gibbs_state.fill_predictors(observations, rows, state, predictors)
+    np.testing.assert_allclose(observations.predictors, predictors, atol=1e-9)
 
 
 def test_variances_hang_on_nothing_that_a_path_changes():
-    observations, working, rows, prior_numbers, state, block, path = problem()
+    observations, rows, prior_numbers, state, block, path = problem()
     before = path.at.variance.copy()
     path.at.position[path.at.variance > 0.0] += 0.2
     gibbs_path.path_density(observations, prior_numbers, state, block, path)
-    gibbs_path.write_path(observations, working, rows, state, block, path)
+    gibbs_path.write_path(observations, rows, state, block, path)
     gibbs_path.prepare_path(observations, rows, prior_numbers, state, block, path)
     gibbs_path.fill_variances(observations, rows, prior_numbers, state, block, path)
     np.testing.assert_allclose(path.at.variance, before, rtol=1e-9)
 
 
 def test_rows_are_drawn_by_weight():
-    observations, _, rows, prior_numbers, _, block, path = problem()
+    observations, rows, prior_numbers, _, block, path = problem()
     path.relevance[:] = np.linspace(2.0, 0.0, 12)
     gibbs_path.weigh_rows(block, path)
     gibbs_path.choose_leading(block, path)
@@ -161,8 +157,8 @@ def rest_problem():
     state = gibbs_state.state_around(rows, prior_numbers, W, np.zeros(2), np.ones(2), 2.0, rng)
     state.log_tau[0] = -3.0
     state.log_scales[4] = -3.0
-    observations = gibbs_observations.observations_of(data, 0.0, POLYA_GAMMA)
-    rest = gibbs_path.rest_for(observations, 2)
+    observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA)
+    rest = gibbs_path.rest_for(observations)
     gibbs_path.choose_rest(rows, prior_numbers, state, np.array([1, 1] + [0] * 10), rest)
     gibbs_path.fill_factor(observations, rows, state, rest)
     return observations, rows, state, rest
@@ -217,4 +213,9 @@ def test_factor_follows_the_global_scale(rest_problem):
 
 
 def test_nothing_moves_where_all_features_are_active(rest_problem):
-    assert gibbs_path.rest_for(rest_problem[0], 12).factor.size == 0
+    observations, rows, _, _ = rest_problem
+    prior_numbers = gibbs_state.gibbs_prior(Hyperprior(), learn_q=False)
+    for room, is_wide in ((12, False), (3, True)):
+        block = gibbs_block.block_for(observations, rows, most_features=room)
+        parts = gibbs_sweep.observed_parts_for(observations, rows, prior_numbers, 2.0, block)
+        assert (parts.path is not None) == is_wide

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from bayesmtfs.gibbs import slice as gibbs_slice
+from bayesmtfs.gibbs import scales as gibbs_scales
 from bayesmtfs.gibbs.distributions import power_of, softplus
-from bayesmtfs.gibbs.slice import ScalePrior, given_sample, log_density, slice_step, with_carried, with_multiplied
+from bayesmtfs.gibbs.scales import ScalePrior, given_sample, log_density, slice_step, with_carried, with_multiplied
 
 NOTHING = np.empty(0)
 FLAT_PRIOR = ScalePrior(
@@ -88,7 +88,7 @@ def test_both_modes_have_their_share(low, high):
     target, rng, x = two_modes(), np.random.Generator(np.random.PCG64(0)), 0.0
     found = np.empty(20_000)
     for k in range(len(found)):
-        found[k] = x = gibbs_slice.jump_by_cells(rng, x, target, low, high)
+        found[k] = x = gibbs_scales.jump_by_cells(rng, x, target, low, high)
     grid = np.linspace(max(low, -60.0), min(high, 60.0), 20_001)
     mass = np.exp([log_density(point, target) for point in grid])
     middle = np.searchsorted(grid, [-7.0, -5.0, -2.0, 1.0, 2.0])
@@ -99,4 +99,4 @@ def test_both_modes_have_their_share(low, high):
 
 def test_nothing_moves_from_outside_the_range():
     rng = np.random.Generator(np.random.PCG64(0))
-    assert gibbs_slice.jump_by_cells(rng, 8.0, two_modes(), -11.0, 7.0) == 8.0
+    assert gibbs_scales.jump_by_cells(rng, 8.0, two_modes(), -11.0, 7.0) == 8.0
