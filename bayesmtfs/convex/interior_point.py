@@ -35,8 +35,6 @@ REFINEMENTS = 6
 MANY_OBSERVATIONS = 4000  # more than these are not put into one matrix for the sake of accuracy
 SCORE, RADIUS, UP, DOWN, PRICE_UP, PRICE_DOWN = range(6)  # of the entries; up and down are slacks
 BALL, PRICE_BALL = range(2)  # of the rows; ball is a slack
-OWN, SHARED, SLOPE, CURVATURE, STIFFNESS = range(5)  # of a response
-PULL, FORCE, AIM_UP, AIM_DOWN = range(4)  # of a pull
 SHORTER = 0.95  # factor on a step that leaves a curved ball
 
 
@@ -129,20 +127,9 @@ class WorkingColumns:
 
     def without_means(self, values: FloatArray) -> FloatArray:
         """(N,) Values minus their mean over each task."""
-        if self.complete:
-            by_task = values.reshape(self.n_tasks, -1)
-            return (by_task - by_task.mean(axis=1, keepdims=True)).ravel()
-        return np.concatenate([values[start:stop] - values[start:stop].mean() for start, stop in self.spans])
+        return values - (self.task_sums(values) / np.diff(self.offsets))[self.task]
 
     # ------------------------------------------------------------------ rows and features
-
-    def features_of(self, entries: FloatArray) -> FloatArray:
-        """(k, m) Numbers of the features, from numbers of the rows (R, K)."""
-        return self.blocks.scatter(entries)
-
-    def spread(self, values: FloatArray) -> FloatArray:
-        """(k,) Number of each feature's row, from numbers of the rows (R,)."""
-        return values[self.row]
 
     def sum_to_row(self, values: FloatArray) -> FloatArray:
         """(R,) Sums over the features of each row, of numbers (k,)."""
@@ -210,6 +197,11 @@ class BallRows(NamedTuple):
         """Number of products ``slack * price``."""
         return 2 * self.entries[UP].size + int(np.count_nonzero(self.balls[PRICE_BALL]))
 
+    @property
+    def still(self) -> "BallRows":
+        """No change."""
+        return BallRows(np.zeros_like(self.entries), np.zeros_like(self.balls))
+
 
 class Lengths(NamedTuple):
     """How far a step goes in the slacks and in the prices; they need not go equally far."""
@@ -226,25 +218,22 @@ class Response(NamedTuple):
     so that no large numbers cancel near the solution, where slacks vanish.
     """
 
-    entries: FloatArray  # (5, R, K)
+    own: FloatArray  # (R, K) diagonal of H
+    shared: FloatArray  # (R, K) direction of the outer product in H
+    slope: FloatArray  # (R, K) of ``c^q*``
+    curvature: FloatArray  # (R, K) of ``c^q*``, times the price of the ball
+    stiffness: FloatArray  # (R, K) of the radii
     weight: FloatArray  # (R,)
-
-    @property
-    def own(self) -> FloatArray:
-        """(R, K) Diagonal of H."""
-        return self.entries[OWN]
-
-    @property
-    def shared(self) -> FloatArray:
-        """(R, K) Direction of the outer product in H."""
-        return self.entries[SHARED]
 
 
 class Pull(NamedTuple):
-    """What a Newton step aims at, before the scores change."""
+    """What a Newton step aims at, before the scores change: all (R, K), but the price of the ball (R,)."""
 
-    entries: FloatArray  # (4, R, K)
-    price_ball: FloatArray  # (R,)
+    coefficients: FloatArray
+    force: FloatArray  # on the radii
+    price_up: FloatArray
+    price_down: FloatArray
+    price_ball: FloatArray
 
 
 def enter(score: FloatArray, ball: Ball, product: float) -> BallRows:
@@ -294,75 +283,31 @@ def _inside(radius: FloatArray, exponent: float) -> FloatArray:
 
 def longest_steps(rows: BallRows, change: BallRows, exponent: float, longest: Lengths) -> Lengths:
     """Longest steps that keep slacks (with radii) and prices from becoming negative, up to the ones given."""
-    slack, price = _longest(*rows, *change, exponent, *longest)
+    slack, price = _longest(rows, change, exponent, longest)
     if exponent < math.inf and exponent != 2.0:
-        slack = _longest_inside(rows.entries[RADIUS], change.entries[RADIUS], exponent, slack)
+        radius, radius_change = rows.entries[RADIUS], change.entries[RADIUS]
+        while _inside(radius + slack * radius_change, exponent).min(initial=1.0) <= 0.0:
+            slack *= SHORTER
     return Lengths(slack, price)
 
 
-def _longest_inside(radius: FloatArray, change: FloatArray, exponent: float, longest: float) -> float:
-    """Longest change of the radii that stays inside the balls, by a backtracking search."""
-    while _inside(radius + longest * change, exponent).min(initial=1.0) <= 0.0:
-        longest *= SHORTER
-    return longest
-
-
-def complementarity(rows: BallRows, change: BallRows, lengths: Lengths) -> float:
-    """Sum of ``slack * price`` after a step, with slacks that change linearly."""
-    return float(_complementarity(*rows, *change, *lengths))
-
-
-def respond(rows: BallRows, ball: Ball) -> Response:
-    """Eliminate radii and prices from the linearised constraints."""
-    response = Response(np.zeros((5, *rows.entries.shape[1:])), np.zeros(rows.balls.shape[1]))
-    _respond(*rows, ball.strength, ball.exponent, *response)
-    return response
-
-
-def pull(rows: BallRows, ball: Ball, response: Response, product: float, before: BallRows | None = None) -> Pull:
-    """Coefficients at which ``slack * price = product`` while the scores stay.
-
-    With an earlier step ``before``, its second-order terms are corrected (Mehrotra 1992, *SIAM Journal on Optimization*
-    2:575-601, here with the curvature of the ball).
-    """
-    second = 0.0 if before is None else 1.0
-    result = Pull(np.zeros((4, *rows.entries.shape[1:])), np.zeros(rows.balls.shape[1]))
-    _pull(*rows, ball.strength, ball.exponent, *response, product, second, *(before or rows), *result)
-    return result
-
-
-def move(rows: BallRows, ball: Ball, response: Response, pulled: Pull, score: FloatArray) -> BallRows:
-    """Change of everything in the rows that belongs to a change of their scores."""
-    change = BallRows(np.zeros(rows.entries.shape), np.zeros(rows.balls.shape))
-    change.entries[SCORE] = score
-    _move(*rows, ball.strength, ball.exponent, *response, *pulled, *change)
-    return change
-
-
 @njit(cache=True, error_model="numpy")
-def _longest(
-    entries: FloatArray,
-    balls: FloatArray,
-    change: FloatArray,
-    balls_change: FloatArray,
-    exponent: float,
-    slack: float,
-    price: float,
-) -> tuple[float, float]:
+def _longest(rows: BallRows, change: BallRows, exponent: float, longest: Lengths) -> tuple[float, float]:
     """Longest steps in slacks and prices, inside curved balls at q = 2 only; NaN where the change has one."""
-    fastest, cheapest, everything = 1.0 / slack, 1.0 / price, 0.0  # the largest shrinkages
+    (entries, balls), (moves, balls_moves) = rows, change
+    fastest, cheapest, everything = 1.0 / longest.slack, 1.0 / longest.price, 0.0  # the largest shrinkages
     for i in range(entries.shape[1]):
         square, half = 0.0, 0.0
         for t in range(entries.shape[2]):
             for k in range(RADIUS, PRICE_UP):
-                fastest = max(fastest, -change[k, i, t] / entries[k, i, t])
+                fastest = max(fastest, -moves[k, i, t] / entries[k, i, t])
             for k in range(PRICE_UP, PRICE_DOWN + 1):
-                cheapest = max(cheapest, -change[k, i, t] / entries[k, i, t])
-            square += change[RADIUS, i, t] ** 2
-            half += change[RADIUS, i, t] * entries[RADIUS, i, t]
-            everything += change[PRICE_UP, i, t] + change[PRICE_DOWN, i, t]
+                cheapest = max(cheapest, -moves[k, i, t] / entries[k, i, t])
+            square += moves[RADIUS, i, t] ** 2
+            half += moves[RADIUS, i, t] * entries[RADIUS, i, t]
+            everything += moves[PRICE_UP, i, t] + moves[PRICE_DOWN, i, t]
         if exponent < np.inf:
-            cheapest = max(cheapest, -balls_change[PRICE_BALL, i] / balls[PRICE_BALL, i])
+            cheapest = max(cheapest, -balls_moves[PRICE_BALL, i] / balls[PRICE_BALL, i])
         if exponent == 2.0:
             # the root of a quadratic equation, without cancellation
             fastest = max(fastest, (half + math.sqrt(half**2 + square * balls[BALL, i])) / balls[BALL, i])
@@ -370,18 +315,17 @@ def _longest(
 
 
 @njit(cache=True, error_model="numpy")
-def _complementarity(
-    entries: FloatArray, balls: FloatArray, change: FloatArray, balls_change: FloatArray, slack: float, price: float
-) -> float:
+def complementarity(rows: BallRows, change: BallRows, lengths: Lengths) -> float:
+    """Sum of ``slack * price`` after a step, with slacks that change linearly."""
+    (entries, balls), (moves, balls_moves), (slack, price) = rows, change, lengths
     total = 0.0
     for i in range(entries.shape[1]):
-        total += (balls[BALL, i] + slack * balls_change[BALL, i]) * (
-            balls[PRICE_BALL, i] + price * balls_change[PRICE_BALL, i]
-        )
+        room = balls[BALL, i] + slack * balls_moves[BALL, i]
+        total += room * (balls[PRICE_BALL, i] + price * balls_moves[PRICE_BALL, i])
         for t in range(entries.shape[2]):
             for k in (UP, DOWN):
-                room = entries[k, i, t] + slack * change[k, i, t]
-                total += room * (entries[k + 2, i, t] + price * change[k + 2, i, t])
+                room = entries[k, i, t] + slack * moves[k, i, t]
+                total += room * (entries[k + 2, i, t] + price * moves[k + 2, i, t])
     return total
 
 
@@ -396,126 +340,103 @@ def _power(radius: float, exponent: float) -> tuple[float, float, float]:
 
 
 @njit(cache=True, error_model="numpy")
-def _respond(
-    entries: FloatArray,
-    balls: FloatArray,
-    strength: FloatArray,
-    exponent: float,
-    response: FloatArray,
-    weight: FloatArray,
-) -> None:
-    for i in range(entries.shape[1]):
-        squared = strength[i] ** 2
+def respond(rows: BallRows, ball: Ball) -> Response:
+    """Eliminate radii and prices from the linearised constraints."""
+    entries, balls = rows
+    _, n_rows, n_entries = entries.shape
+    own, shared, slopes, curvatures, stiffnesses = np.zeros((5, n_rows, n_entries))
+    weight = np.zeros(n_rows)
+    for i in range(n_rows):
+        squared = ball.strength[i] ** 2
         total = balls[BALL, i] / balls[PRICE_BALL, i]
-        for t in range(entries.shape[2]):
+        for t in range(n_entries):
             up = entries[PRICE_UP, i, t] / entries[UP, i, t]
             down = entries[PRICE_DOWN, i, t] / entries[DOWN, i, t]
-            if exponent == np.inf:
-                response[OWN, i, t] = up + down
+            if ball.exponent == np.inf:
+                own[i, t] = up + down
                 continue
-            slope, curve, _ = _power(entries[RADIUS, i, t], exponent)
+            slope, curve, _ = _power(entries[RADIUS, i, t], ball.exponent)
             curvature = balls[PRICE_BALL, i] * curve
             stiffness = squared * (up + down) + curvature
-            response[OWN, i, t] = ((up + down) * curvature + 4.0 * squared * up * down) / stiffness
-            response[SHARED, i, t] = strength[i] * (down - up) * slope / stiffness
-            response[SLOPE, i, t] = slope
-            response[CURVATURE, i, t] = curvature
-            response[STIFFNESS, i, t] = stiffness
+            own[i, t] = ((up + down) * curvature + 4.0 * squared * up * down) / stiffness
+            shared[i, t] = ball.strength[i] * (down - up) * slope / stiffness
+            slopes[i, t], curvatures[i, t], stiffnesses[i, t] = slope, curvature, stiffness
             total += slope * slope / stiffness
-        if exponent < np.inf:
+        if ball.exponent < np.inf:
             weight[i] = 1.0 / total
+    return Response(own, shared, slopes, curvatures, stiffnesses, weight)
 
 
 @njit(cache=True, error_model="numpy")
-def _pull(
-    entries: FloatArray,
-    balls: FloatArray,
-    strength: FloatArray,
-    exponent: float,
-    response: FloatArray,
-    weight: FloatArray,
-    product: float,
-    second: float,
-    before: FloatArray,
-    balls_before: FloatArray,
-    result: FloatArray,
-    price_ball: FloatArray,
-) -> None:
-    for i in range(entries.shape[1]):
-        for t in range(entries.shape[2]):
-            up = (product - second * before[UP, i, t] * before[PRICE_UP, i, t]) / entries[UP, i, t]
-            down = (product - second * before[DOWN, i, t] * before[PRICE_DOWN, i, t]) / entries[DOWN, i, t]
-            result[AIM_UP, i, t], result[AIM_DOWN, i, t], result[PULL, i, t] = up, down, up - down
-        if exponent == np.inf:
+def pull(rows: BallRows, ball: Ball, response: Response, product: float, before: BallRows) -> Pull:
+    """Coefficients at which ``slack * price = product`` while the scores stay.
+
+    The second-order terms of an earlier step ``before`` (zeros for none) are corrected (Mehrotra 1992, *SIAM Journal on
+    Optimization* 2:575-601, here with the curvature of the ball).
+    """
+    (entries, balls), (earlier, balls_earlier) = rows, before
+    _, n_rows, n_entries = entries.shape
+    coefficients, force, price_up, price_down = np.zeros((4, n_rows, n_entries))
+    price_ball = np.zeros(n_rows)
+    for i in range(n_rows):
+        for t in range(n_entries):
+            price_up[i, t] = (product - earlier[UP, i, t] * earlier[PRICE_UP, i, t]) / entries[UP, i, t]
+            price_down[i, t] = (product - earlier[DOWN, i, t] * earlier[PRICE_DOWN, i, t]) / entries[DOWN, i, t]
+            coefficients[i, t] = price_up[i, t] - price_down[i, t]
+        if ball.exponent == np.inf:
             continue
-        curved = 0.0
-        for t in range(entries.shape[2]):
-            slope, curve, third = _power(entries[RADIUS, i, t], exponent)
-            change = before[RADIUS, i, t]
+        price, curved = balls[PRICE_BALL, i], 0.0
+        for t in range(n_entries):
+            slope, curve, third = _power(entries[RADIUS, i, t], ball.exponent)
+            change = earlier[RADIUS, i, t]
             curved += curve * change * change
-            curving = (
-                balls_before[PRICE_BALL, i] * curve * change + 0.5 * balls[PRICE_BALL, i] * third * change * change
-            )
-            result[FORCE, i, t] = second * curving - strength[i] * (result[AIM_UP, i, t] + result[AIM_DOWN, i, t])
-        correction = balls_before[BALL, i] * balls_before[PRICE_BALL, i] - 0.5 * balls[PRICE_BALL, i] * curved
-        price_ball[i] = (product - second * correction) / balls[BALL, i]
+            curving = balls_earlier[PRICE_BALL, i] * curve * change + 0.5 * price * third * change * change
+            force[i, t] = curving - ball.strength[i] * (price_up[i, t] + price_down[i, t])
+        correction = balls_earlier[BALL, i] * balls_earlier[PRICE_BALL, i] - 0.5 * price * curved
+        price_ball[i] = (product - correction) / balls[BALL, i]
         total = 0.0
-        for t in range(entries.shape[2]):
-            result[FORCE, i, t] += response[SLOPE, i, t] * price_ball[i]
-            total += response[SLOPE, i, t] * result[FORCE, i, t] / response[STIFFNESS, i, t]
-        for t in range(entries.shape[2]):
+        for t in range(n_entries):
+            force[i, t] += response.slope[i, t] * price_ball[i]
+            total += response.slope[i, t] * force[i, t] / response.stiffness[i, t]
+        for t in range(n_entries):
             skew = entries[PRICE_DOWN, i, t] / entries[DOWN, i, t] - entries[PRICE_UP, i, t] / entries[UP, i, t]
-            rest = result[FORCE, i, t] - response[SLOPE, i, t] * weight[i] * total
-            result[PULL, i, t] -= strength[i] * skew * rest / response[STIFFNESS, i, t]
+            rest = force[i, t] - response.slope[i, t] * response.weight[i] * total
+            coefficients[i, t] -= ball.strength[i] * skew * rest / response.stiffness[i, t]
+    return Pull(coefficients, force, price_up, price_down, price_ball)
 
 
 @njit(cache=True, error_model="numpy")
-def _move(
-    entries: FloatArray,
-    balls: FloatArray,
-    strength: FloatArray,
-    exponent: float,
-    response: FloatArray,
-    weight: FloatArray,
-    pulled: FloatArray,
-    price_ball: FloatArray,
-    change: FloatArray,
-    balls_change: FloatArray,
-) -> None:
+def move(rows: BallRows, ball: Ball, response: Response, pulled: Pull, scores: FloatArray) -> BallRows:
+    """Change of everything in the rows that belongs to a change of their scores (R, K)."""
+    entries, balls = rows
+    change, balls_change = np.zeros(entries.shape), np.zeros(balls.shape)
     for i in range(entries.shape[1]):
-        squared = strength[i] ** 2
-        total = 0.0
-        if exponent < np.inf:
+        strength, total = ball.strength[i], 0.0
+        if ball.exponent < np.inf:
             for t in range(entries.shape[2]):
                 skew = entries[PRICE_DOWN, i, t] / entries[DOWN, i, t] - entries[PRICE_UP, i, t] / entries[UP, i, t]
-                push = pulled[FORCE, i, t] + strength[i] * skew * change[SCORE, i, t]
-                total += weight[i] * response[SLOPE, i, t] * push / response[STIFFNESS, i, t]
+                push = pulled.force[i, t] + strength * skew * scores[i, t]
+                total += response.weight[i] * response.slope[i, t] * push / response.stiffness[i, t]
         for t in range(entries.shape[2]):
             rate_up = entries[PRICE_UP, i, t] / entries[UP, i, t]
             rate_down = entries[PRICE_DOWN, i, t] / entries[DOWN, i, t]
-            score = change[SCORE, i, t]
-            if exponent == np.inf:
-                change[UP, i, t], change[DOWN, i, t] = -score, score
-            else:
+            score = scores[i, t]
+            up, down = -score, score
+            if ball.exponent < np.inf:
                 # lam dc - dg and lam dc + dg, where nothing cancels although one side may be tight
-                stiffness, curvature, slope = (
-                    response[STIFFNESS, i, t],
-                    response[CURVATURE, i, t],
-                    response[SLOPE, i, t],
-                )
-                push = slope * total - pulled[FORCE, i, t]
-                up = (strength[i] * push - score * (2.0 * squared * rate_down + curvature)) / stiffness
-                down = (strength[i] * push + score * (2.0 * squared * rate_up + curvature)) / stiffness
-                radius = 0.5 * (up + down) / strength[i]
-                change[UP, i, t], change[DOWN, i, t], change[RADIUS, i, t] = up, down, radius
-                balls_change[BALL, i] -= slope * radius
-            change[PRICE_UP, i, t] = pulled[AIM_UP, i, t] - entries[PRICE_UP, i, t] - rate_up * change[UP, i, t]
-            change[PRICE_DOWN, i, t] = (
-                pulled[AIM_DOWN, i, t] - entries[PRICE_DOWN, i, t] - rate_down * change[DOWN, i, t]
-            )
-        if exponent < np.inf:
+                stiffness, curvature = response.stiffness[i, t], response.curvature[i, t]
+                push = strength * (response.slope[i, t] * total - pulled.force[i, t])
+                up = (push - score * (2.0 * strength**2 * rate_down + curvature)) / stiffness
+                down = (push + score * (2.0 * strength**2 * rate_up + curvature)) / stiffness
+                change[RADIUS, i, t] = 0.5 * (up + down) / strength
+                balls_change[BALL, i] -= response.slope[i, t] * change[RADIUS, i, t]
+            change[SCORE, i, t], change[UP, i, t], change[DOWN, i, t] = score, up, down
+            change[PRICE_UP, i, t] = pulled.price_up[i, t] - entries[PRICE_UP, i, t] - rate_up * up
+            change[PRICE_DOWN, i, t] = pulled.price_down[i, t] - entries[PRICE_DOWN, i, t] - rate_down * down
+        if ball.exponent < np.inf:
             rate = balls[PRICE_BALL, i] / balls[BALL, i]
-            balls_change[PRICE_BALL, i] = price_ball[i] - balls[PRICE_BALL, i] - rate * balls_change[BALL, i]
+            balls_change[PRICE_BALL, i] = pulled.price_ball[i] - balls[PRICE_BALL, i] - rate * balls_change[BALL, i]
+    return BallRows(change, balls_change)
 
 
 # ---------------------------------------------------------------------- linear algebra of one task
@@ -543,13 +464,8 @@ class FeatureSystems:
     observations, those with small E. They follow as ``G = diag(E) + 1 1' / sum(1/E) + X diag(r) K^-1 diag(r) X'``.
     Arrays over features have a line per task, (m, k); lines of tasks that belong to other systems stay 0.
 
-    Parameters
-    ----------
-    columns : features of the working set
-    E : (N,) curvature of each observation
-    own, shared : (k, m) h and u of every feature and task
-    tasks : numbers of the tasks
-    coupling : (k, k) lower triangle, in Fortran order, to which the sum of ``diag(u) X' P X diag(u)`` is added
+    ``own`` and ``shared`` (k, m) are h and u of every feature and task; ``coupling`` (k, k) is a lower triangle in Fortran
+    order, to which the sum of ``diag(u) X' P X diag(u)`` is added.
     """
 
     def __init__(
@@ -614,8 +530,9 @@ class FeatureSystems:
     def press(self, f: FloatArray) -> FloatArray:
         """(k,) Sum of ``diag(u) X' P f``; P solves the system of a task, u is its part of the rows."""
         columns = self.columns
-        self.f, weighted = _centred(f, self.inverse, self.total, columns.offsets)
-        self.known = self.root * columns.adjoint(weighted).T
+        mean = columns.task_sums(self.inverse * f) / self.total
+        self.f = f - mean[columns.task]
+        self.known = self.root * columns.adjoint(self.inverse * self.f).T
         self.f_soft = [dtrsv(part.lower, self.f[part.place], lower=1) for part in self.soft]
         pressed: FloatArray = (self.ratio * self._answer(self.known)).sum(axis=0)
         return pressed
@@ -631,7 +548,7 @@ class FeatureSystems:
         ]
         for part, values in zip(self.soft, x_soft, strict=True):
             constant[part.task] -= values.sum() / self.total[part.task]
-        _fill(x, self.inverse, self.f, columns.predictor(scaled.T), constant, columns.offsets)
+        x += self.inverse * (self.f - columns.predictor(scaled.T) + constant[columns.task])
         for part, values in zip(self.soft, x_soft, strict=True):
             x[part.place] = values
 
@@ -679,36 +596,11 @@ class ObservationSystem:
 
 
 @njit(cache=True, error_model="numpy")
-def _centred(f: FloatArray, weight: FloatArray, total: FloatArray, offsets: IntArray) -> tuple[FloatArray, FloatArray]:
-    """(N,) Numbers minus the weighted mean of their task, and those times the weight."""
-    centred, weighted = np.empty_like(f), np.empty_like(f)
-    for t in range(len(total)):
-        mean = 0.0
-        for i in range(offsets[t], offsets[t + 1]):
-            mean += weight[i] * f[i]
-        mean /= total[t]
-        for i in range(offsets[t], offsets[t + 1]):
-            centred[i] = f[i] - mean
-            weighted[i] = weight[i] * centred[i]
-    return centred, weighted
-
-
-@njit(cache=True, error_model="numpy")
 def _weigh(X: FloatArray, means: FloatArray, left: FloatArray, right: FloatArray, result: FloatArray) -> None:
     """``diag(left) (X - means) diag(right)``, X and the result transposed."""
     for j in range(X.shape[0]):
         for i in range(X.shape[1]):
             result[j, i] = left[i] * (X[j, i] - means[j]) * right[j]
-
-
-@njit(cache=True, error_model="numpy")
-def _fill(
-    x: FloatArray, weight: FloatArray, f: FloatArray, predictor: FloatArray, constant: FloatArray, offsets: IntArray
-) -> None:
-    """Add ``weight (f - predictor + constant)``."""
-    for t in range(len(constant)):
-        for i in range(offsets[t], offsets[t + 1]):
-            x[i] += weight[i] * (f[i] - predictor[i] + constant[t])
 
 
 @njit(cache=True, error_model="numpy")
@@ -778,8 +670,7 @@ class TaskByTask:
         pressed = sum((system.press(f) for system in self.systems), start=np.zeros(len(columns.features)))
         forces = np.zeros(len(columns.features))
         if self.coupled:
-            rows, _ = dpotrs(self.lower, columns.sum_to_row(pressed), lower=1)
-            forces = columns.spread(rows)
+            forces = dpotrs(self.lower, columns.sum_to_row(pressed), lower=1)[0][columns.row]
         x = np.zeros(len(f))
         for system in self.systems:
             system.release(forces, x)
@@ -823,22 +714,13 @@ class NewtonSystem:
     where X' x collects the scores of all rows over all tasks and H is that of `Response`. Without its outer products the
     tasks fall apart; they come back through the Woodbury identity, as a system with one unknown per row.
 
-    Parameters
-    ----------
-    columns : features of the working set
-    E : (N,) curvature of each observation
-    response : how coefficients answer to scores
-    accuracy : residual of a solution, relative to the right hand side, that needs no refinement
-
-    Raises
-    ------
-    BreakdownError
-        If a slack is 0 or less, so that there is no such system.
+    Residuals of a solution up to ``accuracy``, relative to the right hand side, need no refinement. Where a slack is 0 or
+    less there is no such system: a `BreakdownError`.
     """
 
     def __init__(self, columns: WorkingColumns, E: FloatArray, response: Response, accuracy: float) -> None:
         self.columns, self.E, self.weight, self.accuracy = columns, E, response.weight, accuracy
-        own, self.shared = columns.features_of(response.own), columns.features_of(response.shared)
+        own, self.shared = columns.blocks.scatter(response.own), columns.blocks.scatter(response.shared)
         self.own = np.where(own > 0.0, own, 1.0)  # 0 for features that a task does not have: their columns are 0
         if not (E.min() > 0.0 and np.isfinite(E.sum() + self.own.sum() + self.shared.sum())):
             raise BreakdownError("rounding has used up the slack of a constraint")
@@ -877,7 +759,7 @@ class NewtonSystem:
         """What is missing; the intercepts are whatever makes it sum to 0 over a task."""
         columns = self.columns
         scores = columns.adjoint(x)
-        radial = columns.spread(self.weight * columns.sum_to_row(np.vecdot(self.shared, scores)))
+        radial = (self.weight * columns.sum_to_row(np.vecdot(self.shared, scores)))[columns.row]
         residual = f - self.E * x - columns.predictor(self.own * scores + self.shared * radial[:, np.newaxis])
         return columns.without_means(residual) if columns.fit_intercept else residual
 
@@ -892,6 +774,14 @@ class InteriorSetup(NamedTuple):
     centre: FloatArray  # (N,) middle of the interval of each dual variable
     intervals: Ball  # of N rows with one entry
     ball: Ball  # of all rows
+
+
+class Change(NamedTuple):
+    """A step, before its length is chosen."""
+
+    theta: FloatArray
+    observations: BallRows
+    rows: BallRows
 
 
 class InteriorState(NamedTuple):
@@ -916,24 +806,14 @@ class InteriorState(NamedTuple):
         """Number of products ``slack * price``."""
         return self.observations.n_constraints + self.rows.n_constraints
 
-
-class Change(NamedTuple):
-    """A step, before its length is chosen."""
-
-    theta: FloatArray
-    observations: BallRows
-    rows: BallRows
+    @property
+    def still(self) -> Change:
+        """No step."""
+        return Change(np.zeros(len(self.observations.balls[BALL])), self.observations.still, self.rows.still)
 
 
 class Linearised:
-    """A state, the Newton system there, and the step that it predicts.
-
-    Parameters
-    ----------
-    setup : the problem
-    state : the state
-    gap : relative gap so far, which the linear algebra goes by
-    """
+    """A state, the Newton system there (solved as accurately as the relative gap needs), and the step that it predicts."""
 
     def __init__(self, setup: InteriorSetup, state: InteriorState, gap: float) -> None:
         self.setup, self.state, self.gap = setup, state, gap
@@ -963,12 +843,12 @@ class Linearised:
         """Newton step towards ``slack * price = product``, corrected by the second-order terms of an earlier one."""
         setup, state = self.setup, self.state
         problem, columns = setup.problem, state.columns
-        before_observations, before_rows = (None, None) if before is None else (before.observations, before.rows)
-        pulled = pull(state.rows, state.ball, self.coefficients, product, before_rows)
-        pulled_observations = pull(state.observations, setup.intervals, self.residuals, product, before_observations)
-        predictor = columns.predictor(columns.features_of(pulled.entries[PULL]))
+        before = state.still if before is None else before
+        pulled = pull(state.rows, state.ball, self.coefficients, product, before.rows)
+        pulled_observations = pull(state.observations, setup.intervals, self.residuals, product, before.observations)
+        predictor = columns.predictor(columns.blocks.scatter(pulled.coefficients))
         wanted = state.intercept[problem.data.task] - problem.kinks.place - predictor
-        theta = self.system.solve(wanted - pulled_observations.entries[PULL, :, 0])
+        theta = self.system.solve(wanted - pulled_observations.coefficients[:, 0])
         rows = move(state.rows, state.ball, self.coefficients, pulled, columns.scores(theta))
         observations = move(
             state.observations, setup.intervals, self.residuals, pulled_observations, theta[:, np.newaxis]
@@ -983,20 +863,13 @@ def levels(problem: Problem, scores: FloatArray) -> FloatArray:
 
 def mean_product(state: InteriorState, change: Change | None = None, lengths: Lengths = Lengths(0.0, 0.0)) -> float:
     """Mean of ``slack * price`` over all constraints, now or after a step."""
-    observations, rows = (state.observations, state.rows) if change is None else (change.observations, change.rows)
-    total = complementarity(state.observations, observations, lengths)
-    total += complementarity(state.rows, rows, lengths)
-    return total / state.n_constraints
+    change = state.still if change is None else change
+    total = complementarity(state.observations, change.observations, lengths)
+    return (total + complementarity(state.rows, change.rows, lengths)) / state.n_constraints
 
 
 def step(linearised: Linearised, floor: float) -> InteriorState:
-    """Correct the predicted step, and go as far as the constraints allow; no product need fall below the floor.
-
-    Raises
-    ------
-    BreakdownError
-        If rounding errors allow no further progress.
-    """
+    """Correct the predicted step, and go as far as the constraints allow; no product need fall below the floor."""
     setup, state, predictor = linearised.setup, linearised.state, linearised.predictor
     product = linearised.product
     left = mean_product(state, predictor, _lengths(setup, state, predictor)) / product
@@ -1065,7 +938,7 @@ def _intercept_change(setup: InteriorSetup, state: InteriorState, change: Change
     problem, columns = setup.problem, state.columns
     if not problem.fit_intercept:
         return np.zeros_like(state.intercept)
-    coefficients = columns.features_of(state.rows.coefficients + change.rows.coefficients)
+    coefficients = columns.blocks.scatter(state.rows.coefficients + change.rows.coefficients)
     residuals = (state.observations.coefficients + change.observations.coefficients)[:, 0]
     constants = problem.kinks.place - columns.predictor(coefficients) - residuals
     return problem.task_sums(constants) / np.diff(problem.data.offsets) - state.intercept

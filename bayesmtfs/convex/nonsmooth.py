@@ -244,7 +244,7 @@ def _solution(
 ) -> Solution:
     """Coefficients of the working set as a solution, with the best intercept where none is given, without its gap."""
     problem, columns, ball = setup.problem, state.columns, state.ball
-    W = columns.features_of(coefficients)
+    W = columns.blocks.scatter(coefficients)
     predictor = columns.predictor(W)
     intercept = best_intercept(problem, predictor) if intercept is None else intercept
     loss = total(problem.family, problem.data.y, predictor + intercept[problem.data.task], problem.weight)

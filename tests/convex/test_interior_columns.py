@@ -69,7 +69,6 @@ def test_rows_of_groups_add_their_features():
     columns = WorkingColumns(make_problem("groups"), np.array([0, 1, 4]))  # features 0 and 2, 1 and 5, 6
     assert columns.features.tolist() == [0, 1, 2, 5, 6] and columns.row.tolist() == [0, 1, 0, 1, 2]
     np.testing.assert_array_equal(columns.sum_to_row(np.array([1.0, 2.0, 4.0, 8.0, 16.0])), [5.0, 10.0, 16.0])
-    np.testing.assert_array_equal(columns.spread(np.array([1.0, 2.0, 3.0])), [1.0, 2.0, 1.0, 2.0, 3.0])
     full = np.arange(25.0).reshape(5, 5)
     full += full.T
     member = np.array([[1, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 1]])

@@ -33,16 +33,14 @@ def make_columns(shape, n_tasks=3, groups=None, fit_intercept=True, sizes=None):
 def make_response(columns, coupled=True):
     rng = np.random.default_rng(2)
     shape = columns.blocks.gather(np.zeros((len(columns.features), columns.n_tasks))).shape
-    entries = np.zeros((5, *shape))
-    entries[0] = rng.uniform(0.1, 10.0, shape)
-    entries[1] = coupled * rng.standard_normal(shape)
-    return Response(entries, coupled * rng.uniform(1.0, 100.0, shape[0]))
+    own, shared = rng.uniform(0.1, 10.0, shape), coupled * rng.standard_normal(shape)
+    return Response(own, shared, *np.zeros((3, *shape)), coupled * rng.uniform(1.0, 100.0, shape[0]))
 
 
 def dense_solution(columns, E, response, f):
     """Solve for dual variables and intercepts at once."""
     n, m = len(E), columns.n_tasks
-    own, shared = columns.features_of(response.own), columns.features_of(response.shared)
+    own, shared = columns.blocks.scatter(response.own), columns.blocks.scatter(response.shared)
     lifted = np.zeros((n, len(columns.features) * m))  # every feature of every task
     for t, (X, (start, stop)) in enumerate(zip(columns.designs, columns.spans, strict=True)):
         lifted[start:stop, t::m] = X

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bayesmtfs.convex import interior_point as ir
-from bayesmtfs.convex.interior_point import BALL, DOWN, PRICE_BALL, PRICE_DOWN, PRICE_UP, PULL, RADIUS, SCORE, UP
+from bayesmtfs.convex.interior_point import BALL, DOWN, PRICE_BALL, PRICE_DOWN, PRICE_UP, RADIUS, SCORE, UP
 
 EXPONENTS = [1.0, 1.2, 1.5, 2.0, 4.0, np.inf]
 
@@ -22,7 +22,7 @@ def make_rows(exponent, sparsity=0.0, n_rows=7, n_entries=4):
 
 def make_change(rows, ball, score_change, product, before=None):
     response = ir.respond(rows, ball)
-    pulled = ir.pull(rows, ball, response, product, before)
+    pulled = ir.pull(rows, ball, response, product, rows.still if before is None else before)
     return response, pulled, ir.move(rows, ball, response, pulled, score_change)
 
 
@@ -69,7 +69,7 @@ def test_response_is_how_coefficients_answer(exponent):
     rows, ball, score_change = make_rows(exponent, sparsity=0.1)
     response, pulled, change = make_change(rows, ball, score_change, 0.004)
     radial = response.weight * np.sum(response.shared * score_change, axis=1)
-    answer = pulled.entries[PULL] + response.own * score_change + response.shared * radial[:, np.newaxis]
+    answer = pulled.coefficients + response.own * score_change + response.shared * radial[:, np.newaxis]
     np.testing.assert_allclose(-(rows.coefficients + change.coefficients), answer, rtol=1e-9, atol=1e-12)
     assert (response.own > 0).all()
 

@@ -82,7 +82,7 @@ def minimum_by_cvxpy(problem):
     rows = [cp.vec(W[np.flatnonzero(groups == g)], order="C") for g in np.unique(groups)]
     norms = [cp.norm(row, float(penalty.norm_q)) + penalty.task_sparsity * cp.norm1(row) for row in rows]
     objective = cp.Minimize(loss + penalty.strength * cp.sum(norms))
-    return cp.Problem(objective).solve(solver=cp.CLARABEL, tol_gap_rel=1e-10, tol_gap_abs=1e-10)
+    return cp.Problem(objective).solve(solver=cp.CLARABEL, tol_gap_rel=1e-9, tol_gap_abs=1e-9)
 
 
 def check(problem, solution, tol=1e-6):
