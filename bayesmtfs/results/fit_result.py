@@ -131,11 +131,12 @@ RESULT_AXES = {
     "selection": ("feature",),
     "absent": ("task", "feature"),
     "screened_out": ("feature",),
+    "effect_unit": ("task", "feature"),
     "row_scales": ("feature",),
     "task_relations": ("task", "other_task"),
     "objective_trace": ("iteration",),
 }
-_NUMBERS = ("coef", "intercept", "noise", "row_scales", "task_relations")
+_NUMBERS = ("coef", "intercept", "noise", "row_scales", "task_relations", "effect_unit")
 _TRUTHS = ("selection", "absent", "screened_out")
 
 
@@ -175,6 +176,9 @@ class FitResult:
         Features that a task does not have, whose coefficients are fixed at 0; None where all tasks have all.
     screened_out : (n_features,) bool array, optional
         Features that were left out before sampling, of which a posterior says nothing.
+    effect_unit : (n_tasks, n_features) array, optional
+        By which a coefficient becomes an effect: the deviation of the feature over that of the target, both within tasks
+        (`bayesmtfs.data.scaling.effect_unit`). None where the fit never saw all rows together.
     row_scales : (n_features,) array, optional
         Scale of each feature's row, where the prior has one.
     task_relations : (n_tasks, n_tasks) array, optional
@@ -215,6 +219,7 @@ class FitResult:
     noise: FloatArray | None = None
     absent: BoolArray | None = None
     screened_out: BoolArray | None = None
+    effect_unit: FloatArray | None = None
     row_scales: FloatArray | None = None
     task_relations: FloatArray | None = None
 
