@@ -368,9 +368,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         found = {"absent": None if data.present is None else ~data.present.T, "effect_unit": self._effect_unit(data)}
         self._set_fit(scaling.to_user(solution), tol, found, **settings, n_rows=data.n_observations)
 
-    def _set_fit(
-        self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any
-    ) -> None:
+    def _set_fit(self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any) -> None:
         """Set the fitted attributes from a solution in the user's units, and what else is known of the data."""
         W = solution.W
         if not (np.isfinite(W).all() and np.isfinite(solution.intercept).all()):

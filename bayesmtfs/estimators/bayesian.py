@@ -279,7 +279,10 @@ class BayesianEstimator(MultiTaskEstimator):
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
         unit = found.tree["constant_data"]["effect_unit"].values
         features, entries = inclusion_probability(coef, unit, self.effect_size)
-        self.inclusion_probability_, self.task_inclusion_probability_ = _widened(features, kept), _widened(entries, kept)
+        self.inclusion_probability_, self.task_inclusion_probability_ = (
+            _widened(features, kept),
+            _widened(entries, kept),
+        )
         self.local_false_sign_rate_ = _widened(local_false_sign_rate(coef), kept, fill=1.0)
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))

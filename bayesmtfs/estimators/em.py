@@ -586,7 +586,7 @@ class MatrixVariateEstimator(JeffreysEstimator):
         super()._fit(data)
         self.result_ = replace(self.result_, task_relations=self.task_relations_)
 
-    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> JeffreysFit:
+    def _fit_mode(self, scaling: Rescaled) -> JeffreysFit:
         data, unrelated = scaling.data, super()._fit_mode(scaling)
         floor = 0.0 if self.noise_floor is None else self.noise_floor
         settings = self._em_settings(norm_q=unrelated.norm_q, noise_floor=floor)

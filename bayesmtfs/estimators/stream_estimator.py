@@ -306,7 +306,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Forget everything."""
         self._learners: IntArray = np.empty(0, dtype=np.int64)  # (m,) number of each task in the order of arrival
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._scales: FloatArray | None = None  # (p, m) or (1, m) what coefficients are divided by, where data were scaled
+        self._scales: FloatArray | None = (
+            None  # (p, m) or (1, m) what coefficients are divided by, where data were scaled
+        )
         self._heights: FloatArray | None = None  # (m,) what intercepts are multiplied by
         self._unit: FloatArray | None = None  # (m, p) of effects, where all rows were seen at once
         self._plain: PlainRows | None = None
