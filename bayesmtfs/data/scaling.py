@@ -215,7 +215,7 @@ def within_task_units(data: TaskData, centre: bool, scale_target: bool) -> Withi
 class SamplingUnits:
     """Centres and scales of the features and targets of each task."""
 
-    feature_centre: FloatArray  # (p, m), the same in every task where all share one design
+    feature_centre: FloatArray  # (p, m)
     feature_scale: FloatArray  # (p, m), the same in every task unless features are standardised task by task
     target_centre: FloatArray  # (m,)
     target_scale: FloatArray  # (m,), the same in every task unless targets are scaled task by task
@@ -249,8 +249,6 @@ def sampling_units(
     mean, deviation = column_means(data), column_scales(data)
     if not centre:
         mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
-    if data.shared_design:  # one centre, so that there still is one design
-        mean = np.broadcast_to((mean @ data.task_weights / data.task_weights.sum())[:, np.newaxis], mean.shape)
     pooled = feature_deviation(data, centre)[:, np.newaxis]
     pooled = np.where(pooled > 0, pooled, 1.0)
     # a feature that is constant in a task has the unit that it has over all of them

@@ -71,7 +71,8 @@ class BayesianEstimator(MultiTaskEstimator):
     expected_features : float, optional
         How many features are expected to matter; None: a tenth.
     global_scale : float, optional
-        Prior median of tau, in units of s_y / s_x (deviations within tasks), instead of the one that follows from ``expected_features``.
+        Prior median of tau, in units of s_y / s_x (deviations within tasks), instead of the one that follows from
+        ``expected_features``.
     learn_global_scale : bool, default True
         Whether tau is learned.
     tail_shape, spike_shape : float, default 0.5

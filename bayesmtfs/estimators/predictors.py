@@ -58,7 +58,8 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
                 f"scale_target=True does not go with loss={self.loss!r}, whose targets have no unit; leave it at None"
             )
         if self.scale_target is None:
-            return self._scales_wide_targets and self._form == "wide" and self._in_target_units
+            several = getattr(self, "_form", None) == "wide" and len(self.tasks_) > 1
+            return several and self._scales_wide_targets and self._in_target_units
         return self.scale_target
 
     @property

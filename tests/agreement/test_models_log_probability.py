@@ -20,6 +20,7 @@ from bayesmtfs.priors.hyperpriors import (
     log_global_scale_density,
     log_noise_density,
     log_scale_density,
+    typical_deviation,
 )
 
 RNG = np.random.default_rng(31)
