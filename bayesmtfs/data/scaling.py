@@ -23,15 +23,19 @@ intercept nothing is centred: that would bring one in by the back door. In the u
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, Solution, warn
 
 ROUNDING = 1e-12  # of a mean, below which a deviation from it is 0
+TARGET_RATIO, FEATURE_RATIO = 10.0, 100.0  # of the largest to the smallest deviation, above which users are warned
+LEAST_ROWS = 10  # of a task whose deviation counts in that
+MOST_ENTRIES = 10_000_000  # of W, up to which anybody looks
 
 
 class Rescaled(NamedTuple):
@@ -169,6 +173,36 @@ def effect_unit(data: TaskData, scale_target: bool, centred: bool = True) -> Flo
     """
     height = target_deviation(data, centred, own=data.shared_design) if scale_target else np.ones(data.n_tasks)
     return feature_deviation(data, centred)[:, np.newaxis] / height
+
+
+def warn_of_units(data: TaskData, features: bool, targets: bool) -> None:
+    """Warn where deviations within tasks, of features or of targets, are so different that a penalty sees little else."""
+    if data.n_features * data.n_tasks > MOST_ENTRIES:
+        return
+    if targets:
+        known = np.diff(data.offsets) >= LEAST_ROWS  # fewer rows can have any deviation by chance
+        own = np.where(known, target_deviation(data, own=True), np.nan)
+        _warn_of_ratio("targets of task", data.task_names, own, TARGET_RATIO, "scale_target=True", "tasks")
+    if features:
+        deviation = feature_deviation(data)
+        own = np.where(deviation > 0, deviation, np.nan)
+        _warn_of_ratio("column", data.feature_names, own, FEATURE_RATIO, "standardize=True", "columns")
+
+
+def _warn_of_ratio(
+    what: str, names: NDArray[Any], deviations: FloatArray, most: float, remedy: str, plural: str
+) -> None:
+    if np.isnan(deviations).all():
+        return
+    low, high = int(np.nanargmin(deviations)), int(np.nanargmax(deviations))
+    ratio = deviations[high] / deviations[low]
+    if ratio > most:
+        warn(
+            f"deviations within tasks differ {ratio:.3g} times, from {deviations[low]:.3g} ({what} "
+            f"{names.tolist()[low]!r}) to {deviations[high]:.3g} ({what} {names.tolist()[high]!r}), and the penalty is "
+            f"stated in these units, so that it tells {plural} apart by them; set {remedy}, or bring them to one scale",
+            DataWarning,
+        )
 
 
 # ---------------------------------------------------------------------- the units of EM

@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayesmtfs import families
 from bayesmtfs.data import frames
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
-from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale
+from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale, warn_of_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
@@ -356,6 +356,11 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _rescaled(self, data: TaskData) -> Rescaled:
         """The data as ``standardize`` and ``scale_target`` want them."""
         return rescale(data, self.standardize, self._scales_target, getattr(self, "fit_intercept", True))
+
+    def _warn_of_units(self, data: TaskData) -> None:
+        """Warn where a penalty in the user's units sees units above all."""
+        targets = self._in_target_units and getattr(self, "scale_target", False) is None
+        warn_of_units(data, features=not self.standardize, targets=targets)
 
     def _effect_unit(self, data: TaskData) -> FloatArray:
         """(m, p) By which coefficients become effects in deviations within tasks."""

@@ -111,6 +111,7 @@ class MixedNormEstimator(BatchEstimator):
 
     def _fit_at(self, data: TaskData, norm_q: float, strength: float | None, mean_strength: float | None) -> None:
         """Fit data whose targets are numbers, or -1 and +1; what is None is found in the data."""
+        self._warn_of_units(data)
         scaling = self._rescaled(data)
         problem = self._problem(scaling.data, norm_q, strength)
         solution = self._solve(problem, mean_strength, self._last_fit(scaling))

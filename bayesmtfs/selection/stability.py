@@ -428,7 +428,7 @@ def _first_features(model: Any, data: TaskData, n_features: int) -> tuple[BoolAr
     selected = np.zeros((data.n_tasks, data.n_features), dtype=bool)
     while strength > SMALLEST_PENALTY * largest and len(entered) < n_features:
         model.set_params(penalty_strength=strength).fit(data)
-        size = np.linalg.norm(model.coef_, axis=0)
+        size = np.linalg.norm(model.result_.as_effects().coef, axis=0)
         entered += [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > 0 and i not in entered]
         converged = converged and bool(model.converged_)
         selected = model.coef_ != 0
