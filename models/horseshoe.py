@@ -27,7 +27,7 @@ from bayesmtfs.models.distributions import Tensor, as_float_tensor
 from bayesmtfs.models.rows import exponent, log_row_scales, normal_entries, scaled_coefficients
 from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, feature_deviation, hyperprior_for
+from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for, typical_deviation
 
 SLAB_DEGREES = 4.0  # of freedom of the half-Student-t prior of the slab
 
@@ -81,7 +81,7 @@ def horseshoe_model(
     data = readable(data, family)
     if prior is None:
         prior = hyperprior_for(data, family, expected_features=expected_features, **settings)
-    slab_width = prior.noise_scale / feature_deviation(data, prior.fit_intercept)
+    slab_width = prior.noise_scale / typical_deviation(data, prior.fit_intercept)
     with pm.Model(coords=coordinates(data)) as model:
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
         log_scale = log_row_scales(prior, exponent(2.0, prior), blocks)[blocks.row_of_feature]

@@ -65,6 +65,7 @@ def fit(
     if route == "posterior":
         more |= {"draws": draws, "tune": draws}
     labels = looks_like_labels(rows.y) if classify is None else classify
+    more |= _target_scaling(rows.y, labels, standardize)
     model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **more)
     with speaker.working(f"Fitting {type(model).__name__} to {len(rows.X)} rows ..."):
         model.fit(rows.X, rows.y)
@@ -155,6 +156,7 @@ def compare(
             raise ValueError(f"--methods has {name!r}; known are {', '.join(SHORT)}")
     labels = looks_like_labels(rows.y) if classify is None else classify
     more: dict[str, Any] = {"task_column": rows.task_column, "standardize": standardize}
+    more |= _target_scaling(rows.y, labels, standardize)
     models = {name: make_estimator(labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
         table = bayesmtfs.compare(models, rows.X, rows.y, cv=folds, random_state=seed, progress=speaker.progress)
@@ -229,6 +231,11 @@ def _number_or(words: dict[str, Any], option: str, text: str, wanted: str) -> An
         return words[text] if text in words else float(text)
     except ValueError:
         raise ValueError(f"--{option} is {text!r}; pass {wanted}") from None
+
+
+def _target_scaling(y: Any, labels: bool, wanted: bool) -> dict[str, Any]:
+    """Several targets are different quantities, and count alike; one target in many groups has one unit."""
+    return {"scale_target": wanted} if np.ndim(y) == 2 and not labels else {}
 
 
 def make_estimator(

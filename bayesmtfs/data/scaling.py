@@ -1,48 +1,79 @@
 """Units and scales of features and targets: the one place that knows what 1 stands for.
 
+Every deviation is one *within tasks*, about each task's own mean where there is an intercept and about 0 where there is
+none: levels that differ between tasks are none of its business.
+
 ==========================  ==================================================================  ========================
 function                    deviations                                                          who uses it
 ==========================  ==================================================================  ========================
-`standardize`               of features, within each task                                       ``standardize=True``
-`effect_unit`               of features and targets, over all rows                              effects, selection
-`within_task_units`         of features and targets, within tasks, pooled                       EM and MM
-`sampling_units`            of features and targets, over all rows (features: or per task)      samplers
+`rescale`                   of features and targets, in each task                               ``standardize=True``,
+                                                                                                ``scale_target=True``
+`effect_unit`               of features pooled over tasks; of targets too, wide: in each task   effects, selection
+`within_task_units`         of features and targets, pooled over tasks                          EM and MM
+`sampling_units`            of features and targets, pooled over tasks or in each               samplers
 ==========================  ==================================================================  ========================
 
-Where there is an intercept, centring features changes nothing but what it means, so that `standardize` only divides and a
-sparse design stays sparse; samplers centre, since the prior of an intercept is about the middle of the data. Without an
+Pooled is the root of the weighted mean of the tasks' variances, over the tasks that have the feature.
+
+Where there is an intercept, centring features changes nothing but what it means, so that `rescale` only divides and a
+sparse design stays sparse; samplers centre, since the prior of an intercept is about the middle of its task. Without an
 intercept nothing is centred: that would bring one in by the back door. In the units of samplers
 
-    x' = (x - c) / s,   y' = (y - a) / h,   w = h w' / s,   b = a + h b' - c' w,   noise = h noise'
+    x' = (x - c_t) / s_t,   y' = (y - a_t) / h_t,   w = h_t w' / s_t,   b = a_t + h_t b' - c_t' w,   noise = h_t noise'
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.types import BoolArray, DataWarning, FloatArray, warn
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, Solution, warn
+
+ROUNDING = 1e-12  # of a mean, below which a deviation from it is 0
+TARGET_RATIO, FEATURE_RATIO = 10.0, 100.0  # of the largest to the smallest deviation, above which users are warned
+LEAST_ROWS = 10  # of a task whose deviation counts in that
+MOST_ENTRIES = 10_000_000  # of W, up to which anybody looks
 
 
-class Standardized(NamedTuple):
-    """Scaled data, and what one unit of each feature was before."""
+class Rescaled(NamedTuple):
+    """Data with divided features and targets, and what 1 stands for in them."""
 
     data: TaskData
-    scales: FloatArray  # (p, m); coefficients in the user's units are the fitted ones divided by these
+    feature: FloatArray  # (p, m) in the units of X; (1, m) where they are the user's own
+    target: FloatArray  # (m,) in the units of y
+
+    def to_user(self, found: Solution) -> Solution:
+        """Coefficients, intercepts and noise in the user's units; the objective stays that of the rescaled data."""
+        noise = None if found.noise is None else found.noise * self.target
+        return found._replace(
+            W=found.W * (self.target / self.feature), intercept=found.intercept * self.target, noise=noise
+        )
+
+    def start(self, coef: FloatArray, intercept: FloatArray) -> Solution:
+        """Coefficients (m, p) and intercepts in the user's units as a start for these data."""
+        W, nothing = coef.T * (self.feature / self.target), np.nan
+        return Solution(W, intercept / self.target, nothing, nothing, nothing, False, 0, np.empty(0))
 
 
-def standardize(data: TaskData) -> Standardized:
-    """Divide every feature by its weighted standard deviation within each task.
+def rescale(data: TaskData, standardize: bool, scale_target: bool = False, centred: bool = True) -> Rescaled:
+    """Divide features, targets or both by their weighted deviations in each task.
 
     A feature that is constant in a task keeps its scale there, and features that are constant in every task are named
-    in a warning.
+    in a warning. ``centred`` is whether there is an intercept, for the deviation of the targets.
     """
-    scales = column_scales(data)
-    _warn_of_unknown_scales(data, scales)
-    scales = np.where(scales == 0, 1.0, scales)
-    return Standardized(scaled(data, 1.0 / scales), scales)
+    feature, target = np.ones((1, data.n_tasks)), np.ones(data.n_tasks)
+    if scale_target:
+        target = target_deviation(data, centred, own=True)
+        data = data.with_target(data.y / target[data.task])
+    if standardize:
+        scales = column_scales(data)
+        _warn_of_unknown_scales(data, scales)
+        feature = np.where(scales == 0, 1.0, scales)
+        data = scaled(data, 1.0 / feature)
+    return Rescaled(data, feature, target)
 
 
 def column_scales(data: TaskData) -> FloatArray:
@@ -58,20 +89,6 @@ def column_means(data: TaskData) -> FloatArray:
         for X, (start, stop) in _distinct_designs(data)
     ]
     return np.column_stack(means * (data.n_tasks // len(means)))
-
-
-def pooled_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
-    """(p,) and (p,) Weighted mean and standard deviation of each feature over all rows of the tasks that have it."""
-    if data.present is None:
-        weight = np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0])
-        mean = np.asarray(data.design.T @ weight, dtype=np.float64).ravel() / weight.sum()
-        return mean, np.asarray(weighted_deviation(data.design, weight), dtype=np.float64)
-    share = np.where(data.present, data.task_weights, 0.0)
-    share /= np.maximum(share.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    means = column_means(data)
-    mean = np.sum(share * means, axis=1)
-    variance = np.sum(share * (column_scales(data) ** 2 + (means - mean[:, np.newaxis]) ** 2), axis=1)
-    return mean, np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
 
 
 def scaled(data: TaskData, factor: FloatArray) -> TaskData:
@@ -112,25 +129,80 @@ def _warn_of_unknown_scales(data: TaskData, scales: FloatArray) -> None:
 # ---------------------------------------------------------------------- what one unit of an effect is
 
 
-def feature_deviations(data: TaskData, centred: bool = True) -> FloatArray:
-    """(p,) Standard deviation of each feature over all rows of the tasks that have it, or its root mean square."""
-    mean, deviation = pooled_moments(data)
-    return deviation if centred else np.hypot(mean, deviation)
+def feature_deviation(data: TaskData, centred: bool = True) -> FloatArray:
+    """(p,) Pooled deviation of each feature within the tasks that have it; its root mean square if not centred."""
+    squares = column_scales(data) ** 2
+    if not centred:
+        squares = squares + column_means(data) ** 2
+    weight = np.broadcast_to(data.task_weights, squares.shape)
+    if data.present is not None:
+        weight = np.where(data.present, weight, 0.0)
+    total = weight.sum(axis=1)
+    return np.sqrt(np.divide((weight * squares).sum(axis=1), total, out=np.zeros(len(total)), where=total > 0))
 
 
-def target_deviation(data: TaskData) -> float:
-    """Standard deviation of the target over all rows; 1 if it is constant."""
-    return float(weighted_deviation(np.asarray(data.y, dtype=np.float64)[:, None], data.weight)[0]) or 1.0
+def target_means(data: TaskData) -> FloatArray:
+    """(m,) Weighted mean of the targets of each task."""
+    return np.add.reduceat(data.weight * data.y, data.offsets[:-1]) / data.task_weights
 
 
-def effect_unit(data: TaskData, scale_target: bool) -> FloatArray:
-    """(p,) sd(x_i) / sd(y) over all observations, by which a coefficient becomes an effect in standard deviations.
+def target_deviation(data: TaskData, centred: bool = True, own: bool = False) -> FloatArray:
+    """(m,) Deviation of the targets within tasks, pooled or each task's ``own``; about 0 if not centred.
 
-    For labels (``scale_target=False``) the effect is the change of the log-odds per standard deviation of the feature:
-    sd(y) is 1.
+    Where a task's is 0 the pooled one, where that is 0 the one over all rows, and 1 where that is 0 too.
     """
-    spread = feature_deviations(data)
-    return spread / target_deviation(data) if scale_target else spread
+    y, totals = np.asarray(data.y, dtype=np.float64), data.task_weights
+    means = target_means(data) if centred else np.zeros(data.n_tasks)
+    with np.errstate(over="ignore"):
+        squares = np.add.reduceat(data.weight * (y - means[data.task]) ** 2, data.offsets[:-1])
+    squares = np.where(squares <= totals * (ROUNDING * means) ** 2, 0.0, squares)
+    pooled = np.sqrt(squares.sum() / totals.sum())
+    if pooled == 0:
+        overall = totals @ means / totals.sum()
+        spread = np.sqrt(totals @ (means - overall) ** 2 / totals.sum())
+        pooled = spread if spread > ROUNDING * abs(overall) else 1.0
+    return np.where(squares > 0, np.sqrt(squares / totals), pooled) if own else np.full(data.n_tasks, pooled)
+
+
+def effect_unit(data: TaskData, scale_target: bool, centred: bool = True) -> FloatArray:
+    """(p, m) ``s_i / s_y`` by which a coefficient becomes an effect, in deviations within tasks.
+
+    s_i is pooled over the tasks, and so is s_y where tasks are one quantity in many groups; in the wide form, whose targets
+    are different quantities, s_y is the task's own. For labels and counts (``scale_target=False``) s_y is 1: the effect
+    is the change of the log-odds, or of the linear predictor, per deviation of the feature.
+    """
+    height = target_deviation(data, centred, own=data.shared_design) if scale_target else np.ones(data.n_tasks)
+    return feature_deviation(data, centred)[:, np.newaxis] / height
+
+
+def warn_of_units(data: TaskData, features: bool, targets: bool) -> None:
+    """Warn where deviations within tasks, of features or of targets, are so different that a penalty sees little else."""
+    if data.n_features * data.n_tasks > MOST_ENTRIES:
+        return
+    if targets:
+        known = np.diff(data.offsets) >= LEAST_ROWS  # fewer rows can have any deviation by chance
+        own = np.where(known, target_deviation(data, own=True), np.nan)
+        _warn_of_ratio("targets of task", data.task_names, own, TARGET_RATIO, "scale_target=True", "tasks")
+    if features:
+        deviation = feature_deviation(data)
+        own = np.where(deviation > 0, deviation, np.nan)
+        _warn_of_ratio("column", data.feature_names, own, FEATURE_RATIO, "standardize=True", "columns")
+
+
+def _warn_of_ratio(
+    what: str, names: NDArray[Any], deviations: FloatArray, most: float, remedy: str, plural: str
+) -> None:
+    if np.isnan(deviations).all():
+        return
+    low, high = int(np.nanargmin(deviations)), int(np.nanargmax(deviations))
+    ratio = deviations[high] / deviations[low]
+    if ratio > most:
+        warn(
+            f"deviations within tasks differ {ratio:.3g} times, from {deviations[low]:.3g} ({what} "
+            f"{names.tolist()[low]!r}) to {deviations[high]:.3g} ({what} {names.tolist()[high]!r}), and the penalty is "
+            f"stated in these units, so that it tells {plural} apart by them; set {remedy}, or bring them to one scale",
+            DataWarning,
+        )
 
 
 # ---------------------------------------------------------------------- the units of EM
@@ -163,27 +235,11 @@ def within_task_units(data: TaskData, centre: bool, scale_target: bool) -> Withi
 
     ``scale_target``: measure the target, which is numeric, in its own deviation as well.
     """
-    totals = data.task_weights
-    squares = column_scales(data) ** 2
-    if not centre:
-        squares = squares + (data.adjoint(data.weight) / totals) ** 2
-    if data.present is not None:
-        squares = np.where(data.present, squares, 0.0)
-    pooled = squares @ totals / totals.sum()
+    deviation = feature_deviation(data, centre)
     row = np.arange(data.n_features) if data.groups is None else np.unique(data.groups, return_inverse=True)[1]
-    unit = np.sqrt(np.bincount(row, weights=pooled) / np.bincount(row))[row]
-    target = _within_task_target_deviation(data, centre) if scale_target else 1.0
-    return WithinTaskUnits(np.where(unit > 0, unit, 1.0), target or 1.0, pooled > 0)
-
-
-def _within_task_target_deviation(data: TaskData, centred: bool) -> float:
-    """Pooled deviation of the targets within tasks; their root mean square without an intercept."""
-    y = data.y
-    if centred:
-        means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / data.task_weights
-        y = y - means[data.task]
-        y = np.where(np.abs(y) <= 1e-14 * np.abs(data.y), 0.0, y)  # a constant target has no deviation
-    return float(np.sqrt(data.weight @ y**2 / data.weight.sum()))
+    unit = np.sqrt(np.bincount(row, weights=deviation**2) / np.bincount(row))[row]
+    target = float(target_deviation(data, centre)[0]) if scale_target else 1.0
+    return WithinTaskUnits(np.where(unit > 0, unit, 1.0), target, deviation > 0)
 
 
 # ---------------------------------------------------------------------- the units of samplers
@@ -191,12 +247,12 @@ def _within_task_target_deviation(data: TaskData, centred: bool) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SamplingUnits:
-    """Centres and scales of features and targets, over all rows or, for features, per task."""
+    """Centres and scales of the features and targets of each task."""
 
-    feature_centre: FloatArray  # (p, m), the same in every task unless features are standardised task by task
-    feature_scale: FloatArray  # (p, m)
-    target_centre: float = 0.0
-    target_scale: float = 1.0
+    feature_centre: FloatArray  # (p, m)
+    feature_scale: FloatArray  # (p, m), the same in every task unless features are standardised task by task
+    target_centre: FloatArray  # (m,)
+    target_scale: FloatArray  # (m,), the same in every task unless targets are scaled task by task
 
     def coefficients(self, W: FloatArray) -> FloatArray:
         """Coefficients (..., p, m) of scaled data in the user's units."""
@@ -208,41 +264,42 @@ class SamplingUnits:
         return self.target_centre + self.target_scale * intercept - shift
 
     def rows(self, numbers: FloatArray) -> FloatArray:
-        """Scales or means of rows (..., p) in the user's units; at the mean deviation where tasks have their own."""
-        return numbers * (self.target_scale / self.feature_scale.mean(axis=1))
-
-    def scaled_coefficients(self, W: FloatArray) -> FloatArray:
-        """Coefficients (p, m) in the user's units as those of the scaled data."""
-        return W * self.feature_scale / self.target_scale
+        """Scales or means of rows (..., p) in the user's units; at the mean unit where tasks have their own."""
+        return numbers * (self.target_scale / self.feature_scale).mean(axis=1)
 
 
-def no_units(data: TaskData) -> SamplingUnits:
-    """Leave the data as they are."""
-    shape = (data.n_features, data.n_tasks)
-    return SamplingUnits(np.zeros(shape), np.ones(shape))
+def plain_units(feature: FloatArray, target: FloatArray) -> SamplingUnits:
+    """Units that divide features by (p, m) and targets by (m,) numbers and leave centres where they are."""
+    return SamplingUnits(np.zeros_like(feature), feature, np.zeros_like(target), target)
 
 
-def sampling_units(data: TaskData, *, centre: bool, per_task: bool, scale_target: bool) -> SamplingUnits:
+def sampling_units(
+    data: TaskData, *, centre: bool, per_task: bool, scale_target: bool, own_targets: bool = False
+) -> SamplingUnits:
     """Centres (0 without an intercept) and scales of dense data, features ``per_task`` if they vary there.
 
-    ``scale_target``: whether the target is a number, not a label.
+    ``scale_target``: whether the target has a unit, as labels have not; ``own_targets``: one for each task.
     """
-    shape = (data.n_features, data.n_tasks)
-    pooled_mean, pooled = (part[:, np.newaxis] for part in pooled_moments(data))
-    mean, deviation = (column_means(data), column_scales(data)) if per_task else (pooled_mean, pooled)
+    mean, deviation = column_means(data), column_scales(data)
     if not centre:
-        mean, deviation, pooled = np.zeros_like(mean), np.hypot(mean, deviation), np.hypot(pooled_mean, pooled)
-    # a feature that is constant in a task has the unit that it has over all of them
+        mean, deviation = np.zeros_like(mean), np.hypot(mean, deviation)
+    pooled = feature_deviation(data, centre)[:, np.newaxis]
     pooled = np.where(pooled > 0, pooled, 1.0)
-    scale = np.broadcast_to(np.where(deviation > 0, deviation, pooled), shape)
-    centres = np.broadcast_to(mean, shape)
-    middle, height = _target_units(data, centre) if scale_target else (0.0, 1.0)
-    return SamplingUnits(centres, scale, middle, height)
+    # a feature that is constant in a task has the unit that it has over all of them
+    scale = np.where(deviation > 0, deviation, pooled) if per_task else np.broadcast_to(pooled, mean.shape)
+    if not scale_target:
+        return SamplingUnits(mean, scale, np.zeros(data.n_tasks), np.ones(data.n_tasks))
+    height = target_deviation(data, centre, own_targets)
+    if not np.isfinite(height).all():
+        raise ValueError(
+            f"y has values up to {np.abs(data.y).max():.3g}, whose squares are no finite numbers; divide y by a constant"
+        )
+    return SamplingUnits(mean, scale, target_means(data) if centre else np.zeros(data.n_tasks), height)
 
 
 def in_sampling_units(data: TaskData, units: SamplingUnits) -> TaskData:
     """Return the centred and scaled dense data; features that a task does not have stay 0 there."""
-    y = (np.asarray(data.y, dtype=np.float64) - units.target_centre) / units.target_scale
+    y = (np.asarray(data.y, dtype=np.float64) - units.target_centre[data.task]) / units.target_scale[data.task]
     common = all(np.all(part == part[:, :1]) for part in (units.feature_centre, units.feature_scale))
     if common and data.present is None:
         design = (data.design - units.feature_centre[:, 0]) / units.feature_scale[:, 0]
@@ -252,15 +309,3 @@ def in_sampling_units(data: TaskData, units: SamplingUnits) -> TaskData:
         parts = [np.where(data.present[:, t], part, 0.0) for t, part in enumerate(parts)]
     rows = np.arange(data.n_observations)
     return replace(data, design=np.concatenate(parts), y=y, rows=rows, shared_design=data.n_tasks == 1)
-
-
-def _target_units(data: TaskData, centre: bool) -> tuple[float, float]:
-    y = np.asarray(data.y, dtype=np.float64)
-    middle = float(np.average(y, weights=data.weight)) if centre else 0.0
-    with np.errstate(over="ignore"):
-        height = float(np.sqrt(np.average((y - middle) ** 2, weights=data.weight)))
-    if not np.isfinite(height):
-        raise ValueError(
-            f"y has values up to {np.abs(y).max():.3g}, whose squares are no finite numbers; divide y by a constant"
-        )
-    return middle, height if height > 1e-12 * abs(middle) else 1.0

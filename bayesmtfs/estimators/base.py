@@ -32,6 +32,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayesmtfs import families
 from bayesmtfs.data import frames
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale, warn_of_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
@@ -124,6 +125,8 @@ def check_kinds(estimator: Any) -> None:
         truth = isinstance(value, bool | np.bool_)
         if parameter.type is bool and not truth:
             raise ValueError(f"{parameter.name} is {value!r}; pass True or False")
+        if parameter.type == bool | None and not (truth or value is None):
+            raise ValueError(f"{parameter.name} is {value!r}; pass True, False or None")
         if parameter.type is int and (truth or not isinstance(value, numbers.Integral)):
             raise ValueError(f"{parameter.name} is {value!r}; pass a whole number such as {parameter.default}")
 
@@ -333,16 +336,45 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             )
         return read_design(features, self._encoding if frames.is_frame(features) else None, allow_missing).X
 
-    def _store(
-        self, data: TaskData, solution: Solution, scales: FloatArray | None, tol: float, **settings: Any
-    ) -> None:
-        """Set the fitted attributes from a solution for (possibly scaled) data."""
-        W = solution.W if scales is None else solution.W / scales
-        absent = None if data.present is None else ~data.present.T
-        self._set_fit(solution._replace(W=W), tol, absent, **settings, n_rows=data.n_observations)
+    # ------------------------------------------------------------------ units
 
-    def _set_fit(self, solution: Solution, tol: float, absent: BoolArray | None = None, **settings: Any) -> None:
-        """Set the fitted attributes from a solution in the user's units."""
+    @property
+    def _in_target_units(self) -> bool:
+        """Whether the linear predictor has the units of the targets; that of labels has not."""
+        return False
+
+    @property
+    def _scales_wide_targets(self) -> bool:
+        """What ``scale_target=None`` means in the wide form."""
+        return False
+
+    @property
+    def _scales_target(self) -> bool:
+        """Whether targets are divided by their deviation in each task before the fit."""
+        return False
+
+    def _rescaled(self, data: TaskData) -> Rescaled:
+        """The data as ``standardize`` and ``scale_target`` want them."""
+        return rescale(data, self.standardize, self._scales_target, getattr(self, "fit_intercept", True))
+
+    def _warn_of_units(self, data: TaskData) -> None:
+        """Warn where a penalty in the user's units sees units above all."""
+        targets = self._in_target_units and getattr(self, "scale_target", False) is None
+        warn_of_units(data, features=not self.standardize, targets=targets)
+
+    def _effect_unit(self, data: TaskData) -> FloatArray:
+        """(m, p) By which coefficients become effects in deviations within tasks."""
+        return effect_unit(data, self._in_target_units, getattr(self, "fit_intercept", True)).T
+
+    # ------------------------------------------------------------------ what was found
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        """Set the fitted attributes from a solution for (possibly rescaled) data."""
+        found = {"absent": None if data.present is None else ~data.present.T, "effect_unit": self._effect_unit(data)}
+        self._set_fit(scaling.to_user(solution), tol, found, **settings, n_rows=data.n_observations)
+
+    def _set_fit(self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any) -> None:
+        """Set the fitted attributes from a solution in the user's units, and what else is known of the data."""
         W = solution.W
         if not (np.isfinite(W).all() and np.isfinite(solution.intercept).all()):
             raise ValueError(
@@ -361,7 +393,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             tol=tol,
             objective_trace=solution.objective_trace,
         )
-        found = {"coef": self.coef_, "intercept": self.intercept_, "noise": solution.noise, "absent": absent}
+        found = {"coef": self.coef_, "intercept": self.intercept_, "noise": solution.noise, **(found or {})}
         self.result_ = self._named_result(convergence, settings, **found)
 
     def _named_result(self, convergence: Convergence, settings: dict[str, Any], **found: Any) -> FitResult:
@@ -602,18 +634,12 @@ class BatchEstimator(MultiTaskEstimator):
     def _check_loss(self) -> None:
         """Refuse a loss that the route cannot fit."""
 
-    def _last_fit(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+    def _last_fit(self, scaling: Rescaled) -> Solution | None:
         """The last fit as a start, where that is wanted and fits the data."""
         last = getattr(self, "coef_", None)
-        if not self.warm_start or last is None or last.shape != (data.n_tasks, data.n_features):
+        if not self.warm_start or last is None or last.shape != (scaling.data.n_tasks, scaling.data.n_features):
             return None
-        return as_start(last, self.intercept_, scales)
-
-
-def as_start(coef: FloatArray, intercept: FloatArray, scales: FloatArray | None) -> Solution:
-    """Coefficients (m, p) in the user's units as a start for (possibly scaled) data."""
-    W = coef.T if scales is None else coef.T * scales
-    return Solution(W, intercept, np.nan, np.nan, np.nan, False, 0, np.empty(0))
+        return scaling.start(last, self.intercept_)
 
 
 def check_family(loss: Any, labels: bool) -> Family:

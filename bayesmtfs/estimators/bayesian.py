@@ -19,7 +19,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.data.inputs import match_labels
-from bayesmtfs.data.scaling import target_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators import bayesian_prediction as prediction
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, check_family, estimator_class
@@ -66,25 +65,26 @@ class BayesianEstimator(MultiTaskEstimator):
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
     effect_size : float, default 0.05
-        Effect, in deviations of y per deviation of x, above which a feature counts as included.
+        Effect, in deviations of y per deviation of x, both within tasks, above which a feature counts as included.
     inclusion_threshold : float, default 0.5
         Inclusion probability above which a feature is selected.
     expected_features : float, optional
         How many features are expected to matter; None: a tenth.
     global_scale : float, optional
-        Prior median of tau, in units of sd(y) / sd(x), instead of the one that follows from ``expected_features``.
+        Prior median of tau, in units of s_y / s_x (deviations within tasks), instead of the one that follows from
+        ``expected_features``.
     learn_global_scale : bool, default True
         Whether tau is learned.
     tail_shape, spike_shape : float, default 0.5
         How easily a row is large, and how easily near zero: a and c of ``rho^2 = tau^2 BetaPrime(c, a)``.
     row_scale_bounds : "auto" or (float, float)
-        Bounds of the Jeffreys prior's scales, in units of sd(y) / sd(x).
+        Bounds of the Jeffreys prior's scales, in units of s_y / s_x (deviations within tasks).
     shared_mean : bool, default False
         A row's coefficients spread around a mean that is learned, instead of around 0: tasks with little data are drawn
         to the others. For the priors "generalized_normal", "jeffreys" and "horseshoe".
     mean_strength : float, optional
-        How strongly that mean is drawn to 0: it is normal with the deviation ``s_y / (sd(x) sqrt(mean_strength))``, s_y
-        the deviation of y within tasks. None: 1. Columns that are redundant, such as dummies without a reference level,
+        How strongly that mean is drawn to 0: it is normal with the deviation ``s_y / (s_x sqrt(mean_strength))``, s_y
+        and s_x deviations within tasks. None: 1. Columns that are redundant, such as dummies without a reference level,
         leave their means (and inclusion probabilities) to this prior: drop a level, or raise it.
     penalty_strength : float, optional
         Of prior="mixed_norm", for a sum of losses; None: a tenth of the smallest one at which nothing is selected.
@@ -97,7 +97,7 @@ class BayesianEstimator(MultiTaskEstimator):
     fit_intercept : bool, default True
         One intercept per task.
     standardize : bool, default False
-        Scale features within each task instead of over all rows.
+        Scale features in each task by their deviation there, instead of by what is pooled over the tasks.
     unknown_task : {"error", "mean", "population"}
         What to do with a task that was not there in fit: refuse it, predict with the average task, or draw it from the
         population of tasks.
@@ -114,7 +114,10 @@ class BayesianEstimator(MultiTaskEstimator):
         Groups posterior, sample_stats, posterior_predictive, log_likelihood, observed_data, constant_data (with what is
         not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
     inclusion_probability_ : (n_features,)
-        Posterior probability that ``max_t |w_it| sd(x_i) / sd(y)`` exceeds ``effect_size``.
+        Posterior probability that ``max_t |w_it| s_i / s_y`` exceeds ``effect_size``, s the deviations within tasks
+        (`bayesmtfs.data.scaling.effect_unit`).
+    task_inclusion_probability_ : (n_tasks, n_features)
+        The same of every entry; 0 for features that were screened out or that a task does not have.
     local_false_sign_rate_ : (n_tasks, n_features)
         ``min(P(w <= 0), P(w >= 0))``.
     coef_, coef_std_ : (n_tasks, n_features)
@@ -132,6 +135,7 @@ class BayesianEstimator(MultiTaskEstimator):
 
     _saved_attributes: ClassVar[Names] = (
         "inclusion_probability_",
+        "task_inclusion_probability_",
         "local_false_sign_rate_",
         "coef_std_",
         "mean_coef_",
@@ -173,6 +177,11 @@ class BayesianEstimator(MultiTaskEstimator):
     n_jobs: int | None = None
     progress: bool | None = None
     loss: str | Family = "squared"
+
+    @property
+    def _scales_wide_targets(self) -> bool:
+        """The mixed norm is stated in the user's units."""
+        return self.prior != "mixed_norm"
 
     def _check_parameters(self) -> None:
         check_choice("prior", self.prior, PRIORS)
@@ -249,6 +258,7 @@ class BayesianEstimator(MultiTaskEstimator):
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
+        own["scale_target"] = self._scales_target
         own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
         return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
 
@@ -268,9 +278,12 @@ class BayesianEstimator(MultiTaskEstimator):
             self.mean_coef_ = _widened(variables["mean_coef"].mean(axis=(0, 1)), kept)
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
-        height = target_deviation(data) if request.family.has_noise else 1.0
-        unit = found.tree["constant_data"]["feature_deviation"].values / height
-        self.inclusion_probability_ = _widened(inclusion_probability(coef, unit, self.effect_size), kept)
+        unit = found.tree["constant_data"]["effect_unit"].values
+        features, entries = inclusion_probability(coef, unit, self.effect_size)
+        self.inclusion_probability_, self.task_inclusion_probability_ = (
+            _widened(features, kept),
+            _widened(entries, kept),
+        )
         self.local_false_sign_rate_ = _widened(local_false_sign_rate(coef), kept, fill=1.0)
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))
@@ -297,6 +310,7 @@ class BayesianEstimator(MultiTaskEstimator):
             intercept=self.intercept_,
             selection=self._selected,
             posterior=found.tree,
+            effect_unit=self._effect_unit(data),
             seed=request.random_seed,
             noise=self.noise_,
             absent=None if data.present is None else ~data.present.T,

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.discriminative import trace_ratio
 from bayesmtfs.discriminative.trace_ratio import Scatter, TraceRatioFit
@@ -134,7 +133,7 @@ class DiscriminativeSelector(RankingSelector):
         return _ranking(scatters, found, data, self.tol)
 
     def _scatters(self, data: TaskData) -> list[Scatter]:
-        scaled = standardize(data).data if self.standardize else data
+        scaled = self._rescaled(data).data
         parts = zip(scaled.task_designs, scaled.spans, strict=True)
         options: Any = {"shrinkage": self.shrinkage, "all_columns": self.directions == "classes"}
         return [

@@ -28,7 +28,7 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import check_memory
-from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.scaling import Rescaled
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, shared_mean
 from bayesmtfs.em.active_tasks import EMProblem, em_problem, rows_of
@@ -36,7 +36,7 @@ from bayesmtfs.em.evidence import EvidenceSolution
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
-from bayesmtfs.estimators.base import BatchEstimator, Names, as_start, check_choice, check_family, estimator_class
+from bayesmtfs.estimators.base import BatchEstimator, Names, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.priors.blocks import Blocks
@@ -80,7 +80,7 @@ class GeneralizedNormalRows(BatchEstimator):
     objective_trace_ : (n_iter_ + 1,)
     mean_coef_ : (n_features,) or None
         w_0, with ``shared_mean``; ``coef_`` holds the sums, and ``row_scales_`` are those of the deviations. With
-        ``standardize`` it is the mean of the coefficients of scaled features.
+        ``standardize`` or ``scale_target`` it is the mean of the coefficients of the scaled data.
     mean_strength_ : float or None
         Ridge that was used.
     """
@@ -90,6 +90,10 @@ class GeneralizedNormalRows(BatchEstimator):
     loss: str | Family = "squared"
     start_strength: float = 0.01
     noise_floor: float | None = None
+
+    @property
+    def _scales_wide_targets(self) -> bool:
+        return True
 
     def _check_common(self) -> None:
         super()._check_common()
@@ -139,7 +143,7 @@ class GeneralizedNormalRows(BatchEstimator):
         self,
         data: TaskData,
         solution: Solution,
-        scales: FloatArray | None,
+        scaling: Rescaled,
         norm_q: float,
         mean: FloatArray | None = None,
         **settings: float,
@@ -152,26 +156,25 @@ class GeneralizedNormalRows(BatchEstimator):
             reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} iterations"
             message = f"the fit {reason} before its coefficients settled; raise max_iter or tol"
             warn(message, ConvergenceWarning)
-        self._store(data, solution, scales, tol=self.tol, **settings)
-        self.noise_: FloatArray = np.ones(data.n_tasks) if solution.noise is None else solution.noise
+        self._store(data, solution, scaling, tol=self.tol, **settings)
+        self.noise_: FloatArray = np.ones(data.n_tasks) if self.result_.noise is None else self.result_.noise.copy()
         self.objective_trace_ = solution.objective_trace
         self.mean_coef_ = mean
         self.mean_strength_ = self.mean_strength_ if self.shared_mean else None
-        self.row_scales_ = self._row_scales(data, self._deviations(data, scales), norm_q)
+        self.row_scales_ = self._row_scales(data, self._deviations(data, scaling), norm_q, scaling.target)
         self.result_ = replace(self.result_, row_scales=self.row_scales_)
 
-    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float) -> FloatArray:
-        """(p,) Best scale of each feature's row."""
+    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float, target: FloatArray) -> FloatArray:
+        """(p,) Best scale of each feature's row; ``target`` (m,) is what targets were divided by."""
         blocks = rows_of(data)
         return GeneralizedNormal(norm_q).row_scales(blocks.gather(V), blocks.sizes)[blocks.row_of_feature]
 
-    def _deviations(self, data: TaskData, scales: FloatArray | None) -> FloatArray:
+    def _deviations(self, data: TaskData, scaling: Rescaled) -> FloatArray:
         """(p, m) Coefficients less the shared mean, where there is one, in the user's units."""
         W: FloatArray = self.coef_.T
         if self.mean_coef_ is None:
             return W
-        mean = self.mean_coef_[:, np.newaxis]
-        V = W - (mean if scales is None else mean / scales)
+        V = W - self.mean_coef_[:, np.newaxis] * (scaling.target / scaling.feature)
         return V if data.present is None else np.where(data.present, V, 0.0)
 
 
@@ -228,10 +231,10 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
-        scaled, scales = standardize(data) if self.standardize else (data, None)
-        family = self._family
+        scaling = self._rescaled(data)
+        scaled, family = scaling.data, self._family
         units = self._problem(scaled).units
-        start = self._last_fit(scaled, scales) or self._mixed_norm_start(scaled)
+        start = self._last_fit(scaling) or self._mixed_norm_start(scaled)
         noise = 1.0 if isinstance(self.noise, str) else float(self.noise)
         settings = MMSettings(
             norm_q=float(self.norm_q),
@@ -252,7 +255,12 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             penalty = RowPenalty(1.0, settings.norm_q)
             problem = Problem(scaled, family, penalty, scaled.weight, self.fit_intercept)
             solution = mm.solve(problem, start, settings, progress=self.progress)
-        self._store_rows(data, solution, scales, settings.norm_q, mean, offset=settings.offset)
+        self._store_rows(data, solution, scaling, settings.norm_q, mean, offset=settings.offset)
+
+    @property
+    def _scales_wide_targets(self) -> bool:
+        """A noise that is given is stated in the user's units."""
+        return isinstance(self.noise, str)
 
     @property
     def _learns_noise(self) -> bool:
@@ -396,16 +404,16 @@ class JeffreysEstimator(GeneralizedNormalRows):
 
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
-        scaled, scales = standardize(data) if self.standardize else (data, None)
+        scaling = self._rescaled(data)
         self._warn_of_single_rows(data)
-        found = self._fit_integrated(scaled) if self.coefficients == "integrated" else self._fit_mode(scaled, scales)
+        found = self._fit_integrated(scaling) if self.coefficients == "integrated" else self._fit_mode(scaling)
         self.norm_q_ = float(found.norm_q)
         self.norm_q_interval_ = self._interval(found)
-        self._store_rows(data, found.solution, scales, self.norm_q_, found.mean)
+        self._store_rows(data, found.solution, scaling, self.norm_q_, found.mean)
         std = found.coef_std
-        self.coef_std_ = None if std is None else (std if scales is None else std / scales).T.copy()
+        self.coef_std_ = None if std is None else (std * (scaling.target / scaling.feature)).T.copy()
 
-    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> JeffreysFit:
+    def _fit_mode(self, scaling: Rescaled) -> JeffreysFit:
         if self.norm_q == "learn" and self.q_learning == "paper":
             warn(
                 "q_learning='paper' is the printed update, which depends on the units of y and does not recover q; "
@@ -421,14 +429,14 @@ class JeffreysEstimator(GeneralizedNormalRows):
             em=self._em_settings(),
             random_seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        start = self._start(data, scales)
+        data, start = scaling.data, self._start(scaling)
         if self.shared_mean:
             problem, begin = self._mean_problem(data), self._mean_start(data, start)
             return shared_mean.fit_jeffreys(problem, settings, begin, progress=self.progress)
         return jeffreys.fit(self._problem(data), settings, start, self.progress)
 
-    def _fit_integrated(self, data: TaskData) -> JeffreysFit:
-        return self._as_fit(*self._fit_evidence(data))
+    def _fit_integrated(self, scaling: Rescaled) -> JeffreysFit:
+        return self._as_fit(*self._fit_evidence(scaling.data))
 
     def _fit_evidence(self, data: TaskData, **options: Any) -> tuple[EvidenceSolution, FloatArray | None]:
         """Posterior of largest evidence, and the shared mean where there is one; W is then the sums."""
@@ -444,15 +452,15 @@ class JeffreysEstimator(GeneralizedNormalRows):
     def _as_fit(self, found: EvidenceSolution, mean: FloatArray | None) -> JeffreysFit:
         return JeffreysFit(found.as_solution(), 2.0, None, np.sqrt(found.W_variance), mean=mean)
 
-    def _start(self, data: TaskData, scales: FloatArray | None) -> Solution | None:
+    def _start(self, scaling: Rescaled) -> Solution | None:
         """The last fit or the user's start, where there is one."""
-        last = self._last_fit(data, scales)
+        data, last = scaling.data, self._last_fit(scaling)
         if last is not None or isinstance(self.init, str):
             return last
         coef, wanted = np.asarray(self.init, dtype=np.float64), (data.n_tasks, data.n_features)
         if coef.shape != wanted:
             raise ValueError(f"init has shape {coef.shape}; pass coefficients of shape {wanted}, or 'mixed_norm'")
-        return as_start(coef, np.zeros(data.n_tasks), scales)
+        return scaling.start(coef, np.zeros(data.n_tasks))
 
     def _interval(self, found: JeffreysFit) -> tuple[float, float]:
         if self.norm_q != "learn":
@@ -547,7 +555,8 @@ class MatrixVariateEstimator(JeffreysEstimator):
     relation_shrinkage_ : float
         Shrinkage that was used.
     row_variances_ : (n_features,) or None
-        Prior variance of each row, exactly 0 for features that are out; None at the mode.
+        Prior variance of each row, exactly 0 for features that are out, at the mean unit where tasks have their own;
+        None at the mode.
     row_scales_ : (n_features,)
         Scale of each row of ``W R^(-1/2)``, 0 for features that are out.
     objective_trace_ : array
@@ -577,8 +586,8 @@ class MatrixVariateEstimator(JeffreysEstimator):
         super()._fit(data)
         self.result_ = replace(self.result_, task_relations=self.task_relations_)
 
-    def _fit_mode(self, data: TaskData, scales: FloatArray | None) -> JeffreysFit:
-        unrelated = super()._fit_mode(data, scales)
+    def _fit_mode(self, scaling: Rescaled) -> JeffreysFit:
+        data, unrelated = scaling.data, super()._fit_mode(scaling)
         floor = 0.0 if self.noise_floor is None else self.noise_floor
         settings = self._em_settings(norm_q=unrelated.norm_q, noise_floor=floor)
         options: dict[str, Any] = {"shrinkage": self.relation_shrinkage, "progress": self.progress}
@@ -592,27 +601,29 @@ class MatrixVariateEstimator(JeffreysEstimator):
         self.row_variances_: FloatArray | None = None
         return unrelated._replace(solution=related.solution, mean=mean)
 
-    def _fit_integrated(self, data: TaskData) -> JeffreysFit:
+    def _fit_integrated(self, scaling: Rescaled) -> JeffreysFit:
+        data, unit = scaling.data, np.mean((scaling.target / scaling.feature) ** 2, axis=1)
         options: dict[str, Any] = {"relations": "learn", "relation_shrinkage": self.relation_shrinkage}
-        found, mean = self._fit_evidence(data, **options, start=self._last_posterior(data))
+        found, mean = self._fit_evidence(data, **options, start=self._last_posterior(scaling, unit))
         self.task_relations_ = np.eye(data.n_tasks) if found.task_relations is None else found.task_relations
         self.relation_shrinkage_ = float(found.relation_shrinkage or 0.0)
-        self.row_variances_ = found.row_variances
+        self.row_variances_ = found.row_variances * unit
         return self._as_fit(found, mean)
 
-    def _last_posterior(self, data: TaskData) -> EvidenceSolution | None:
-        """What the last fit found, where that is wanted and fits the data."""
+    def _last_posterior(self, scaling: Rescaled, unit: FloatArray) -> EvidenceSolution | None:
+        """What the last fit found, where that is wanted and fits the data; ``unit`` is that of the row variances."""
+        data = scaling.data
         variances = getattr(self, "row_variances_", None)
         if not self.warm_start or variances is None:
             return None
         if variances.shape != (data.n_features,) or self.task_relations_.shape != (data.n_tasks, data.n_tasks):
             return None
-        return evidence.start_from(variances, self.noise_, self.task_relations_)
+        return evidence.start_from(variances / unit, self.noise_ / scaling.target, self.task_relations_)
 
-    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float) -> FloatArray:
+    def _row_scales(self, data: TaskData, V: FloatArray, norm_q: float, target: FloatArray) -> FloatArray:
         """(p,) Best scale of each feature's whitened row; features of a group share theirs."""
         values, vectors = np.linalg.eigh(self.task_relations_)
-        whitened = V @ (vectors / np.sqrt(values)) @ vectors.T
+        whitened = (V / target) @ (vectors / np.sqrt(values)) @ vectors.T * target.mean()
         blocks = Blocks(data.n_features, data.n_tasks, groups=data.groups)
         return GeneralizedNormal(norm_q).row_scales(blocks.gather(whitened))[blocks.row_of_feature]
 

@@ -109,6 +109,10 @@ class OnlineMixedNormEstimator(StreamEstimator):
             raise ValueError(f"gamma is {self.gamma!r}; pass a positive number, or 'auto' to take it from the data")
         self._norms()
 
+    def _fit(self, data: TaskData) -> None:
+        self._warn_of_units(data)
+        super()._fit(data)
+
     def _norms(self) -> tuple[float, ...]:
         """Candidates for the norm within a row."""
         norms: tuple[float, ...]

@@ -17,7 +17,6 @@ from bayesmtfs.convex import shared_mean as shared_mean_solver
 from bayesmtfs.convex.path import SolveSettings, largest_penalty, penalty_grid, solve_path
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
-from bayesmtfs.data.scaling import standardize as standardized
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.families import Family, find_family
@@ -95,8 +94,8 @@ def path_of(
     data: TaskData, model: MixedNormEstimator, penalties: FloatArray | Grid, progress: bool | None = False
 ) -> MixedNormPath:
     """Fit data whose targets are numbers, or -1 and +1, along given penalties or an automatic grid."""
-    scaled, scales = standardized(data) if model.standardize else (data, None)
-    problem = problem_of(model, scaled)
+    scaling = model._rescaled(data)
+    problem = problem_of(model, scaling.data)
     solving = SolveSettings(model.solver, model.tol, model.max_iter, model.mean_strength if model.shared_mean else None)
     automatic = isinstance(penalties, tuple)
     if isinstance(penalties, tuple):
@@ -106,9 +105,10 @@ def path_of(
     if model.refit:
         pairs = zip(path.penalties.tolist(), solutions, strict=True)
         solutions = [refit_selected(problem.with_strength(strength), solution) for strength, solution in pairs]
+    solutions = [scaling.to_user(solution) for solution in solutions]
     return MixedNormPath(
         penalties=path.penalties,
-        coefs=np.stack([(s.W if scales is None else s.W / scales).T for s in solutions]),
+        coefs=np.stack([s.W.T for s in solutions]),
         intercepts=np.stack([s.intercept for s in solutions]),
         objectives=np.array([s.objective for s in solutions]),
         gaps=np.array([s.gap for s in solutions]),
@@ -124,7 +124,7 @@ def default_mean_strength(data: TaskData, model: MixedNormEstimator) -> float:
     """Ridge on the shared mean where the user names none, for data that are not scaled yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        scaled = standardized(data).data if model.standardize else data
+        scaled = model._rescaled(data).data
     return shared_mean_solver.default_mean_strength(problem_of(model, scaled))
 
 
@@ -155,6 +155,7 @@ def mixed_norm_path(
     sample_weight: Any = None,
     groups: ArrayLike | None = None,
     standardize: bool = False,
+    scale_target: bool = False,
     shared_mean: bool = False,
     mean_strength: float | None = None,
     max_iter: int = 10_000,
@@ -178,8 +179,8 @@ def mixed_norm_path(
     loss : "squared", "absolute", "logistic", "hinge", or a family
         With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
         each.
-    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver,
-    penalty
+    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, scale_target, shared_mean, mean_strength, max_iter,
+    solver, penalty
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
     progress : bool or None
@@ -213,6 +214,7 @@ def mixed_norm_path(
         solver=solver,
         fit_intercept=fit_intercept,
         standardize=standardize,
+        **({} if reader is MixedNormClassifier else {"scale_target": scale_target}),
         shared_mean=shared_mean,
         mean_strength=mean_strength,
         groups=groups,

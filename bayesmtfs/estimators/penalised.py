@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 from bayesmtfs.convex import automatic, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -112,13 +111,14 @@ class MixedNormEstimator(BatchEstimator):
 
     def _fit_at(self, data: TaskData, norm_q: float, strength: float | None, mean_strength: float | None) -> None:
         """Fit data whose targets are numbers, or -1 and +1; what is None is found in the data."""
-        scaled, scales = standardize(data) if self.standardize else (data, None)
-        problem = self._problem(scaled, norm_q, strength)
-        solution = self._solve(problem, mean_strength, self._last_fit(data, scales))
+        self._warn_of_units(data)
+        scaling = self._rescaled(data)
+        problem = self._problem(scaling.data, norm_q, strength)
+        solution = self._solve(problem, mean_strength, self._last_fit(scaling))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         self.penalty_strength_ = problem.penalty.strength
-        self._store(data, final, scales, tol=self.tol, penalty_strength=self.penalty_strength_)
+        self._store(data, final, scaling, tol=self.tol, penalty_strength=self.penalty_strength_)
         self.objective_, self.dual_gap_ = solution.objective, solution.gap
 
     def _problem(self, data: TaskData, norm_q: float, strength: float | None) -> Problem:

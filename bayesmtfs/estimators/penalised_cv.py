@@ -43,6 +43,7 @@ from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.scaling import rescale
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_choice, estimator_class, unchanged_on_error
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
@@ -101,16 +102,23 @@ def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1):
         path = path_of(take(data, fold.train).data, model, penalties)
-        return _held_out_errors(take(data, fold.test).data, path, find_family(model.loss)), path.converged
+        test = take(data, fold.test).data
+        heights = rescale(
+            data, standardize=False, scale_target=model._scales_target, centred=model.fit_intercept
+        ).target
+        heights = heights[match_labels(test.task_names, test.n_tasks, data.task_names)][test.task]
+        return _held_out_errors(test, path, find_family(model.loss), heights), path.converged
 
 
-def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family) -> FloatArray:
+def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family, heights: FloatArray) -> FloatArray:
+    """(k,) Errors of a path; those of each observation are measured in ``heights`` (N,)."""
+    scaled = test.with_target(test.y / heights)
     own = match_labels(test.task_names, test.n_tasks, path.tasks)
     errors = np.empty(len(path.penalties))
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
         b = np.where(own >= 0, intercept[own], intercept.mean())
-        errors[k] = mean_task_error(test, family, test.linear_predictor(W, b))
+        errors[k] = mean_task_error(scaled, family, test.linear_predictor(W, b) / heights)
     return errors
 
 

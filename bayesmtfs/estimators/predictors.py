@@ -19,13 +19,22 @@ from bayesmtfs.data import classes
 from bayesmtfs.data.inputs import read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, Names
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.families import Family, Gaussian, find_family, names
 from bayesmtfs.types import FloatArray
 
 
+@estimator_class(kw_only=True)
 class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
     """Predict numbers.
+
+    Parameters
+    ----------
+    scale_target : bool or None
+        Divide each task's targets by their deviation within the task before the fit, so that targets in different units
+        count alike; coefficients, intercepts, noise and predictions are in the user's units all the same, while the
+        objective is that of the scaled targets. None: EM and posteriors do so in the wide form (different quantities)
+        and not in the long form (one quantity in many groups), and the other estimators do not.
 
     Attributes
     ----------
@@ -35,6 +44,23 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
 
     # Whether sums over rows are all that a fit with the squared loss needs
     _fits_moments: ClassVar[bool] = True
+
+    scale_target: bool | None = None
+
+    @property
+    def _in_target_units(self) -> bool:
+        return self._family.in_target_units
+
+    @property
+    def _scales_target(self) -> bool:
+        if self.scale_target and not self._in_target_units:
+            raise ValueError(
+                f"scale_target=True does not go with loss={self.loss!r}, whose targets have no unit; leave it at None"
+            )
+        if self.scale_target is None:
+            several = getattr(self, "_form", None) == "wide" and len(self.tasks_) > 1
+            return several and self._scales_wide_targets and self._in_target_units
+        return self.scale_target
 
     @property
     def _family(self) -> Family:

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -104,11 +103,11 @@ class SmoothedEstimator(UnitRowEstimator):
 
     def _fit(self, data: TaskData) -> None:
         data = self._scaled(data)
-        scaled, scales = standardize(data) if self.standardize else (data, None)
+        scaling = self._rescaled(data)
         numbers = (float(self.concentration), float(self.smoothing), float(self.penalty_strength))
         stop = (self.fit_intercept, self.tol, self.max_iter)
         settings = SmoothedSettings(self.update, *numbers, loss_of(self), *stop)
-        solution, P = solve(scaled, settings, self.progress)
+        solution, P = solve(scaling.data, settings, self.progress)
         if not solution.converged:
             warn(
                 f"the relations still moved after {solution.n_iter} iterations; raise max_iter, smoothing or tol",
@@ -116,7 +115,7 @@ class SmoothedEstimator(UnitRowEstimator):
             )
         self.task_relations_ = self.concentration * np.eye(data.n_tasks) + (1.0 - self.concentration) * P
         self.objective_trace_ = solution.objective_trace
-        self._store(data, solution, scales, self.tol)
+        self._store(data, solution, scaling, self.tol)
 
 
 @estimator_class()

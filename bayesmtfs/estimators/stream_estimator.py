@@ -32,7 +32,6 @@ from bayesmtfs.data.inputs import (
     read_labels,
     read_weights,
 )
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -307,7 +306,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Forget everything."""
         self._learners: IntArray = np.empty(0, dtype=np.int64)  # (m,) number of each task in the order of arrival
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._scales: FloatArray | None = None
+        self._scales: FloatArray | None = (
+            None  # (p, m) or (1, m) what coefficients are divided by, where data were scaled
+        )
+        self._heights: FloatArray | None = None  # (m,) what intercepts are multiplied by
+        self._unit: FloatArray | None = None  # (m, p) of effects, where all rows were seen at once
         self._plain: PlainRows | None = None
 
     def _settle(self) -> None:
@@ -328,9 +331,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     def _fit(self, data: TaskData) -> None:
         data = self._scaled(data)
-        scaled, scales = standardize(data) if self.standardize else (data, None)
+        scaled, feature, target = self._rescaled(data)
         self._begin()
-        self._scales = scales
+        if self.standardize or self._scales_target:
+            self._scales = feature / target
+            self._heights, self._unit = target, self._effect_unit(data)
         self._absent = None if data.present is None else ~data.present.T
         self._meet(self.tasks_)
         self._learner = self._open(scaled, strict=False)
@@ -367,11 +372,12 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         return self._read_with_care(X, y, tasks, classes, sample_weight)
 
     def _read_with_care(self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any) -> Self:
-        if self.standardize:
-            raise ValueError(
-                "standardize=True takes its scales from all rows and goes with fit only; scale the batches first, for "
-                "instance by StandardScaler().partial_fit of scikit-learn"
-            )
+        for name in ("standardize", "scale_target"):
+            if getattr(self, name, False):
+                raise ValueError(
+                    f"{name}=True takes its scales from all rows and goes with fit only; scale the batches first, for "
+                    "instance by StandardScaler().partial_fit of scikit-learn"
+                )
         if self._is_new:
             check_kinds(self)
         self._check_parameters()
@@ -478,9 +484,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercepts, in the order of ``tasks_``."""
         W, intercept = self._learner.coefficients()
-        W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
+        W, intercept = W[:, self._learners], intercept[self._learners]
+        if self._scales is not None:
+            W, intercept = W / self._scales, intercept * self._heights
         coef = np.ascontiguousarray(W.T)
-        return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept[self._learners]
+        return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept
 
     @_Learned
     def coef_(self) -> FloatArray:
@@ -496,18 +504,21 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     def result_(self) -> FitResult:
         """The same in one named object."""
         ended = Convergence(converged=True, n_iter=self.n_rounds_)
-        return self._named_result(ended, {}, coef=self.coef_, intercept=self.intercept_, absent=self._absent)
+        known = {"absent": self._absent, "effect_unit": self._unit}
+        return self._named_result(ended, {}, coef=self.coef_, intercept=self.intercept_, **known)
 
     # ------------------------------------------------------------------ files
 
     @property
     def _numbers(self) -> dict[str, Any]:
         """Everything from which learning continues bit for bit."""
-        return {**self._learner.to_stored(), "n_features": self._learner.n_features, "scales": self._scales}
+        scales = {"scales": self._scales, "heights": self._heights, "unit": self._unit}
+        return {**self._learner.to_stored(), "n_features": self._learner.n_features, **scales}
 
     @_numbers.setter
     def _numbers(self, stored: dict[str, Any]) -> None:
-        self._seed, self._scales = 0, stored["scales"]  # the learner has its own seed
+        self._seed = 0  # the learner has its own
+        self._scales, self._heights, self._unit = (stored[name] for name in ("scales", "heights", "unit"))
         self._learner = self._reopen(stored).restore(stored)
 
     @classmethod

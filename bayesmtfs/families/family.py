@@ -221,6 +221,11 @@ class Family:
     # ------------------------------------------------------------------ what is offered
 
     @property
+    def in_target_units(self) -> bool:
+        """Whether eta has the units of the targets: it is their mean, or the middle that a noise is about."""
+        return self.linear_mean or self.has_noise
+
+    @property
     def has_noise(self) -> bool:
         """Whether the density has a noise deviation."""
         return any(parameter.name == "noise" for parameter in self.dispersion)

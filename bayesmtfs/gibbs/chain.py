@@ -195,7 +195,9 @@ def sample_chain(
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
     rows, numbers = rows_of(data), gibbs_prior(prior, settings.norm_q is None, family.has_noise)
     form = family.augmentation.form
-    centre = prior.intercept_centre if prior.fit_intercept and form == NORMAL else 0.0
+    centre = np.zeros(data.n_tasks)
+    if prior.fit_intercept and form == NORMAL:
+        centre += prior.intercept_centre
     first_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
     rng = Generator(np.random.PCG64(settings.random_seed))
     kept = kept_for(rows, settings.draws, settings.sweeps)
@@ -271,7 +273,7 @@ def _in_slices(advance: Advance, settings: ChainSettings, report: Report | None)
     return done, work.interrupted and done < total
 
 
-def _collect(kept: KeptDraws, rows: RowMap, count: int, centre: float, interrupted: bool) -> PosteriorDraws:
+def _collect(kept: KeptDraws, rows: RowMap, count: int, centre: FloatArray, interrupted: bool) -> PosteriorDraws:
     """Draws in the user's terms."""
     inverse_q = kept.inverse_q[:count]
     return PosteriorDraws(

@@ -108,8 +108,8 @@ class GibbsState(NamedTuple):
     information: FloatArray  # (R,) ln of the data's precision over the prior's, averaged while steps are tuned
 
 
-def sums_of(data: TaskData, centre: float) -> TaskSums:
-    """Sums of the observations; ``centre`` is the prior mean of the intercepts."""
+def sums_of(data: TaskData, centre: FloatArray | float) -> TaskSums:
+    """Sums of the observations; ``centre`` is the prior mean of the intercepts, one number or (m,)."""
     m, p = data.n_tasks, data.n_features
     sums = TaskSums(np.empty((m, p, p)), np.empty((m, p)), np.empty((m, p)), np.empty(m), np.empty(m), np.empty(m))
     for t, (design, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
@@ -122,7 +122,8 @@ def sums_of(data: TaskData, centre: float) -> TaskSums:
         sums.grams[t] = (weight[:, np.newaxis] * X).T @ X
         sums.correlations[t] = (weight * y) @ X
         sums.squares[t] = weight @ y**2
-        sums.target_means[t] = mean - centre
+        sums.target_means[t] = mean
+    sums.target_means[:] -= centre
     return sums
 
 
@@ -319,12 +320,12 @@ class Observed(NamedTuple):
     pulls: FloatArray  # (m,) space
 
 
-def observations_of(data: TaskData, centre: float, form: int = NORMAL) -> Observed:
-    """Observations of the data; ``centre`` is the prior mean of the intercepts."""
+def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORMAL) -> Observed:
+    """Observations of the data; ``centre`` is the prior mean of the intercepts, one number or (m,)."""
     design = np.empty((data.n_features, data.n_observations))
     for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
         design[:, start:stop] = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64).T
-    targets = np.asarray(data.y, dtype=np.float64) - centre
+    targets = np.asarray(data.y, dtype=np.float64) - np.broadcast_to(centre, data.n_tasks)[data.task]
     weights = np.asarray(data.weight, dtype=np.float64)
     offsets, zeros = np.asarray(data.offsets, dtype=np.int64), np.zeros((4, data.n_observations))
     return Observed(design, targets, weights, offsets, form, *zeros, *np.zeros((2, data.n_tasks)))

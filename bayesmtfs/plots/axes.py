@@ -21,6 +21,14 @@ def result_of(fit: Any) -> FitResult:
     return result
 
 
+def shown_of(fit: Any, user_units: bool) -> tuple[FitResult, str]:
+    """What is shown of a fit, with a name for it: effects, or coefficients where units are wanted or all that is known."""
+    result = result_of(fit)
+    if user_units or result.effect_unit is None:
+        return result, "coefficient"
+    return result.as_effects(), "effect (in deviations within tasks)"
+
+
 def new_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:
     """The given axes, or those of a new figure of this size in inches."""
     if ax is not None:

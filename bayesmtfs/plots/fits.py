@@ -20,6 +20,7 @@ from bayesmtfs.plots.axes import (
     name_positions,
     new_axes,
     result_of,
+    shown_of,
 )
 from bayesmtfs.results.fit_result import FitResult, shortened
 from bayesmtfs.results.tables import central_interval, check_probability
@@ -30,16 +31,17 @@ WORTH_A_NAME = 0.1  # of the largest difference between two fits
 NAME_BOX = np.array([0.35, 0.04])  # width and height that a name takes, relative to the axes
 
 
-def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> Axes:
-    """Coefficients as a heat map: features down, tasks across, colour for sign and size.
+def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None, user_units: bool = False) -> Axes:
+    """Effects as a heat map: features down, tasks across, colour for sign and size.
 
     Parameters
     ----------
     result : a fit, or the fitted estimator
     most : how many features to show, largest row norm first
     ax : axes to draw on; a new figure if None
+    user_units : coefficients in the user's units instead of effects in deviations within tasks
     """
-    result = result_of(result)
+    result, what = shown_of(result, user_units)
     shown = largest(np.linalg.norm(result.coef, axis=0), most)
     values, names = result.coef[:, shown].T, result.feature_names[shown]
     cut = len(shown) < np.count_nonzero(result.coef.any(axis=0))
@@ -50,12 +52,14 @@ def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None) -> 
     name_positions(ax.xaxis, result.task_names, "task", rotation=90)
     grey_names(ax.yaxis, result.selected[shown])
     entitle(ax, f"{result.method}: {int(result.selected.sum())} of {result.n_features} features selected")
-    ax.figure.colorbar(image, ax=ax, label="coefficient")
+    ax.figure.colorbar(image, ax=ax, label=what)
     return ax
 
 
-def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None = None) -> Axes:
-    """Euclidean norm of each feature's coefficients over the tasks, largest first; intervals where there are draws.
+def row_norms(
+    result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None = None, user_units: bool = False
+) -> Axes:
+    """Euclidean norm of each feature's effects over the tasks, largest first; medians and intervals where there are draws.
 
     Parameters
     ----------
@@ -63,43 +67,40 @@ def row_norms(result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None =
     most : how many features to show
     prob : probability of the equal-tailed intervals
     ax : axes to draw on; a new figure if None
+    user_units : coefficients in the user's units instead of effects in deviations within tasks
     """
-    result = result_of(result)
+    result, what = shown_of(result, user_units)
     check_probability("prob", prob)
-    centre, interval = _norms_with_interval(result, prob)
+    low, centre, high = result.norm_quantiles([(1 - prob) / 2, 0.5, (1 + prob) / 2])
     shown = largest(centre, most)
     names = result.feature_names[shown]
     ax = feature_axes(ax, names)
     places = np.arange(len(shown))
     colours = np.where(result.selected[shown], SELECTED, NOT_SELECTED)
-    if interval is not None:
-        ax.hlines(places, interval[0][shown], interval[1][shown], colors=colours.tolist(), lw=2)
+    if result.posterior is not None:
+        ax.hlines(places, low[shown], high[shown], colors=colours.tolist(), lw=2)
     ax.scatter(centre[shown], places, c=colours, zorder=3)
     grey_names(ax.yaxis, result.selected[shown])
-    ax.set(xlim=(0, None), xlabel="norm over the tasks" + ("" if interval is None else f", {prob:.0%} interval"))
+    interval = "" if result.posterior is None else f", {prob:.0%} interval"
+    ax.set(xlim=(0, None), xlabel=f"{what}, norm over the tasks{interval}")
     entitle(ax, f"{result.method}: top {len(shown)} of {result.n_features} features")
     return ax
 
 
-def _norms_with_interval(result: FitResult, prob: float) -> tuple[FloatArray, FloatArray | None]:
-    """(p,) norms and (2, p) interval; for a posterior the median of the norm's draws, 0 where none were drawn."""
-    if result.posterior is None:
-        return np.linalg.norm(result.coef, axis=0), None
-    tail = (1 - prob) / 2
-    low, centre, high = read_draws(result).norm_quantiles([tail, 0.5, 1 - tail])
-    return centre, np.stack([low, high])
-
-
-def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label: int = 8) -> Axes:
-    """Coefficients of two fits of the same data against each other, such as Bayesian against penalised.
+def compare_coefficients(
+    first: Any, second: Any, ax: Axes | None = None, label: int = 8, user_units: bool = False
+) -> Axes:
+    """Effects of two fits of the same data against each other, such as Bayesian against penalised.
 
     Parameters
     ----------
     first, second : fits, or fitted estimators, with the same features and tasks
     ax : axes to draw on; a new figure if None
     label : how many features to name at most, those with the largest difference
+    user_units : coefficients in the user's units instead of effects in deviations within tasks
     """
-    first, second = result_of(first), result_of(second)
+    user_units = user_units or any(result_of(fit).effect_unit is None for fit in (first, second))
+    (first, what), (second, _) = shown_of(first, user_units), shown_of(second, user_units)
     if first.coef.shape != second.coef.shape:
         shapes = f"{first.coef.shape} and {second.coef.shape}"
         raise ValueError(f"the fits have coefficients of shapes {shapes}; pass fits of the same features and tasks")
@@ -118,7 +119,7 @@ def compare_coefficients(first: Any, second: Any, ax: Axes | None = None, label:
     _name_the_most_different(ax, first, second, label)
     ax.set_xlabel(first.method)
     ax.set_ylabel(second.method + ("" if deviations is None else ", with posterior deviation"))
-    entitle(ax, f"Two fits of {first.n_features} features in {first.n_tasks} tasks")
+    entitle(ax, f"Two fits of {first.n_features} features in {first.n_tasks} tasks: {what}")
     ax.legend(fontsize=8, loc="upper left")
     return ax
 

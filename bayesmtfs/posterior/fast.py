@@ -294,12 +294,14 @@ class _Task:
 def _tasks(data: TaskData, family: Family, prior: Hyperprior) -> list[_Task]:
     # Without an intercept its prior is a peak at zero
     precision = 1.0 / prior.intercept_scale**2 if prior.fit_intercept else 1e12
-    centre = prior.intercept_centre if prior.fit_intercept else 0.0
+    linear = np.zeros(data.n_tasks)
+    if prior.fit_intercept:
+        linear += precision * np.asarray(prior.intercept_centre)
     tasks = []
-    for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
+    for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         design = np.column_stack([X, np.ones(len(X))])
         y = np.asarray(data.y[start:stop], dtype=np.float64)
-        tasks.append(_Task(design, y, data.weight[start:stop], precision, precision * centre, family))
+        tasks.append(_Task(design, y, data.weight[start:stop], precision, linear[t], family))
     return tasks
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.data.scaling import feature_deviations
+from bayesmtfs.data.scaling import feature_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian, Logistic
 from bayesmtfs.priors.blocks import Blocks
@@ -43,7 +43,7 @@ def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: in
 
     One group is kept even where it is larger.
     """
-    deviation = feature_deviations(data, fit_intercept)
+    deviation = feature_deviation(data, fit_intercept)
     kept: BoolArray = deviation > 0
     if max_features is None or kept.sum() <= max_features:
         return kept

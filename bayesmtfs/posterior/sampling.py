@@ -24,14 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesmtfs.data.scaling import (
-    SamplingUnits,
-    feature_deviations,
-    in_sampling_units,
-    no_units,
-    sampling_units,
-    standardize,
-)
+from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units, plain_units, rescale, sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
@@ -69,6 +62,7 @@ class PosteriorRequest:
     random_seed : the same seed gives the same draws
     fit_intercept : one intercept per task
     standardize : scale features within each task
+    scale_target : scale targets within each task, not by what is pooled over the tasks
     max_features : above that, features are screened; None never does
     penalty_strength : of the mixed norm; None takes a tenth of the largest sensible one
     relation_concentration : of the matrix-variate prior
@@ -86,6 +80,7 @@ class PosteriorRequest:
     random_seed: int = 0
     fit_intercept: bool = True
     standardize: bool = False
+    scale_target: bool = False
     max_features: int | None = 1000
     penalty_strength: float | None = None
     relation_concentration: float = 2.0
@@ -115,8 +110,8 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     **stated : parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`, in units of sampling
     """
     family = request.family
-    varying = screen(data, family, request.fit_intercept, None)
-    kept = screen(data, family, request.fit_intercept, request.max_features)
+    comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.fit_intercept).data
+    varying, kept = (screen(comparable, family, request.fit_intercept, most) for most in (None, request.max_features))
     if not kept.any():  # nothing varies: the posterior of the coefficients is their prior
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
@@ -131,12 +126,13 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     in_tree = ~screened_out
     whole = chosen_features(data, in_tree).dense()
     draws = with_all_features(draws, kept[in_tree])
+    unit = effect_unit(whole, family.in_target_units, request.fit_intercept)
     tree = build_tree(
         draws,
         whole,
         family,
         _whole_units(units, kept[in_tree], whole),
-        feature_deviations(whole),
+        unit,
         request.random_seed,
         _attributes(request, stated, int(screened_out.sum()), penalty),
     )
@@ -174,12 +170,14 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
 def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
     """Units of sampling, and the data in them."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
-        if not request.standardize:
-            return no_units(data), data
-        scaled, scales = standardize(data)
-        return SamplingUnits(np.zeros_like(scales), scales), scaled
+        scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.fit_intercept)
+        return plain_units(np.broadcast_to(feature, (data.n_features, data.n_tasks)), target), scaled
     units = sampling_units(
-        data, centre=request.fit_intercept, per_task=request.standardize, scale_target=request.family.has_noise
+        data,
+        centre=request.fit_intercept,
+        per_task=request.standardize,
+        scale_target=request.family.has_noise,
+        own_targets=request.scale_target,
     )
     return units, in_sampling_units(data, units)
 

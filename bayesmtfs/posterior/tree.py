@@ -30,13 +30,13 @@ since the data were used twice.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bayesmtfs.data.scaling import SamplingUnits, column_means, pooled_moments
+from bayesmtfs.data.scaling import SamplingUnits, column_means
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.priors.hyperpriors import Hyperprior
@@ -116,13 +116,13 @@ def fixed_variables(prior: Hyperprior, learn_q: bool) -> frozenset[str]:
 def in_user_units(draws: SampledDraws, units: SamplingUnits, fit_intercept: bool) -> SampledDraws:
     """Draws of data in the user's units.
 
-    ``global_scale`` stays as it is, in units of sd(y) / sd(x), in which all features have one.
+    ``global_scale`` stays as it is, in units of s_y / s_x (deviations within tasks), in which all features have one.
     """
     variables = dict(draws.variables)
     variables["coef"] = units.coefficients(variables["coef"])
     if fit_intercept:
         variables["intercept"] = units.intercepts(variables["coef"], variables["intercept"])
-    for name, factor in (("noise", units.target_scale), ("slab_scale", units.target_scale)):
+    for name, factor in (("noise", units.target_scale), ("slab_scale", units.target_scale.mean())):
         if name in variables:
             variables[name] = variables[name] * factor
     for name in ("mean_coef", "row_scale"):
@@ -158,7 +158,7 @@ def build_tree(
     data: TaskData,
     family: Family,
     units: SamplingUnits,
-    deviations: FloatArray,
+    effect_unit: FloatArray,
     random_seed: int,
     attributes: dict[str, Any],
 ) -> xr.DataTree:
@@ -170,7 +170,7 @@ def build_tree(
     data : in the user's units, with the features of the draws; y is -1 and +1 for labels
     family : of the targets; predictions and log-likelihoods are there where it offers draws and a log-density
     units : that were used for sampling
-    deviations : (p,) standard deviation of each feature over all rows
+    effect_unit : (p, m) by which a coefficient becomes an effect (`data.scaling.effect_unit`)
     random_seed : of the predictive draws
     attributes : settings and numbers to keep at the root
     """
@@ -189,7 +189,7 @@ def build_tree(
         groups["/sample_stats"] = xr.Dataset({"total_log_likelihood": groups["/log_likelihood"]["y"].sum("obs")})
     obs = {"obs": data.order}
     groups["/observed_data"] = xr.Dataset({"y": ("obs", np.asarray(data.y, dtype=np.float64))}, obs)
-    groups["/constant_data"] = _constant_data(data, units, deviations, coords | obs).assign(_fixed(draws, coords))
+    groups["/constant_data"] = _constant_data(data, units, effect_unit, coords | obs).assign(_fixed(draws, coords))
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = {
         "inference_library": "bayesmtfs",
@@ -254,17 +254,17 @@ def _posterior(draws: SampledDraws, coords: dict[str, Any]) -> xr.Dataset:
     return dataset
 
 
-def _constant_data(data: TaskData, units: SamplingUnits, deviations: FloatArray, coords: dict[str, Any]) -> xr.Dataset:
+def _constant_data(data: TaskData, units: SamplingUnits, effect_unit: FloatArray, coords: dict[str, Any]) -> xr.Dataset:
     variables = {
         "task_index": ("obs", data.task),
         "weight": ("obs", data.weight),
-        "feature_deviation": ("feature", deviations),
+        "effect_unit": (("feature", "task"), effect_unit),
         "feature_centre": (("feature", "task"), units.feature_centre),
         "feature_scale": (("feature", "task"), units.feature_scale),
         "feature_mean": (("feature", "task"), task_means(data)),
         "between_share": ("feature", between_share(data)),
-        "target_centre": ((), units.target_centre),
-        "target_scale": ((), units.target_scale),
+        "target_centre": ("task", units.target_centre),
+        "target_scale": ("task", units.target_scale),
     }
     return xr.Dataset(variables, {name: coords[name] for name in ("obs", "feature", "task")})
 
@@ -312,7 +312,10 @@ def linear_predictors(data: TaskData, coef: FloatArray, intercept: FloatArray) -
 def task_means(data: TaskData) -> FloatArray:
     """(p, m) Weighted mean of each feature in each task; over all tasks where a task does not have the feature."""
     means = column_means(data)
-    return means if data.present is None else np.where(data.present, means, pooled_moments(data)[0][:, np.newaxis])
+    if data.present is None:
+        return means
+    weight = np.where(data.present, data.task_weights, np.finfo(float).tiny)
+    return np.where(data.present, means, np.average(means, axis=1, weights=weight)[:, np.newaxis])
 
 
 def between_share(data: TaskData) -> FloatArray:
@@ -401,17 +404,28 @@ def _statistics(y: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------------- what they say of features
 
 
-def inclusion_probability(coef: FloatArray, unit: FloatArray, effect_size: float) -> FloatArray:
-    """(p,) Share of draws (chains, draws, p, m) in which the largest effect over tasks, w times unit (p,), exceeds a size.
+class Inclusion(NamedTuple):
+    """Probabilities of an effect above a size."""
+
+    features: FloatArray  # (p,) in at least one task
+    entries: FloatArray  # (m, p)
+
+
+def inclusion_probability(coef: FloatArray, unit: FloatArray, effect_size: float) -> Inclusion:
+    """Shares of the draws (chains, draws, p, m) in which effects, w times unit (p, m), exceed a size.
 
     Examples
     --------
     >>> coef = np.array([[[[0.2, -0.9]], [[0.1, 0.3]]]])
-    >>> inclusion_probability(coef, np.array([0.5]), 0.2)
-    array([0.5])
+    >>> found = inclusion_probability(coef, np.array([[0.5, 0.5]]), 0.2)
+    >>> found.features, found.entries.ravel()
+    (array([0.5]), array([0. , 0.5]))
     """
-    largest = np.maximum(coef.max(axis=3), -coef.min(axis=3)) * unit
-    return np.asarray((largest > effect_size).mean(axis=(0, 1)))
+    anywhere, entries = np.zeros(coef.shape[:3], dtype=bool), np.empty((coef.shape[3], coef.shape[2]))
+    for t, own in enumerate(unit.T):  # task by task: all effects at once take as much memory as the draws
+        above = np.abs(coef[..., t]) * own > effect_size
+        entries[t], anywhere = above.mean(axis=(0, 1)), anywhere | above
+    return Inclusion(anywhere.mean(axis=(0, 1)), entries)
 
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ independent ``GN(mu_i, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rh
     log_uniform   l uniform on (ln lo, ln hi), no tau
     tau           ln tau ~ N(ln tau_0, 1), or tau = tau_0
     noise         sigma_t ~ half-Student-t(3 degrees of freedom, noise_scale)
-    intercepts    b_t ~ N(intercept_centre, intercept_scale^2)
+    intercepts    b_t ~ N(intercept_centre_t, intercept_scale^2)
     q             1/q ~ U(1/q_hi, 1/q_lo)
     mean          mu_i = 0, or with a shared mean mu_i ~ N(0, mean_scale^2)
 
@@ -21,8 +21,8 @@ rows no room to differ, some being zero speaks against it, and the posterior of 
 active, true q 4 and 10: posterior medians 1.7 to 2.1 with the exponent q, 3.1 to 12 with the exponent 2).
 
 tau_0 follows from the number of features that are expected to matter, ``p_0 / (p - p_0) sigma / (sqrt(n) s_x)``
-(Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square standard
-deviation of the features). For families without noise sigma is `Family.working_noise`.
+(Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square of the
+features' deviations within tasks). For families without noise sigma is `Family.working_noise`.
 
 ``mean_scale`` is ``noise_scale / s_x`` by default, weakly informative: a feature whose mean coefficient is one standard
 deviation alone makes the targets vary as much as they do. With ``mean_strength`` it is ``noise_scale /
@@ -42,8 +42,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import betaln
 
-from bayesmtfs.data.inputs import weighted_deviation
-from bayesmtfs.data.scaling import feature_deviations
+from bayesmtfs.data.scaling import feature_deviation, target_deviation
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.blocks import Blocks
@@ -70,7 +69,7 @@ class Hyperprior:
     bounds : smallest and largest row scale of the log-uniform distribution
     noise_scale : scale of the half-Student-t prior of the noise (of families that have one)
     shared_noise : whether all tasks have one noise
-    intercept_centre, intercept_scale : mean and standard deviation of the intercepts
+    intercept_centre, intercept_scale : means of the intercepts (one number, or one per task), and their deviation
     norm_q_bounds : range of q where it is learned
     fit_intercept : whether there are intercepts
     learn_global_scale : whether tau is learned
@@ -85,7 +84,7 @@ class Hyperprior:
     bounds: Bounds = (1e-3, 10.0)
     noise_scale: float = 1.0
     shared_noise: bool = False
-    intercept_centre: float = 0.0
+    intercept_centre: float | tuple[float, ...] = 0.0
     intercept_scale: float = INTERCEPT_WIDTH
     norm_q_bounds: Bounds = (1.0, 50.0)
     fit_intercept: bool = True
@@ -166,9 +165,10 @@ def hyperprior_for(
     family = find_family(loss)
     family.require("A posterior with learned scales", "log_density")
     if noise_scale is None:
-        noise_scale = deviation_within_tasks(data) if family.has_noise else family.working_noise(data.y, data.weight)
+        has_noise = family.has_noise
+        noise_scale = target_deviation(data)[0] if has_noise else family.working_noise(data.y, data.weight)
     check_positive("noise_scale", noise_scale)
-    unit = noise_scale / feature_deviation(data, centred=fit_intercept)
+    unit = noise_scale / typical_deviation(data, centred=fit_intercept)
     if global_scale is None:
         rows_per_task = float(data.weight.sum()) / data.n_tasks
         global_scale = _expected_odds(data, expected_features) * unit / math.sqrt(rows_per_task)
@@ -177,7 +177,7 @@ def hyperprior_for(
         global_scale=global_scale,
         bounds=_default_bounds(global_scale, unit) if isinstance(bounds, str) else bounds,
         noise_scale=noise_scale,
-        intercept_centre=0.0 if family.targets == "labels" else family.best_constant(data.y, data.weight),
+        intercept_centre=0.0 if family.targets == "labels" else best_constants(data, family),
         intercept_scale=INTERCEPT_WIDTH * (noise_scale if family.has_noise else 1.0),
         fit_intercept=fit_intercept,
         mean_scale=_mean_scale(noise_scale, unit, mean_strength) if shared_mean else 0.0,
@@ -211,25 +211,18 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
     return log_constant - 0.5 * (degrees + 1.0) * np.log1p(np.square(ratio) / degrees)
 
 
-def deviation_within_tasks(data: TaskData) -> float:
-    """Pooled weighted standard deviation of the targets around their task's mean; where it is 0 the overall one, or 1.
-
-    A task with a single row has no deviation of its own.
-    """
+def best_constants(data: TaskData, family: Family) -> tuple[float, ...]:
+    """The best constant prediction of each task: the middle of its targets, whatever the levels of the others."""
     y = np.asarray(data.y, dtype=np.float64)
-    totals = np.bincount(data.task, weights=data.weight)
-    means = np.bincount(data.task, weights=data.weight * y) / totals
-    within = math.sqrt(np.average(np.square(y - means[data.task]), weights=data.weight))
-    overall = float(weighted_deviation(y[:, np.newaxis], data.weight)[0])
-    return (within if within > 1e-12 * overall else 0.0) or overall or 1.0
+    return tuple(float(family.best_constant(y[a:b], data.weight[a:b])) for a, b in data.spans)
 
 
-def feature_deviation(data: TaskData, centred: bool = True) -> float:
-    """Root mean square deviation of all features that a task has, from their mean or (not centred) from 0; 1 if it is 0."""
-    deviations = feature_deviations(data, centred)
+def typical_deviation(data: TaskData, centred: bool = True) -> float:
+    """Root mean square over the features that any task has of their deviations within tasks; 1 if it is 0."""
+    deviation = feature_deviation(data, centred)
     if data.present is not None and data.present.any():
-        deviations = deviations[data.present.any(axis=1)]
-    return math.sqrt(np.mean(np.square(deviations))) or 1.0
+        deviation = deviation[data.present.any(axis=1)]
+    return math.sqrt(np.mean(np.square(deviation))) or 1.0
 
 
 def check_positive(name: str, number: float) -> None:

@@ -14,11 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bayesmtfs import plots
-from bayesmtfs.plots.axes import height_for, result_of
+from bayesmtfs.plots.axes import height_for, result_of, shown_of
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.selection.draws import draws_of, read_draws
 from bayesmtfs.selection.effects import local_false_sign_rate
+from bayesmtfs.types import FloatArray
 
 INTERVAL = 0.89
 MOST_ROWS = 2000  # of the table of features
@@ -51,12 +52,12 @@ DRAWINGS = (
     Drawing(
         lambda fit, ax: plots.coefficient_heatmap(fit, SHOWN_FEATURES, ax),
         lambda result: bool((result.coef != 0).any()),
-        "Coefficients: one row per feature, one column per task, red positive, blue negative.",
+        "Effects: one row per feature, one column per task, red positive, blue negative.",
     ),
     Drawing(
         lambda fit, ax: plots.row_norms(fit, SHOWN_FEATURES, INTERVAL, ax),
         lambda result: True,
-        "Strength of each feature: the norm of its coefficients over the tasks, largest first.",
+        "Strength of each feature: the norm of its effects over the tasks, largest first.",
     ),
     Drawing(
         lambda fit, ax: plots.task_relations(fit, ax=ax),
@@ -147,11 +148,16 @@ def _selection_sentence(result: FitResult) -> str:
 
 
 def feature_table(result: FitResult, name: str) -> str:
-    """Features with the size of their coefficients and, where there are draws, how sure that is."""
-    norms = np.linalg.norm(result.coef, axis=0)
+    """Features with the size of their effects and, where there are draws, how sure that is.
+
+    The norm over the tasks is the median of its draws where there are any, as its interval is theirs.
+    """
+    result, what = shown_of(result, user_units=False)
+    tail = (1 - INTERVAL) / 2
+    low, norms, high = result.norm_quantiles([tail, 0.5, 1 - tail])
     order = np.argsort(-norms, kind="stable")[:MOST_ROWS]
-    headings = ["feature", "selected", "norm over tasks", "non-zero tasks", "largest coefficient", "in task"]
-    sure = None if result.posterior is None else _uncertainty(result)
+    headings = ["feature", "selected", "norm over tasks", "non-zero tasks", f"largest {what.split()[0]}", "in task"]
+    sure = None if result.posterior is None else (low, high, _false_sign_rates(result))
     if sure is not None:
         headings += [f"norm, {INTERVAL:.0%} from", "to", "smallest false sign rate"]
     rows = []
@@ -168,15 +174,13 @@ def feature_table(result: FitResult, name: str) -> str:
         ]
         rows.append(row if sure is None else [*row, *(number(column[feature]) for column in sure)])
     more = "" if len(order) == result.n_features else f" (the {len(order)} largest of {result.n_features})"
-    return table(name, headings, rows, f"Features of {result.method}{more}; press a heading to sort")
+    return table(name, headings, rows, f"Features of {result.method}{more}, {what}; press a heading to sort")
 
 
-def _uncertainty(result: FitResult) -> tuple[Any, Any, Any]:
-    """Interval of the norm (p,), (p,) and smallest local false sign rate over the tasks (p,)."""
+def _false_sign_rates(result: FitResult) -> FloatArray:
+    """(p,) Smallest local false sign rate over the tasks."""
     draws = read_draws(result)
-    tail = (1 - INTERVAL) / 2
-    low, high = draws.norm_quantiles([tail, 1 - tail])
-    return low, high, draws.over_all_features(local_false_sign_rate(draws.coef).min(axis=1), 1.0)
+    return draws.over_all_features(local_false_sign_rate(draws.coef).min(axis=1), 1.0)
 
 
 def _plots(fit: Any, result: FitResult) -> list[str]:

@@ -10,8 +10,8 @@ import importlib.metadata
 import math
 import os
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -131,11 +131,12 @@ RESULT_AXES = {
     "selection": ("feature",),
     "absent": ("task", "feature"),
     "screened_out": ("feature",),
+    "effect_unit": ("task", "feature"),
     "row_scales": ("feature",),
     "task_relations": ("task", "other_task"),
     "objective_trace": ("iteration",),
 }
-_NUMBERS = ("coef", "intercept", "noise", "row_scales", "task_relations")
+_NUMBERS = ("coef", "intercept", "noise", "row_scales", "task_relations", "effect_unit")
 _TRUTHS = ("selection", "absent", "screened_out")
 
 
@@ -175,6 +176,9 @@ class FitResult:
         Features that a task does not have, whose coefficients are fixed at 0; None where all tasks have all.
     screened_out : (n_features,) bool array, optional
         Features that were left out before sampling, of which a posterior says nothing.
+    effect_unit : (n_tasks, n_features) array, optional
+        By which a coefficient becomes an effect: the deviation of the feature over that of the target, both within tasks
+        (`bayesmtfs.data.scaling.effect_unit`). None where the fit never saw all rows together.
     row_scales : (n_features,) array, optional
         Scale of each feature's row, where the prior has one.
     task_relations : (n_tasks, n_tasks) array, optional
@@ -215,6 +219,7 @@ class FitResult:
     noise: FloatArray | None = None
     absent: BoolArray | None = None
     screened_out: BoolArray | None = None
+    effect_unit: FloatArray | None = None
     row_scales: FloatArray | None = None
     task_relations: FloatArray | None = None
 
@@ -265,6 +270,45 @@ class FitResult:
         """(n_tasks, n_features) whether a feature is selected and its coefficient in a task is not zero."""
         entries: BoolArray = (self.coef != 0) & self.selected
         return entries
+
+    def as_effects(self) -> Self:
+        """The same fit with coefficients, and their draws, as effects: in deviations within tasks.
+
+        That is how fits are shown, since the size of a coefficient depends on units. A fit without ``effect_unit`` comes
+        back as it is.
+        """
+        unit, tree = self.effect_unit, self.posterior
+        if unit is None:
+            return self
+        if tree is not None:
+            own = unit[:, self._drawn_features]
+            tree = tree.copy()
+            draws = tree["posterior"].dataset
+            order = draws["coef"].dims
+            scaled = draws["coef"].transpose("chain", "draw", "task", "feature") * own
+            tree["posterior"] = draws.assign(coef=scaled.transpose(*order))
+        return replace(self, coef=self.coef * unit, posterior=tree, selection=self.selected, effect_unit=None)
+
+    def norm_quantiles(self, levels: Sequence[float]) -> FloatArray:
+        """(levels, p) Quantiles of the norm of each feature's coefficients over the tasks, over the draws.
+
+        Without draws every quantile is the norm itself; a feature that was not sampled has 0.
+        """
+        if self.posterior is None:
+            return np.tile(np.linalg.norm(self.coef, axis=0), (len(levels), 1))
+        coef = self.posterior["posterior"]["coef"].transpose("chain", "draw", "feature", "task").values
+        found = np.zeros((len(levels), self.n_features))
+        found[:, self._drawn_features] = np.quantile(np.linalg.norm(coef, axis=3), levels, axis=(0, 1))
+        return found
+
+    @property
+    def _drawn_features(self) -> NDArray[np.intp]:
+        """Numbers of the features that the posterior has: all, unless some were screened out before sampling."""
+        assert self.posterior is not None
+        coef = self.posterior["posterior"]["coef"]
+        if coef.sizes["feature"] == self.n_features:
+            return np.arange(self.n_features)
+        return np.flatnonzero(np.isin(self.feature_names, coef["feature"].values))
 
     def to_frame(
         self,
@@ -335,31 +379,39 @@ class FitResult:
         }
         return tree
 
-    def summary(self, n_rows: int = 10) -> str:
+    def summary(self, n_rows: int = 10, user_units: bool = False) -> str:
         """Text with the number of selected features, how the fit ended, and the largest rows.
 
         Parameters
         ----------
         n_rows : int, default 10
-            How many selected features to show, largest Euclidean norm over the tasks first.
+            How many selected features to show, largest Euclidean norm over the tasks first (for a posterior the median of
+            its draws).
+        user_units : bool, default False
+            Show coefficients in the user's units instead of effects in deviations within tasks.
         """
+        shown = self if user_units else self.as_effects()
         tasks = f"{self.n_tasks} task{'' if self.n_tasks == 1 else 's'}"
         lines = [
             f"{self.method}: {int(self.selected.sum())} of {self.n_features} features selected, {tasks}",
             self.convergence.verdict(),
             "",
         ]
-        ranked = self._ranked_features()
+        norms = shown.norm_quantiles([0.5])[0]
+        ranked = self._ranked_features(norms)
         if len(ranked) == 0:
             return "\n".join([*lines, "No feature is selected."])
+        if shown is not self:
+            lines.insert(2, "Effects are in deviations of the target per deviation of the feature, both within tasks.")
         header = ("feature", "norm", "non-zero tasks", "largest", "in task")
-        lines += text_table([header, *(self._summary_row(feature) for feature in ranked[:n_rows])])
+        lines += text_table([header, *(shown._summary_row(feature, norms[feature]) for feature in ranked[:n_rows])])
         if len(ranked) > n_rows:
             lines.append(f"... and {len(ranked) - n_rows} more; to_frame(selected_only=True) has them all")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        features = _listed(self.feature_names[self._ranked_features()])
+        norms = np.linalg.norm(self.coef if self.effect_unit is None else self.coef * self.effect_unit, axis=0)
+        features = _listed(self.feature_names[self._ranked_features(norms)])
         return (
             f"FitResult of {self.method}: {self.n_tasks} tasks x {self.n_features} features\n"
             f"  tasks: {_listed(self.task_names)}\n"
@@ -367,17 +419,17 @@ class FitResult:
             f"  {self.convergence.verdict()}"
         )
 
-    def _ranked_features(self) -> NDArray[np.intp]:
-        norms = np.linalg.norm(self.coef, axis=0)
+    def _ranked_features(self, norms: FloatArray) -> NDArray[np.intp]:
+        """Selected features, largest norm (p,) first."""
         order = np.argsort(-norms, kind="stable")
         return order[self.selected[order]]
 
-    def _summary_row(self, feature: int) -> tuple[str, ...]:
+    def _summary_row(self, feature: int, norm: float) -> tuple[str, ...]:
         row = self.coef[:, feature]
         largest = int(np.argmax(np.abs(row)))
         return (
             shortened(self.feature_names[feature]),
-            f"{np.linalg.norm(row):.4g}",
+            f"{norm:.4g}",
             f"{np.count_nonzero(row)} of {self.n_tasks}",
             f"{row[largest]:.4g}",
             shortened(self.task_names[largest]),

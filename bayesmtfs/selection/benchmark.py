@@ -34,6 +34,7 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier
 from bayesmtfs.progress import Progress, gather
+from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.results.tables import Backend, as_frame
 from bayesmtfs.selection.stability import SetStability, set_stability, silent_clone
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -583,7 +584,9 @@ def _scores(fitted: Any, X: Design) -> FloatArray:
     for name in ("scores_", "inclusion_probability_"):
         if hasattr(fitted, name):
             return np.nan_to_num(np.asarray(getattr(fitted, name), dtype=np.float64), nan=-np.inf)
-    if hasattr(fitted, "coef_"):
+    if isinstance(getattr(fitted, "result_", None), FitResult) and fitted.result_.effect_unit is not None:
+        sizes = np.linalg.norm(fitted.result_.as_effects().coef, axis=0)
+    elif hasattr(fitted, "coef_"):
         lengths = np.linalg.norm(np.atleast_2d(np.asarray(fitted.coef_, dtype=np.float64)), axis=0)
         sizes = lengths * weighted_deviation(X.tocsr() if sp.issparse(X) else X, np.ones(X.shape[0]))
     elif hasattr(fitted, "feature_importances_"):

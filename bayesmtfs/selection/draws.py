@@ -40,11 +40,6 @@ class CoefficientDraws(NamedTuple):
         whole[self.positions] = values
         return whole
 
-    def norm_quantiles(self, levels: list[float]) -> FloatArray:
-        """(levels, P) Quantiles of the norm of each feature's coefficients over the tasks, 0 where none were drawn."""
-        norms = np.quantile(np.linalg.norm(self.coef, axis=2), levels, axis=0)
-        return self.over_all_features(norms.T, 0.0).T
-
     def evenly_spaced(self, n_draws: int) -> IntArray:
         """Numbers of at most so many draws, evenly spaced over all chains."""
         n = len(self.coef)

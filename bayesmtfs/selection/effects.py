@@ -1,6 +1,7 @@
 r"""How sure a posterior is of each effect: its size, its sign, and how much the prior has shrunk it.
 
-With S draws of W (p, m) and the effect ``e_it = w_it sd(x_i) / sd(y)`` in standard deviations,
+With S draws of W (p, m) and the effect ``e_it = w_it s_i / s_y`` in deviations within tasks
+(`bayesmtfs.data.scaling.effect_unit`),
 
     probability of an effect    P(|e_it| > size) for an entry, P(max_t |e_it| > size) for a feature,
     local false sign rate       min(P(w_it <= 0), P(w_it >= 0))  (Stephens 2017, Biostatistics 18),
@@ -42,18 +43,8 @@ from bayesmtfs.selection.draws import (
 )
 from bayesmtfs.types import FloatArray
 
-DEFAULT_EFFECT_SIZE = 0.05  # in standard deviations of y per standard deviation of x
+DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
 EVEN_ODDS = 0.5
-
-
-def exceedance_probability(effect: FloatArray, size: float) -> FloatArray:
-    """(p, m) Share of the draws (S, p, m) in which an effect is larger than a size."""
-    return np.mean(np.abs(effect) > size, axis=0)
-
-
-def inclusion_probability(effect: FloatArray, size: float) -> FloatArray:
-    """(p,) Share of the draws (S, p, m) in which a feature has an effect larger than a size in at least one task."""
-    return tree.inclusion_probability(effect[None], np.ones(effect.shape[1]), size)
 
 
 def local_false_sign_rate(coef: FloatArray) -> FloatArray:
@@ -86,8 +77,13 @@ def generalized_normal_variance(row_scale: FloatArray, norm_q: FloatArray | floa
 
 
 def effect_draws(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
-    """(S, p, m) Draws of the effects, of numbers in standard deviations, of labels and counts in units of eta."""
-    return draws.coef * effect_unit(data, scale_target=family.targets == "numbers")[:, None]
+    """(S, p, m) Draws of the effects, of numbers in deviations within tasks, of labels and counts in units of eta."""
+    return draws.coef * unit_of(draws, data, family)
+
+
+def unit_of(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
+    """(p, m) By which draws become effects."""
+    return effect_unit(data, family.in_target_units, centred=bool(draws.intercept.any()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,7 +177,7 @@ def effects(
     X, y, tasks, sample_weight : the data of the fit, in any form that ``fit`` takes
     loss : name or family; None: of the estimator, else squared where the posterior has ``noise`` and logistic where not
     effect_size : least effect of interest: change of y, in its standard deviations (for labels: of the log-odds), per
-        standard deviation of the feature, both over all observations
+        standard deviation of the feature, both within tasks
     prob : probability of the central interval of each coefficient
     norm_q : shape of a row, for the shrinkage factors of a posterior without ``norm_q``; None: its ``row_scale`` is a
         standard deviation, as of the horseshoe
@@ -207,12 +203,12 @@ def effects(
     lower, upper = central_interval(draws.coef, prob)
     family = family_of(posterior, draws, loss)
     data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
-    effect = effect_draws(draws, data, family)
+    features, entries = tree.inclusion_probability(draws.coef[None], unit_of(draws, data, family), effect_size)
     factor = _shrinkage_of(posterior, draws, data, family, norm_q)
     whole = draws.over_all_features
     return Effects(
-        inclusion_probability=whole(inclusion_probability(effect, effect_size), 0.0),
-        task_probability=whole(exceedance_probability(effect, effect_size), 0.0).T,
+        inclusion_probability=whole(features, 0.0),
+        task_probability=whole(entries.T, 0.0).T,
         local_false_sign_rate=whole(local_false_sign_rate(draws.coef), 1.0).T,
         shrinkage_factor=None if factor is None else whole(factor, 0.0).T,
         mean=whole(draws.coef.mean(axis=0), 0.0).T,

@@ -41,7 +41,6 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import row_folds, take
 from bayesmtfs.estimators.path import problem_of
@@ -422,14 +421,14 @@ def _select(model: Any, data: TaskData, half: BoolArray, n_features: int | None)
 
 def _first_features(model: Any, data: TaskData, n_features: int) -> tuple[BoolArray, bool]:
     """Follow the path from its largest penalty until enough features have entered."""
-    largest = problem_of(model, standardize(data).data if model.standardize else data).largest_penalty
+    largest = problem_of(model, model._rescaled(data).data).largest_penalty
     model.set_params(warm_start=True, refit=False)
     entered: list[int] = []
     strength, converged = PATH_STEP * largest, True
     selected = np.zeros((data.n_tasks, data.n_features), dtype=bool)
     while strength > SMALLEST_PENALTY * largest and len(entered) < n_features:
         model.set_params(penalty_strength=strength).fit(data)
-        size = np.linalg.norm(model.coef_, axis=0)
+        size = np.linalg.norm(model.result_.as_effects().coef, axis=0)
         entered += [i for i in np.argsort(-size, kind="stable").tolist() if size[i] > 0 and i not in entered]
         converged = converged and bool(model.converged_)
         selected = model.coef_ != 0

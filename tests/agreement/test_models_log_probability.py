@@ -16,11 +16,11 @@ from bayesmtfs.families import find_family, total
 from bayesmtfs.models import generalized_normal_model, horseshoe_model, jeffreys_model, matrix_variate_model
 from bayesmtfs.priors import Blocks
 from bayesmtfs.priors.hyperpriors import (
-    feature_deviation,
     hyperprior_for,
     log_global_scale_density,
     log_noise_density,
     log_scale_density,
+    typical_deviation,
 )
 
 RNG = np.random.default_rng(31)
@@ -236,7 +236,7 @@ def test_horseshoe(case, centred):
         expected = log_hyperprior(prior, v["log_row_scale"], v, loss) + log_likelihood(data, loss, v)
         expected += norm.logpdf(deviations(data, v), 0.0, v["row_scale"][:, np.newaxis])[counted].sum()
         if "slab_scale" not in options:
-            expected += np.log(2) + t.logpdf(slab, 4, scale=prior.noise_scale / feature_deviation(data))
+            expected += np.log(2) + t.logpdf(slab, 4, scale=prior.noise_scale / typical_deviation(data))
         expected += 0.0 if centred else log_jacobian(data, v)
         gaps.append(log_probability - expected)
     assert_no_difference(gaps)

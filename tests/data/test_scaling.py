@@ -1,4 +1,4 @@
-"""Standardisation: unit deviation within each task, in every form of the data."""
+"""Units: deviations within tasks, in every form of the data."""
 
 from dataclasses import replace
 
@@ -10,11 +10,12 @@ from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.data.scaling import (
     column_scales,
     effect_unit,
-    feature_deviations,
+    feature_deviation,
     in_sampling_units,
-    no_units,
+    plain_units,
+    rescale,
     sampling_units,
-    standardize,
+    target_deviation,
 )
 from bayesmtfs.types import DataWarning
 
@@ -36,7 +37,7 @@ def test_scaling_gives_unit_deviation_within_each_task(sparse, form):
     scales = column_scales(data)
     assert (scales[3] == 0).all()
     with pytest.warns(DataWarning, match="1 feature is constant within every task \\(x3\\)"):
-        scaled, scales = standardize(data)
+        scaled, scales, _ = rescale(data, standardize=True)
     assert (scales[3] == 1).all()
     for t, (start, stop) in enumerate(data.spans):
         block = scaled.task_designs[t]
@@ -50,13 +51,13 @@ def test_scaling_gives_unit_deviation_within_each_task(sparse, form):
 def test_a_task_of_one_row_is_warned_of():
     data = TaskData.from_long(np.array([[1.0], [2.0], [3.0]]), np.zeros(3), ["a", "a", "lone"])
     with pytest.warns(DataWarning, match="task 'lone' has one row only"):
-        standardize(data)
+        rescale(data, standardize=True)
 
 
 def test_deviations_about_the_mean_or_about_zero():
     data = TaskData.from_long(np.array([[1.0], [3.0]]), [0.0, 1.0])
-    assert feature_deviations(data) == pytest.approx([1.0])
-    assert feature_deviations(data, centred=False) == pytest.approx([np.sqrt(5.0)])
+    assert feature_deviation(data) == pytest.approx([1.0])
+    assert feature_deviation(data, centred=False) == pytest.approx([np.sqrt(5.0)])
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -70,30 +71,86 @@ def test_tasks_without_a_feature_do_not_count_in_its_deviation(sparse):
     data = TaskData.from_long(sp.csr_matrix(X) if sparse else X, np.zeros(30), tasks, sample_weight=weight)
     data = replace(data, present=present)
     own, w = X[:20, 0], weight[:20]
-    spread = np.sqrt(np.average((own - np.average(own, weights=w)) ** 2, weights=w))
-    deviations = feature_deviations(data)
+    means = np.repeat([np.average(own[part], weights=w[part]) for part in (slice(10), slice(10, 20))], 10)
+    spread = np.sqrt(np.average((own - means) ** 2, weights=w))
+    deviations = feature_deviation(data)
     assert deviations[0] == pytest.approx(spread, rel=1e-8) and deviations[2] == 0.0
-    assert deviations[1] == pytest.approx(feature_deviations(replace(data, present=None))[1])
-    assert feature_deviations(data, centred=False)[0] == pytest.approx(np.sqrt(np.average(own**2, weights=w)))
+    assert deviations[1] == pytest.approx(feature_deviation(replace(data, present=None))[1])
+    assert feature_deviation(data, centred=False)[0] == pytest.approx(np.sqrt(np.average(own**2, weights=w)))
 
 
-def test_effect_unit_in_every_form():
+def within(values, tasks, weight=None):
+    """Pooled deviation within tasks, by its definition: the root of the weighted mean of the tasks' variances."""
+    weight = np.ones(len(values)) if weight is None else weight
+    squares = [
+        (np.cov(values[tasks == t], aweights=weight[tasks == t], ddof=0), weight[tasks == t].sum())
+        for t in np.unique(tasks)
+    ]
+    return np.sqrt(np.average([variance for variance, _ in squares], weights=[total for _, total in squares]))
+
+
+def test_effect_unit_in_the_long_form():
     rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((20, 3)) * [1, 5, 0.1], rng.standard_normal((20, 2)) * [1, 4]
+    tasks, weight = np.repeat(["a", "b", "c"], [5, 9, 16]), rng.uniform(0.5, 2.0, 30)
+    X, y = rng.standard_normal((30, 3)) * [1, 5, 0.1], rng.standard_normal(30)
+    expected = np.array([within(column, tasks, weight) for column in X.T]) / within(y, tasks, weight)
+    level = {"a": 0.0, "b": 200.0, "c": -3000.0}
+    moved = np.array([level[t] for t in tasks])
+    for shift in (0.0, moved):
+        data = TaskData.from_long(X + np.reshape(shift, (-1, 1)), y + shift, tasks, sample_weight=weight)
+        found = effect_unit(data, True)
+        assert found.shape == (3, 3)
+        np.testing.assert_allclose(found, np.tile(expected, (3, 1)).T, rtol=1e-9)
+        np.testing.assert_allclose(effect_unit(data, False), found * within(y, tasks, weight), rtol=1e-9)
+    count = rng.integers(1, 4, 30)
+    weighted = TaskData.from_long(X, y, tasks, sample_weight=count.astype(float))
+    repeated = TaskData.from_long(np.repeat(X, count, axis=0), np.repeat(y, count), np.repeat(tasks, count))
+    np.testing.assert_allclose(effect_unit(weighted, True), effect_unit(repeated, True))
+
+
+def test_effect_unit_in_the_wide_form_has_the_deviation_of_each_target():
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((20, 3)) * [1, 5, 0.1], rng.standard_normal((20, 2)) * [1, 4000] + [0, 100]
     Y[3, 1] = np.nan
     observed = ~np.isnan(Y)
-    data = TaskData.from_wide(X, Y)
+    tasks = np.repeat([0, 1], observed.sum(axis=0))
     rows = np.concatenate([X[observed[:, 0]], X[observed[:, 1]]])
-    expected = rows.std(axis=0) / Y[observed].std()
-    np.testing.assert_allclose(effect_unit(data, True), expected, rtol=1e-12)
-    np.testing.assert_allclose(effect_unit(data, False), rows.std(axis=0), rtol=1e-12)
-    weight = rng.integers(1, 4, 20).astype(float)
-    y = Y[:, 0]
-    weighted = TaskData.from_long(X, y, sample_weight=weight)
-    repeated = TaskData.from_long(np.repeat(X, weight.astype(int), axis=0), np.repeat(y, weight.astype(int)))
-    np.testing.assert_allclose(effect_unit(weighted, True), effect_unit(repeated, True))
-    constant = TaskData.from_long(X, np.ones(20))
-    np.testing.assert_allclose(effect_unit(constant, True), X.std(axis=0))
+    spread = np.array([within(column, tasks) for column in rows.T])
+    data = TaskData.from_wide(X, Y)
+    np.testing.assert_allclose(effect_unit(data, True), spread[:, None] / np.nanstd(Y, axis=0), rtol=1e-12)
+
+
+def test_effect_unit_without_an_intercept_is_about_zero():
+    rng = np.random.default_rng(1)
+    X, y, tasks = rng.normal(3.0, 1.0, (20, 2)), rng.normal(5.0, 1.0, 20), np.arange(20) % 3
+    found = effect_unit(TaskData.from_long(X, y, tasks), True, centred=False)
+    expected = np.sqrt(np.mean(X**2, axis=0) / np.mean(y**2))
+    np.testing.assert_allclose(found, np.tile(expected, (3, 1)).T)
+
+
+def test_targets_without_a_deviation_of_their_own():
+    X, tasks = np.arange(6.0)[:, None], np.repeat([0, 1, 2], 2)
+    y = np.array([1.0, 3.0, 4.0, 4.0, 0.0, 4.0])
+    np.testing.assert_allclose(target_deviation(TaskData.from_long(X, y, tasks), own=True), [1, np.sqrt(5 / 3), 2])
+    levels = TaskData.from_long(X, np.repeat([1e6, 1e6 + 2, 1e6 - 2], 2), tasks)
+    np.testing.assert_allclose(target_deviation(levels), np.sqrt(8 / 3))
+    np.testing.assert_array_equal(target_deviation(TaskData.from_long(X, np.full(6, 0.1), tasks), own=True), 1.0)
+
+
+@pytest.mark.parametrize(
+    "choices", [{"standardize": True}, {"scale_target": True}, {"standardize": True, "scale_target": True}]
+)
+def test_rescaled_coefficients_predict_the_same_in_the_users_units(small, choices):
+    scaling = rescale(small, **{"standardize": False} | choices)
+    rng = np.random.default_rng(0)
+    start = scaling.start(rng.normal(size=(4, 6)), rng.normal(size=4))
+    back = scaling.to_user(start._replace(noise=np.ones(4)))
+    there = scaling.data.linear_predictor(start.W, start.intercept)
+    np.testing.assert_allclose(small.linear_predictor(back.W, back.intercept), there * scaling.target[small.task])
+    np.testing.assert_array_equal(back.noise, scaling.target)
+    if "scale_target" in choices:
+        for start, stop in small.spans:
+            assert scaling.data.y[start:stop].std() == pytest.approx(1.0)
 
 
 # ---------------------------------------------------------------------- the units of samplers
@@ -122,11 +179,24 @@ def standardised(data, **choices):
     return units, in_sampling_units(data, units)
 
 
-def test_features_and_targets_are_standard_over_all_rows(small):
+def test_features_and_targets_are_standard_within_tasks(small):
     _, scaled = standardised(small)
-    np.testing.assert_allclose(scaled.X.mean(axis=0), 0.0, atol=1e-12)
+    for X, (start, stop) in zip(scaled.task_designs, scaled.spans, strict=True):
+        np.testing.assert_allclose(X.mean(axis=0), 0.0, atol=1e-12)
+        assert scaled.y[start:stop].mean() == pytest.approx(0.0, abs=1e-12)
     np.testing.assert_allclose(scaled.X.std(axis=0), 1.0)
-    assert scaled.y.mean() == pytest.approx(0.0, abs=1e-12) and scaled.y.std() == pytest.approx(1.0)
+    assert scaled.y.std() == pytest.approx(1.0)
+
+
+def test_targets_are_standard_in_each_task(small):
+    _, scaled = standardised(small, own_targets=True)
+    np.testing.assert_allclose([scaled.y[start:stop].std() for start, stop in scaled.spans], 1.0)
+
+
+def test_a_complete_wide_form_keeps_its_one_design():
+    rng = np.random.default_rng(0)
+    data = TaskData.from_wide(rng.normal(size=(10, 4)), rng.normal(size=(10, 3)))
+    assert standardised(data, own_targets=True)[1].shared_design
 
 
 def test_features_are_standard_within_each_task(small):
@@ -135,21 +205,21 @@ def test_features_are_standard_within_each_task(small):
         np.testing.assert_allclose(X.std(axis=0), 1.0)
 
 
-@pytest.mark.parametrize("choices", [{}, {"per_task": True}, {"centre": False}])
+@pytest.mark.parametrize("choices", [{}, {"per_task": True}, {"centre": False}, {"own_targets": True}])
 def test_predictions_do_not_depend_on_the_units(small, choices):
     units, scaled = standardised(small, **choices)
     rng = np.random.default_rng(0)
     W, intercept = rng.normal(size=(6, 4)), rng.normal(size=4) * choices.get("centre", True)
-    there = units.target_centre + units.target_scale * scaled.linear_predictor(W, intercept)
+    there = (units.target_centre + units.target_scale * intercept)[small.task]
+    there += units.target_scale[small.task] * scaled.linear_predictor(W, np.zeros(4))
     coef = units.coefficients(W)
     here = small.linear_predictor(coef, units.intercepts(coef, intercept))
     np.testing.assert_allclose(here, there, rtol=1e-10)
-    np.testing.assert_allclose(units.scaled_coefficients(coef), W)
 
 
 def test_without_an_intercept_nothing_is_centred(small):
     units, _ = standardised(small, centre=False)
-    assert not units.feature_centre.any() and units.target_centre == 0.0
+    assert not units.feature_centre.any() and not units.target_centre.any()
 
 
 def test_weight_two_is_a_repeated_row(small):
@@ -175,7 +245,7 @@ def test_features_that_a_task_lacks_stay_zero_and_do_not_count(lacking):
 def test_constant_features_and_targets_keep_their_scale():
     data = TaskData.from_long(np.full((5, 2), 1e6), np.full(5, 3.0))
     units, scaled = standardised(data)
-    assert np.all(units.feature_scale == 1.0) and units.target_scale == 1.0 and not scaled.X.any()
+    assert np.all(units.feature_scale == 1.0) and np.all(units.target_scale == 1.0) and not scaled.X.any()
 
 
 def test_a_small_spread_around_a_large_mean_is_seen():
@@ -185,13 +255,13 @@ def test_a_small_spread_around_a_large_mean_is_seen():
     assert scaled.X.std() == pytest.approx(1.0)
 
 
-def test_a_feature_that_is_constant_in_a_task_has_its_overall_unit_there(small):
+def test_a_feature_that_is_constant_in_a_task_has_its_pooled_unit_there(small):
     X = small.X.copy()
     X[small.task == 1, 2] = 0.7
     for factor in (1e-3, 1e3):
         data = replace(small, design=X * factor)
         units, scaled = standardised(data, per_task=True)
-        assert units.feature_scale[2, 1] == pytest.approx(factor * X[:, 2].std())
+        assert units.feature_scale[2, 1] == pytest.approx(factor * within(X[:, 2], small.task))
         assert np.abs(scaled.task_designs[1][:, 2]).max() < 1e-12
 
 
@@ -200,8 +270,9 @@ def test_targets_that_are_too_large_are_refused(small):
         standardised(replace(small, y=1e160 * small.y))
 
 
-def test_no_units_change_nothing(small):
-    np.testing.assert_array_equal(in_sampling_units(small, no_units(small)).X, small.X)
+def test_units_of_one_change_nothing(small):
+    units = plain_units(np.ones((small.n_features, small.n_tasks)), np.ones(small.n_tasks))
+    np.testing.assert_array_equal(in_sampling_units(small, units).X, small.X)
 
 
 def test_sparse_designs_become_dense():

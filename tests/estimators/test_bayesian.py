@@ -51,8 +51,11 @@ def test_summaries_are_those_of_the_draws(sim, model):
     assert coef.dims == ("chain", "draw", "feature", "task") and coef.shape == (2, 300, 8, 4)
     np.testing.assert_allclose(model.coef_, coef.mean(("chain", "draw")).values.T)
     np.testing.assert_allclose(model.coef_std_, coef.std(("chain", "draw")).values.T)
-    effect = np.abs(coef.values) * sim.X.std(axis=0)[:, None] / sim.y.std()
+    means = [[np.mean(v[sim.tasks == t], axis=0) for t in range(4)] for v in (sim.X, sim.y)]
+    spread = [np.sqrt(np.mean((v - np.array(m)[sim.tasks]) ** 2, axis=0)) for v, m in zip((sim.X, sim.y), means)]
+    effect = np.abs(coef.values) * spread[0][:, None] / spread[1]
     np.testing.assert_allclose(model.inclusion_probability_, (effect.max(axis=3) > 0.05).mean(axis=(0, 1)))
+    np.testing.assert_allclose(model.task_inclusion_probability_, (effect > 0.05).mean(axis=(0, 1)).T)
     below = (coef.values <= 0).mean(axis=(0, 1)).T
     np.testing.assert_allclose(model.local_false_sign_rate_, np.minimum(below, 1 - below))
 
@@ -150,7 +153,7 @@ def test_forms_of_the_same_data_agree():
     sim = simulate_tasks(
         n_tasks=3, n_features=5, n_samples=40, n_relevant=2, shared_design=True, missing=0.2, random_state=2
     )
-    model = BayesianRegressor(sampler="fast", random_state=0)
+    model = BayesianRegressor(sampler="fast", scale_target=False, random_state=0)
     wide = clone(model).fit(sim.X, sim.y)
     rows, columns = np.nonzero(~np.isnan(sim.y))
     target = sim.y[rows, columns]
@@ -311,6 +314,7 @@ def test_every_parameter_reaches_the_sampler():
         "max_features": 17,
         "fit_intercept": False,
         "standardize": True,
+        "scale_target": True,
         "random_state": 5,
         "n_jobs": 3,
         "progress": False,
@@ -331,5 +335,5 @@ def test_seeds():
 
 def test_classifier_has_all_parameters_of_the_regressor():
     regressor, classifier = BayesianRegressor().get_params(), BayesianClassifier().get_params()
-    assert classifier == regressor | {"loss": "logistic"}
+    assert classifier | {"scale_target": None} == regressor | {"loss": "logistic"}  # labels have no unit
     assert BayesianClassifier(tune=5, groups=[1]).get_params()["groups"] == [1]

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from bayesmtfs import TaskData
-from bayesmtfs.data.scaling import no_units, sampling_units
+from bayesmtfs.data.scaling import effect_unit, plain_units, sampling_units
 from bayesmtfs.families import Gaussian, Hinge, Logistic
 from bayesmtfs.posterior import tree as trees
 from bayesmtfs.posterior.tree import (
@@ -41,7 +41,8 @@ def draws(small):
 
 
 def tree_of(draws, data, family=Gaussian()):
-    return build_tree(draws, data, family, no_units(data), data.X.std(axis=0), 0, {"prior": "jeffreys"})
+    units = plain_units(np.ones((data.n_features, data.n_tasks)), np.ones(data.n_tasks))
+    return build_tree(draws, data, family, units, effect_unit(data, True), 0, {"prior": "jeffreys"})
 
 
 def test_log_likelihood_of_every_observation(small, draws):
@@ -144,7 +145,7 @@ def test_scales_and_noise_follow_the_coefficients(small):
         user["coef"] / user["row_scale"][..., np.newaxis], variables["coef"] / scale[..., np.newaxis]
     )
     np.testing.assert_allclose(user["mean_coef"] / user["row_scale"], variables["mean_coef"] / scale)
-    np.testing.assert_allclose(user["noise"], units.target_scale)
+    np.testing.assert_allclose(user["noise"], np.broadcast_to(units.target_scale, (1, 8, 4)))
 
 
 def test_features_that_were_not_sampled_are_zero():
@@ -163,12 +164,11 @@ def test_normal_draws_have_known_probabilities():
     rng = np.random.default_rng(0)
     mean = np.array([[0.0, 0.5], [1.0, -2.0]])
     coef = mean + rng.normal(size=(4, 5000, 2, 2))
-    unit = np.array([1.0, 2.0])
-    inside = [
-        np.prod([norm.cdf(1.0 / u - m) - norm.cdf(-1.0 / u - m) for m in row])
-        for u, row in zip(unit, mean, strict=True)
-    ]
-    np.testing.assert_allclose(inclusion_probability(coef, unit, 1.0), 1.0 - np.array(inside), atol=0.02)
+    unit = np.array([[1.0, 0.5], [2.0, 3.0]])
+    inside = norm.cdf(1.0 / unit - mean) - norm.cdf(-1.0 / unit - mean)
+    features, entries = inclusion_probability(coef, unit, 1.0)
+    np.testing.assert_allclose(features, 1.0 - inside.prod(axis=1), atol=0.02)
+    np.testing.assert_allclose(entries, 1.0 - inside.T, atol=0.02)
     np.testing.assert_allclose(local_false_sign_rate(coef), norm.cdf(-np.abs(mean)).T, atol=0.02)
 
 

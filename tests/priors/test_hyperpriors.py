@@ -84,14 +84,20 @@ def test_other_densities():
     np.testing.assert_allclose(log_noise_density(noise, prior), np.log(2) + t.logpdf(noise, 3, scale=1.7))
 
 
+def typical_spread():
+    """Root mean square deviation of the features within tasks."""
+    means = np.array([X[TASKS == task].mean(axis=0) for task in range(3)])
+    return np.sqrt(np.mean((X - means[TASKS]) ** 2))
+
+
 def test_global_scale_follows_from_the_expected_features():
     prior = hyperprior_for(long(), expected_features=3)
-    residual = np.concatenate([Y[TASKS == task] - Y[TASKS == task].mean() for task in range(3)])
-    noise = np.sqrt(np.mean(residual**2))
-    spread = np.sqrt(np.mean(X.std(axis=0) ** 2))
+    levels = np.array([Y[TASKS == task].mean() for task in range(3)])
+    noise = np.sqrt(np.mean((Y - levels[TASKS]) ** 2))
+    spread = typical_spread()
     assert prior.noise_scale == pytest.approx(noise)
     assert prior.global_scale == pytest.approx(3 / 5 * noise / np.sqrt(20) / spread)
-    assert (prior.intercept_centre, prior.intercept_scale) == pytest.approx((Y.mean(), 5 * noise))
+    assert prior.intercept_centre == pytest.approx(tuple(levels)) and prior.intercept_scale == pytest.approx(5 * noise)
     assert prior.bounds == pytest.approx((1e-3 * prior.global_scale, 10 * noise / spread))
     labels = hyperprior_for(long().with_target(np.sign(Y - 4.0)), "logistic", expected_features=3)
     assert labels.global_scale == pytest.approx(3 / 5 * 2 / np.sqrt(20) / spread)
@@ -143,7 +149,7 @@ def test_units_of_the_data_carry_over():
 
 
 def test_scale_of_a_shared_mean():
-    spread = np.sqrt(np.mean(X.std(axis=0) ** 2))
+    spread = typical_spread()
     plain, weak = hyperprior_for(long()), hyperprior_for(long(), shared_mean=True)
     assert plain.mean_scale == 0.0 and weak.mean_scale == pytest.approx(plain.noise_scale / spread)
     strong = hyperprior_for(long(), shared_mean=True, mean_strength=25.0)

@@ -5,11 +5,10 @@ import pytest
 from scipy import stats
 
 import bayesmtfs as bm
+from bayesmtfs.posterior.tree import inclusion_probability
 from bayesmtfs.selection import effects
 from bayesmtfs.selection.effects import (
-    exceedance_probability,
     generalized_normal_variance,
-    inclusion_probability,
     local_false_sign_rate,
     shrinkage_factor,
 )
@@ -31,8 +30,9 @@ def assert_within_chance(found, truth):
 
 def test_probabilities_of_normal_draws(normal_draws):
     above = stats.norm.sf((0.2 - MEAN) / SPREAD) + stats.norm.cdf((-0.2 - MEAN) / SPREAD)
-    assert_within_chance(exceedance_probability(normal_draws, 0.2), above)
-    assert_within_chance(inclusion_probability(normal_draws, 0.2), 1 - np.prod(1 - above, axis=1))
+    features, entries = inclusion_probability(normal_draws[None], np.ones((3, 2)), 0.2)
+    assert_within_chance(entries.T, above)
+    assert_within_chance(features, 1 - np.prod(1 - above, axis=1))
     assert_within_chance(local_false_sign_rate(normal_draws), stats.norm.cdf(-np.abs(MEAN) / SPREAD))
 
 
@@ -95,7 +95,8 @@ def test_effects_of_a_posterior(sim, conjugate_tree):
     np.testing.assert_array_equal(found.inclusion_probability > 0.9, sim.support)
     coef = tree["posterior"]["coef"].values[0]
     np.testing.assert_allclose(found.mean, coef.mean(axis=0).T)
-    unit = sim.X.std(axis=0) / sim.y.std()
+    spread = [np.sqrt(np.mean([v[sim.tasks == t].var(axis=0) for t in range(3)], axis=0)) for v in (sim.X, sim.y)]
+    unit = spread[0] / spread[1]  # tasks are of the same size
     expected = np.mean(np.abs(coef).max(axis=2) * unit > 0.05, axis=0)
     np.testing.assert_array_equal(found.inclusion_probability, expected)
     assert found.shrinkage_factor is None and (found.lower < found.upper).all()
@@ -134,7 +135,8 @@ def test_labels_have_effects_on_the_log_odds(tree_of):
     coef = np.random.default_rng(0).standard_normal((200, 3, 2))
     labels = np.where(sim.y > 0, "yes", "no")
     found = effects(tree_of(coef, row_scale=np.ones((200, 3))), sim.X, labels, sim.tasks, effect_size=1.0)
-    expected = np.mean(np.abs(coef) * sim.X.std(axis=0)[:, None] > 1, axis=0)
+    root_mean_square = np.sqrt(np.mean(sim.X**2, axis=0))  # the posterior has no intercept
+    expected = np.mean(np.abs(coef) * root_mean_square[:, None] > 1, axis=0)
     np.testing.assert_array_equal(found.task_probability, expected.T)
     information = np.array([100 * sim.X[sim.tasks == t].var(axis=0) for t in range(2)])
     np.testing.assert_allclose(found.shrinkage_factor, information / 4 / (1 + information / 4), rtol=1e-10)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from sklearn.utils import check_random_state
 
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.discriminative.trace_ratio import class_indicators, row_lengths
 from bayesmtfs.estimators.base import estimator_class
@@ -82,7 +81,7 @@ class FeatureRanking(RankingSelector):
         """Scores of all tasks."""
 
     def _rank(self, data: TaskData) -> Ranking:
-        scaled = standardize(data).data if self.standardize else data
+        scaled = self._rescaled(data).data
         tasks = [
             CentredTask(X, data.y[start:stop], data.weight[start:stop])
             for X, (start, stop) in zip(scaled.task_designs, scaled.spans, strict=True)

@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from bayesmtfs import families
-from bayesmtfs.data.scaling import standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -57,7 +56,8 @@ class RidgeEstimator(MultiTaskEstimator):
         """Lines for data that may be scaled."""
 
     def _fit(self, data: TaskData) -> None:
-        scaled, scales = standardize(data) if self.standardize else (data, None)
+        scaling = self._rescaled(data)
+        scaled = scaling.data
         family = families.find_family(self.loss)
         lines = self._lines(scaled, family)
         if not lines.converged:
@@ -68,7 +68,7 @@ class RidgeEstimator(MultiTaskEstimator):
         nothing = float("nan")
         trace = np.array([loss])
         solution = Solution(W, lines.intercept, loss, nothing, nothing, lines.converged, lines.n_iter, trace)
-        self._store(data, solution, scales, nothing)
+        self._store(data, solution, scaling, nothing)
 
 
 class RidgeRegressor(MultiTaskRegressor, RidgeEstimator):
