@@ -1,6 +1,7 @@
 """Which features to trust: selection beyond one fit."""
 
 from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors
+from bayesmtfs.selection.credible_sets import CredibleSet, credible_sets
 from bayesmtfs.selection.discoveries import Discoveries, discoveries
 from bayesmtfs.selection.effects import Effects, effects
 from bayesmtfs.selection.projection import ProjectionSelection, projection_selection
@@ -8,6 +9,7 @@ from bayesmtfs.selection.relations import ExponentPosterior, TaskRelations, expo
 from bayesmtfs.selection.stability import Stability, set_stability, stability
 
 __all__ = [
+    "CredibleSet",
     "Discoveries",
     "Effects",
     "ExponentPosterior",
@@ -16,6 +18,7 @@ __all__ = [
     "Stability",
     "TaskRelations",
     "benchmark_selectors",
+    "credible_sets",
     "discoveries",
     "effects",
     "exponent_posterior",
