@@ -4,6 +4,7 @@ from bayesmtfs.selection.benchmark import SelectorBenchmark, benchmark_selectors
 from bayesmtfs.selection.credible_sets import CredibleSet, credible_sets
 from bayesmtfs.selection.discoveries import Discoveries, discoveries
 from bayesmtfs.selection.effects import Effects, effects
+from bayesmtfs.selection.patterns import Pattern, Patterns, patterns
 from bayesmtfs.selection.projection import ProjectionSelection, projection_selection
 from bayesmtfs.selection.relations import ExponentPosterior, TaskRelations, exponent_posterior, task_relations
 from bayesmtfs.selection.stability import Stability, set_stability, stability
@@ -13,6 +14,8 @@ __all__ = [
     "Discoveries",
     "Effects",
     "ExponentPosterior",
+    "Pattern",
+    "Patterns",
     "ProjectionSelection",
     "SelectorBenchmark",
     "Stability",
@@ -22,6 +25,7 @@ __all__ = [
     "discoveries",
     "effects",
     "exponent_posterior",
+    "patterns",
     "projection_selection",
     "set_stability",
     "stability",
