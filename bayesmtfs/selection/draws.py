@@ -126,6 +126,11 @@ def draws_of(result: FitResult, name: str) -> FloatArray | None:
     return _stacked(array, tuple(axis for axis in array.dims if axis not in SAMPLE), name)
 
 
+def has_exact_zeros(result: FitResult) -> bool:
+    """Whether a fit has draws that say which coefficients are in the model."""
+    return result.posterior is not None and "included" in posterior_group(result).data_vars
+
+
 def _stacked(array: Any, axes: tuple[str, ...], name: str, dtype: type = np.float64) -> NDArray[Any]:
     wanted = (*SAMPLE, *axes)
     if set(array.dims) != set(wanted):

@@ -71,6 +71,10 @@ class Patterns:
         """(p,) The most probable kind of each feature: "all", "some", "specific" or "none"."""
         return np.array(KINDS)[self.kinds.argmax(axis=1)]
 
+    def likeliest(self, feature: int) -> Pattern:
+        """The most probable pattern of a feature that is in the model; no tasks where none has a probability of 1%."""
+        return next((one for one in self.patterns[feature] if one.tasks), Pattern((), 0.0))
+
     def to_frame(self, of: Literal["features", "patterns"] = "features", backend: Backend = "pandas") -> Any:
         """One row per feature, or per feature and pattern.
 
@@ -82,7 +86,7 @@ class Patterns:
         check_one_of("of", of, ("features", "patterns"))
         names = self.feature_names
         if of == "features":
-            best = [self._text(listed[0]) if listed else "" for listed in self.patterns]
+            best = [self._text(self.likeliest(i)) if kind != "none" else "none" for i, kind in enumerate(self.kind)]
             columns = {"feature": names, "kind": self.kind, **dict(zip(KINDS, self.kinds.T, strict=True))}
             return as_frame(columns | {"likeliest_tasks": np.array(best, dtype=np.str_)}, backend)
         rows = [(name, one) for name, listed in zip(names, self.patterns, strict=True) for one in listed]
