@@ -64,6 +64,7 @@ class Agreement(NamedTuple):
     ratio: float  # log-likelihood ratio of a matrix that is partly noise against one that is not
     doubtful: IntArray  # numbers of the features that the others predict worst; none where the matrix fits
     shrinkage: float  # share of the identity with which there are data that have these correlations, mostly 0
+    enlarged: float  # factor of the target's variance for that, mostly 1
 
 
 def marginal_correlation(z: FloatArray, n: float) -> FloatArray:
@@ -82,10 +83,10 @@ def implied_deviations(standard_error: FloatArray, r: FloatArray, n: float, targ
     return target_deviation * np.sqrt((1.0 - np.square(r)) / (n - 2.0)) / standard_error
 
 
-def scatter(R: FloatArray, r: FloatArray, n: float, deviations: FloatArray) -> FloatArray:
-    """(p + 1, p + 1) Scatter of features and target, of their correlations and deviations (p + 1,)."""
-    whole = np.block([[R, r[:, None]], [r[None, :], np.ones((1, 1))]])
-    return n * whole * np.outer(deviations, deviations)
+def joint_correlations(R: FloatArray, r: FloatArray, fit: "Agreement") -> FloatArray:
+    """(p + 1, p + 1) Correlations of features and target, such that there are data that have them."""
+    shrunk = (1.0 - fit.shrinkage) * R + fit.shrinkage * np.eye(len(R))
+    return np.block([[shrunk, r[:, None]], [r[None, :], np.full((1, 1), fit.enlarged)]])
 
 
 def read_task(
@@ -113,9 +114,12 @@ def read_task(
         widths = implied_deviations(standard_errors[present], r, rows, height)
     else:
         widths = np.ones(len(r))
-    R = _fitting(correlation[np.ix_(present, present)], r, rows, label, names[present])
+    R = _checked(correlation[np.ix_(present, present)], label)
+    fit = agreement(Spectrum(*np.linalg.eigh(R)), r, rows)
+    _warn_of_misfit(fit, label, names[present])
     kept, whole = np.append(present, True), np.zeros((len(names) + 1, len(names) + 1))
-    whole[np.ix_(kept, kept)] = scatter(R, r, rows, np.append(widths, height))
+    deviations = np.append(widths, height)
+    whole[np.ix_(kept, kept)] = rows * joint_correlations(R, r, fit) * np.outer(deviations, deviations)
     return TaskSummary(rows, whole, present)
 
 
@@ -125,24 +129,26 @@ def _ratio(effects: Any, standard_errors: Any, label: Any) -> FloatArray:
     return np.asarray(effects / standard_errors)
 
 
-def _fitting(R: FloatArray, r: FloatArray, n: float, label: Any, names: NDArray[np.str_]) -> FloatArray:
-    """The correlations, shrunk to the identity where no data have them; warned of where they do not fit."""
+def _checked(R: FloatArray, label: Any) -> FloatArray:
     if not np.isfinite(R).all() or not np.allclose(R, R.T, atol=1e-6) or not np.allclose(np.diagonal(R), 1, atol=1e-6):
         raise ValueError(
             f"correlation of task {label!r} is no correlation matrix: it must be finite and symmetric with 1 on its "
             "diagonal; divide a covariance by the deviations"
         )
-    fit = agreement(Spectrum(*np.linalg.eigh(R)), r, n)
-    if len(fit.doubtful):
-        shrunk = f"; it is shrunk by {fit.shrinkage:.2g} to the identity, as no data have it" if fit.shrinkage else ""
-        listed = ", ".join(names[fit.doubtful[:5]])
-        warn(
-            f"task {label!r}: the correlation matrix does not fit the z-scores (one that is partly noise has a "
-            f"log-likelihood larger by {fit.ratio:.3g}{shrunk}); least of all fit {listed}: check the signs (alleles) of "
-            "these features, and use correlations of the same rows, or of more people of the same population",
-            DataWarning,
-        )
-    return R if fit.shrinkage == 0 else (1 - fit.shrinkage) * R + fit.shrinkage * np.eye(len(R))
+    return R
+
+
+def _warn_of_misfit(fit: "Agreement", label: Any, names: NDArray[np.str_]) -> None:
+    if len(fit.doubtful) == 0:
+        return
+    shrunk = f"; it is shrunk by {fit.shrinkage:.2g} to the identity, as no data have it" if fit.shrinkage else ""
+    listed = ", ".join(names[fit.doubtful[:5]])
+    warn(
+        f"task {label!r}: the correlation matrix does not fit the z-scores (one that is partly noise has a "
+        f"log-likelihood larger by {fit.ratio:.3g}{shrunk}); least of all fit {listed}: check the signs (alleles) of these "
+        "features, and use correlations of the same rows, or of more people of the same population",
+        DataWarning,
+    )
 
 
 # ---------------------------------------------------------------------- one array per task
@@ -213,10 +219,10 @@ def agreement(spectrum: Spectrum, r: FloatArray, n: float) -> Agreement:
     ratio, noise, effect = _best_mixture(spectrum.values, (n - 1.0) * score**2)
     predicted, variance = _predicted(spectrum, z, max(noise, ROUNDING_NOISE), effect)
     doubtful = np.flatnonzero((-2.0 * z * predicted / variance > SWITCHED) & (np.abs(z) > LEAST_Z))
-    shrinkage = _shrinkage(spectrum.values, score**2, noise)
+    shrinkage, enlarged = _repair(spectrum.values, score**2, noise)
     if len(doubtful) == 0 and (ratio > CLEAR or shrinkage > ROUNDING_NOISE):
         doubtful = np.argsort(-np.abs(z - predicted) / np.sqrt(variance), kind="stable")[:3]
-    return Agreement(ratio, doubtful, shrinkage)
+    return Agreement(ratio, doubtful, shrinkage, enlarged)
 
 
 def _mixture(values: FloatArray, share: FloatArray | float, effect: FloatArray | float = 0.0) -> FloatArray:
@@ -240,20 +246,19 @@ def _predicted(spectrum: Spectrum, z: FloatArray, share: float, effect: float) -
     return z - variance * (scaled @ (spectrum.vectors.T @ z)), variance
 
 
-def _shrinkage(values: FloatArray, squares: FloatArray, noise: float) -> float:
-    """0 where R is a correlation matrix and the features explain at most all of the target, else an s with that."""
+def _repair(values: FloatArray, squares: FloatArray, noise: float) -> tuple[float, float]:
+    """Share of the identity and factor of the target's variance with which there are data that have the correlations.
+
+    They are 0 and 1 where R is a correlation matrix and the features explain at most all of the target. Else the share
+    is the first from the noise on with which they do; where there is none, as of many features with correlations of
+    others, the one with which they explain least, and the target is as large as what they explain.
+    """
     inside: BoolArray = values > RANK_TOLERANCE * values[-1]
     outside = np.sum(squares[~inside]) > RANK_TOLERANCE * np.sum(squares)
     if values[0] > -RANK_TOLERANCE * values[-1] and not outside and np.sum(squares[inside] / values[inside]) <= WHOLE:
-        return 0.0
-    valid = [
-        share
-        for share in SHARES[1:].tolist()
-        if (1.0 - share) * values[0] + share > 0 and np.sum(squares / _mixture(values, share)) <= WHOLE
-    ]
-    if not valid:
-        raise ValueError(
-            "correlation does not fit the z-scores at all: the features would explain more than all of the target, "
-            "however the matrix is shrunk; check n, and that z are those of regressions on single features"
-        )
-    return next((share for share in valid if share >= noise), valid[-1])
+        return 0.0, 1.0
+    shares = SHARES[(SHARES > 0) & ((1.0 - SHARES) * values[0] + SHARES > 0)]
+    explained = np.sum(squares / _mixture(values, shares[:, None]), axis=1)
+    valid = np.flatnonzero((explained <= WHOLE) & (shares >= noise))
+    best = int(valid[0] if len(valid) else explained.argmin())
+    return float(shares[best]), max(float(explained[best]), 1.0)

@@ -53,7 +53,8 @@ class CoefficientDraws(NamedTuple):
 
     def chosen(self, kept: IntArray) -> "CoefficientDraws":
         """Some of the draws."""
-        noise, included = (None if part is None else part[kept] for part in (self.noise, self.included))
+        noise = None if self.noise is None else self.noise[kept]
+        included = None if self.included is None else self.included[kept]
         return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise, included=included)
 
 

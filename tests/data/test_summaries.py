@@ -198,9 +198,20 @@ def test_correlations_that_no_data_have_are_shrunk():
     values = np.linalg.eigvalsh(found.scatters[0])
     assert values[0] > -1e-6 * values[-1]
     np.testing.assert_allclose(np.diagonal(found.scatters[0]), 200.0)
-    impossible = np.where(np.arange(100) % 2 == 0, 50.0, -50.0)
-    with pytest.raises(ValueError, match="does not fit the z-scores at all"):
-        moments.from_summary(impossible, np.corrcoef(panel.T), 200)
+
+
+def test_more_features_than_rows_with_the_correlations_of_others():
+    """Noise alone is then more than the target holds, whatever the matrix: the target is enlarged, and fits go on."""
+    rng = np.random.default_rng(2)
+    X, panel = genotypes(rng, 100, 150), genotypes(rng, 400, 150)
+    z = regressions(X, 1.5 * X[:, 20] + rng.standard_normal(100))[2]
+    with pytest.warns(DataWarning, match="does not fit the z-scores"):
+        found = moments.from_summary(z, np.corrcoef(panel.T), 100)
+    assert found.scatters[0, -1, -1] >= 100.0
+    values = np.linalg.eigvalsh(found.scatters[0])
+    assert values[0] > -1e-6 * values[-1]
+    fitted = bm.MixedNormRegressor(penalty_strength=0.3).fit_moments(found)
+    assert abs(int(np.abs(fitted.coef_[0]).argmax()) - 20) <= 1
 
 
 def test_digits_that_are_not_printed_make_no_warning():
