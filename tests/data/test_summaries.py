@@ -133,6 +133,7 @@ def test_a_posterior_from_summaries_is_that_of_the_rows():
     of_sums = model.fit_moments(sums)
     assert np.abs((of_sums.coef_ - coef) / deviation).max() < 0.15
     np.testing.assert_allclose(of_sums.noise_, noise, rtol=0.03)
+    assert of_sums.result_.settings["n_rows"] == 180
     # there are no observations to predict or to leave out
     assert set(of_sums.posterior_.children) == {"posterior", "sample_stats", "constant_data"}
 
