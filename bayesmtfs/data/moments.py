@@ -18,19 +18,20 @@ smallest such data: the pairs ``mu +- r_k``, with ``r_k`` the scaled eigenvector
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.data import summaries
 from bayesmtfs.data.inputs import check_memory, read_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import DataWarning, FloatArray, IntArray, warn
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, warn
 
-__all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet"]
+__all__ = ["Moments", "from_arrays", "from_batches", "from_dask", "from_parquet", "from_summary"]
 
 BATCH_ROWS = 16_384
 FAN_IN = 8  # results of dask's workers that are added in one step
@@ -49,6 +50,7 @@ class Moments:
     n_rows : (m,) rows of each task
     means : (m, p + 1) weighted means of the features and the target
     scatters : (m, p + 1, p + 1) weighted scatter around them
+    present : (p, m) whether a task has a feature; None where all have all
 
     Examples
     --------
@@ -67,12 +69,13 @@ class Moments:
     n_rows: IntArray
     means: FloatArray
     scatters: FloatArray
+    present: BoolArray | None = None
 
     @classmethod
     def of(cls, data: TaskData) -> Self:
         """Moments of data in memory."""
-        if data.groups is not None or data.present is not None:
-            raise ValueError("moments keep neither feature groups nor features that some tasks lack; fit the data")
+        if data.groups is not None:
+            raise ValueError("moments do not keep feature groups; fit the data")
         if data.y.dtype.kind not in "bf":
             raise ValueError(f"y is not numeric (dtype {data.y.dtype}); moments are for the squared loss")
         _check_memory(data.n_tasks, data.n_features)
@@ -85,7 +88,7 @@ class Moments:
             means[t] = weight @ rows / totals[t]
             centred = (rows - means[t]) * np.sqrt(weight)[:, None]
             scatters[t] = centred.T @ centred
-        return cls(data.task_names, data.feature_names, totals, np.diff(data.offsets), means, scatters)
+        return cls(data.task_names, data.feature_names, totals, np.diff(data.offsets), means, scatters, data.present)
 
     @property
     def n_tasks(self) -> int:
@@ -119,7 +122,7 @@ class Moments:
         merged = _empty(names, self.feature_names)
         for part, places in ((self, codes[: self.n_tasks]), (other, codes[self.n_tasks :])):
             _merge_into(merged, part, places)
-        return merged
+        return replace(merged, present=_merged_presence(self, other, codes, len(names)))
 
     def to_task_data(self) -> TaskData:
         """The smallest weighted data with these moments: at most ``2 (p + 1)`` rows per task."""
@@ -127,7 +130,9 @@ class Moments:
         rows, sizes = np.concatenate(parts), [len(part) for part in parts]
         weight = np.repeat(self.totals / sizes, sizes)
         labels = [name for name, size in zip(self.task_names.tolist(), sizes, strict=True) for _ in range(size)]
-        return TaskData.from_long(rows[:, :-1], rows[:, -1], labels, weight, feature_names=self.feature_names.tolist())
+        names = self.feature_names.tolist()
+        data = TaskData.from_long(rows[:, :-1], rows[:, -1], labels, weight, feature_names=names)
+        return replace(data, present=self.present)
 
 
 def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Moments:
@@ -145,6 +150,75 @@ def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = N
     if np.ndim(y) == 2 and np.shape(y)[1] > 1 and tasks is None:
         return Moments.of(TaskData.from_wide(X, y, sample_weight))
     return Moments.of(TaskData.from_long(X, y, tasks, sample_weight))
+
+
+def from_summary(
+    z: Any = None,
+    correlation: Any = None,
+    n: Any = None,
+    *,
+    effects: Any = None,
+    standard_errors: Any = None,
+    target_deviation: Any = None,
+    feature_deviations: Any = None,
+    tasks: Sequence[Any] | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Moments:
+    """Moments of published summaries: what regressions on single features found, and how the features correlate.
+
+    With the correlations of the same rows these are the moments of the rows (means 0, since nothing says where the data
+    lie: predictions are those of centred data). With other correlations the fit is as good as they are, and a
+    `DataWarning` names features that do not fit.
+
+    Parameters
+    ----------
+    z : (p, m) z-scores, features by tasks; or (p,), a list of (p,), a mapping from task labels to (p,), or a frame with
+        one column per task. NaN: the task does not have the feature
+    correlation : (p, p), or one per task (list or mapping)
+    n : rows of each task: one number, a list or a mapping
+    effects, standard_errors : instead of z, in the same forms: slopes of regressions with an intercept, in any units, which
+        are then those of the coefficients
+    target_deviation : standard deviation (divisor n) of the target, one number or one per task; default 1
+    feature_deviations : (p,), or in the forms of z; default: what the standard errors imply, and 1 with z
+    tasks : labels, where z is neither a mapping nor a frame; default 0, 1, ...
+    feature_names : (p,); default x0, x1, ...
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs import moments
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((100, 2))
+    >>> y = X[:, 0] + rng.standard_normal(100)
+    >>> r = np.array([np.corrcoef(x, y)[0, 1] for x in X.T])
+    >>> found = moments.from_summary(r * np.sqrt(98 / (1 - r**2)), np.corrcoef(X.T), 100)
+    >>> rows = moments.from_arrays((X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std())
+    >>> bool(np.allclose(found.scatters, rows.scatters))
+    True
+    """
+    if (z is None) == (effects is None) or (effects is None) != (standard_errors is None):
+        raise ValueError("pass z, or effects and standard_errors, and not both")
+    if correlation is None or n is None:
+        raise ValueError("correlation or n is missing; pass the correlations of the features and the rows of each task")
+    labels = summaries.labels_of(z if effects is None else effects, tasks)
+    p = summaries.n_features_of(correlation)
+    names = np.asarray([f"x{i}" for i in range(p)] if feature_names is None else feature_names, dtype=np.str_)
+    if len(names) != p:
+        raise ValueError(f"feature_names has {len(names)} entries but correlation has {p} rows; pass one per feature")
+    given = {
+        **{"z": (z, (p,)), "effects": (effects, (p,)), "standard_errors": (standard_errors, (p,))},
+        **{"correlation": (correlation, (p, p)), "n": (n, ())},
+        **{"target_deviation": (target_deviation, ()), "feature_deviations": (feature_deviations, (p,))},
+    }
+    parts = {name: summaries.per_task(name, values, labels, shape) for name, (values, shape) in given.items()}
+    codes, ordered = read_labels(labels, len(labels))
+    moments, present = _empty(ordered, names), np.ones((p, len(labels)), dtype=bool)
+    for t, place in enumerate(codes):
+        own = {name: part[t] for name, part in parts.items() if part is not None}
+        summary = summaries.read_task(labels[t], names, **own)
+        moments.scatters[place], present[:, place] = summary.scatter, summary.present
+        moments.totals[place], moments.n_rows[place] = summary.n, round(summary.n)
+    return moments if present.all() else replace(moments, present=present)
 
 
 def from_batches(batches: Iterable[Any], target: str, task: str | None = None, weight: str | None = None) -> Moments:
@@ -316,7 +390,8 @@ def _accumulated(merged: Moments, part: Moments) -> Moments:
     """The sum; in place where the part brings no new task, so that a long stream does not copy the whole every time."""
     places = {label: place for place, label in enumerate(merged.task_names.tolist())}
     found = [places.get(label, -1) for label in part.task_names.tolist()]
-    if min(found) < 0 or not np.array_equal(merged.feature_names, part.feature_names):
+    whole = merged.present is None and part.present is None
+    if not whole or min(found) < 0 or not np.array_equal(merged.feature_names, part.feature_names):
         return merged + part
     _merge_into(merged, part, np.array(found))
     return merged
@@ -332,6 +407,22 @@ def _merge_into(merged: Moments, part: Moments, places: IntArray) -> None:
     merged.means[places] += (new / total)[:, None] * difference
     merged.totals[places] = total
     merged.n_rows[places] += part.n_rows
+
+
+def _merged_presence(first: Moments, second: Moments, codes: IntArray, n_tasks: int) -> BoolArray | None:
+    """(p, m) Which task has which feature; parts of one task must agree, since sums over some of its rows are no sums."""
+    if first.present is None and second.present is None:
+        return None
+    present = np.ones((first.n_features, n_tasks), dtype=bool)
+    known = np.zeros(n_tasks, dtype=bool)
+    for part, places in ((first, codes[: first.n_tasks]), (second, codes[first.n_tasks :])):
+        own = np.ones((part.n_features, part.n_tasks), dtype=bool) if part.present is None else part.present
+        if np.any(known[places] & (present[:, places] != own).any(axis=0)):
+            raise ValueError(
+                "a task has a feature in one part and lacks it in the other; leave the feature out of both"
+            )
+        present[:, places], known[places] = own, True
+    return present
 
 
 def _equivalent_rows(total: float, mean: FloatArray, scatter: FloatArray) -> FloatArray:

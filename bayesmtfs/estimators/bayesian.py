@@ -11,7 +11,7 @@ import json
 import math
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,6 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators import bayesian_prediction as prediction
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, check_family, estimator_class
@@ -384,6 +385,18 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
     >>> bool((low < mean).all() and (mean < high).all())
     True
     """
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit from sums over rows, as the other estimators do; the tree has then no groups of single observations.
+
+        Parameters
+        ----------
+        moments : what `bayesmtfs.moments.from_arrays`, ``from_summary`` or the like gives
+        """
+        super().fit_moments(moments)
+        for group in ("posterior_predictive", "log_likelihood", "observed_data"):
+            del self.posterior_[group]
+        return self
 
     def predict(self, X: Any, tasks: Any = None, return_std: bool = False, interval: float | None = None) -> Any:
         """Predict targets.

@@ -75,7 +75,7 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
 
         Parameters
         ----------
-        moments : what `bayesmtfs.moments.from_arrays`, ``from_parquet`` or ``from_dask`` gives
+        moments : what `bayesmtfs.moments.from_arrays`, ``from_parquet``, ``from_dask`` or ``from_summary`` gives
         """
         name = type(self).__name__
         if not isinstance(moments, Moments):
@@ -84,7 +84,9 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
             raise ValueError(f"{name} needs the rows themselves, in turn or in folds; use fit, or another estimator")
         if not self._family.quadratic:
             raise ValueError(f"loss={self.loss!r} needs the rows themselves; moments are for the squared loss")
-        return self.fit(moments.to_task_data())
+        self.fit(moments.to_task_data())
+        self.result_.settings["n_rows"] = int(moments.n_rows.sum())
+        return self
 
     def predict(self, X: Any, tasks: Any = None) -> FloatArray:
         """Predict targets: their means under the family of the loss.

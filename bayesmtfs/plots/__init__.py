@@ -13,13 +13,17 @@ from bayesmtfs.plots.fits import (
     task_relations,
 )
 from bayesmtfs.plots.paths import objective_trace, online_progress, regularisation_path
+from bayesmtfs.plots.sharing import credible_sets, entry_probability, patterns
 
 __all__ = [
     "coefficient_heatmap",
     "compare_coefficients",
+    "credible_sets",
+    "entry_probability",
     "norm_q",
     "objective_trace",
     "online_progress",
+    "patterns",
     "predictive_check",
     "regularisation_path",
     "row_norms",

@@ -24,7 +24,7 @@ from bayesmtfs.plots.axes import (
 )
 from bayesmtfs.results.fit_result import FitResult, shortened
 from bayesmtfs.results.tables import central_interval, check_probability
-from bayesmtfs.selection.draws import draws_of, read_draws
+from bayesmtfs.selection.draws import draws_of, has_exact_zeros, read_draws
 from bayesmtfs.types import FloatArray, IntArray
 
 WORTH_A_NAME = 0.1  # of the largest difference between two fits
@@ -178,6 +178,7 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
     elif hasattr(fit, "inclusion_probability_"):
         values, names, threshold = fit.inclusion_probability_, fit.result_.feature_names, 0.5
         title = f"probability of an effect above {fit.effect_size:g} standard deviations"
+        title = "probability of being in the model" if has_exact_zeros(fit.result_) else title
     else:
         way_out = "pass what selection.stability gives, or a fitted Bayesian estimator"
         raise TypeError(f"{type(fit).__name__} has no selection frequencies; {way_out}")

@@ -14,6 +14,9 @@ multiplied by its sample weight.
 What a model holds fixed, such as ``norm_q`` where q is not learned, is in ``constant_data``: it has no chains to compare,
 and summaries of draws have nothing to say about it. `with_fixed_variables` puts it back among the draws.
 
+Correlations of the features within tasks are there for `bayesmtfs.selection.credible_sets`, of up to `MOST_CORRELATED`
+features.
+
 How features differ between tasks is there too, since a prediction for a new task has to know: with x_ti the rows of task
 t, a feature is taken as ``x = c + u_t + e`` with a level u of the task and a deviation e of the row, of variances v_b and
 v_w. One row of a new task says of its level ``E[u | x] = v_b / (v_b + v_w) (x - c)``; the variances are those of a one-way
@@ -60,6 +63,7 @@ POSITIVE = ("noise", "row_scale", "global_scale", "norm_q", "slab_scale")
 LEAST_DRAWS = 4  # fewer per chain say nothing
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
+MOST_CORRELATED = 2000  # features whose correlations the tree keeps: 16 MB
 STATISTICS = ("mean", "sd", "skewness", "smallest", "largest")
 
 
@@ -266,6 +270,9 @@ def _constant_data(data: TaskData, units: SamplingUnits, effect_unit: FloatArray
         "target_centre": ("task", units.target_centre),
         "target_scale": ("task", units.target_scale),
     }
+    if data.n_features <= MOST_CORRELATED:
+        correlations = feature_correlations(data).astype(np.float32)
+        variables["feature_correlation"] = (("feature", "feature_bis"), correlations)
     return xr.Dataset(variables, {name: coords[name] for name in ("obs", "feature", "task")})
 
 
@@ -341,6 +348,34 @@ def between_share(data: TaskData) -> FloatArray:
     within = squares / max(total - m, 1.0)
     level = np.maximum(between - within * m / total, 0.0)
     return np.divide(level, level + within, out=np.zeros_like(level), where=level > 0)
+
+
+def feature_correlations(data: TaskData) -> FloatArray:
+    """(p, p) Correlations of the features within tasks: of the sum of the tasks' weighted scatters; 0 of constant ones.
+
+    Examples
+    --------
+    Levels of tasks do not count:
+
+    >>> X = np.array([[0.0, 0.0], [1.0, -1.0], [90.0, 91.0], [91.0, 90.0]])
+    >>> feature_correlations(TaskData.from_long(X, np.zeros(4), tasks=[0, 0, 1, 1]))
+    array([[ 1., -1.],
+           [-1.,  1.]])
+    """
+    designs = [(X, data.weight[start:stop]) for X, (start, stop) in zip(data.task_designs, data.spans, strict=True)]
+    if data.shared_design:  # one product for all tasks
+        designs = [(data.design, np.bincount(data.rows, weights=data.weight, minlength=data.design.shape[0]))]
+    scatter = np.zeros((data.n_features, data.n_features))
+    for X, weight in designs:
+        dense = np.asarray(X.todense() if data.is_sparse else X, dtype=np.float64)
+        centred = (dense - weight @ dense / weight.sum()) * np.sqrt(weight)[:, np.newaxis]
+        centred[:, np.ptp(dense, axis=0) == 0] = 0.0  # what rounding leaves of a constant has no meaning
+        scatter += centred.T @ centred
+    deviation = np.sqrt(np.diagonal(scatter))
+    product = np.outer(deviation, deviation)
+    correlation = np.divide(scatter, product, out=np.zeros_like(scatter), where=product > 0)
+    np.fill_diagonal(correlation, 1.0)
+    return np.clip(correlation, -1.0, 1.0)
 
 
 # ---------------------------------------------------------------------- predictive checks

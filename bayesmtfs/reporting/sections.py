@@ -17,7 +17,7 @@ from bayesmtfs import plots
 from bayesmtfs.plots.axes import height_for, result_of, shown_of
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results.fit_result import FitResult
-from bayesmtfs.selection.draws import draws_of, read_draws
+from bayesmtfs.selection.draws import draws_of, has_exact_zeros, read_draws
 from bayesmtfs.selection.effects import local_false_sign_rate
 from bayesmtfs.types import FloatArray
 
@@ -48,6 +48,11 @@ class Drawing(NamedTuple):
     description: str
 
 
+def _has_correlations(result: FitResult) -> bool:
+    tree = result.posterior
+    return tree is not None and "feature_correlation" in getattr(tree.get("constant_data"), "data_vars", ())
+
+
 DRAWINGS = (
     Drawing(
         lambda fit, ax: plots.coefficient_heatmap(fit, SHOWN_FEATURES, ax),
@@ -58,6 +63,21 @@ DRAWINGS = (
         lambda fit, ax: plots.row_norms(fit, SHOWN_FEATURES, INTERVAL, ax),
         lambda result: True,
         "Strength of each feature: the norm of its effects over the tasks, largest first.",
+    ),
+    Drawing(
+        lambda fit, ax: plots.entry_probability(fit, SHOWN_FEATURES, ax),
+        has_exact_zeros,
+        "In which tasks: probability that a feature is in the model, one row per feature, one column per task.",
+    ),
+    Drawing(
+        lambda fit, ax: plots.patterns(fit, SHOWN_FEATURES, ax),
+        has_exact_zeros,
+        "How the tasks share a feature: probabilities that all, some or one of them have it.",
+    ),
+    Drawing(
+        lambda fit, ax: plots.credible_sets(fit, ax=ax),
+        lambda result: has_exact_zeros(result) and _has_correlations(result),
+        "Credible sets: features that stand in for each other, in one colour, at their inclusion probabilities.",
     ),
     Drawing(
         lambda fit, ax: plots.task_relations(fit, ax=ax),

@@ -1,7 +1,8 @@
 """Sets of features or coefficients with a controlled Bayesian false discovery rate.
 
-Every hypothesis k (a feature, or a feature in a task) has a posterior probability of being an error, e_k: that its
-effect is not above the stated size, or that its likelier sign is wrong. A set R has the posterior expected share of
+Every hypothesis k (a feature, or a feature in a task) has a posterior probability of being an error, e_k: that it is
+not in the model (under a prior with exact zeros), that its effect is not above the stated size, or that its likelier
+sign is wrong. A set R has the posterior expected share of
 errors
 
     FDR(R) = (1 / |R|) sum over k in R of e_k,
@@ -21,12 +22,12 @@ from numpy.typing import NDArray
 
 from bayesmtfs.families import Family
 from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, entry_columns
-from bayesmtfs.selection.draws import family_of, read_data, read_draws, with_sampled_features
-from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effect_draws, local_false_sign_rate
+from bayesmtfs.selection.draws import CoefficientDraws, read_draws
+from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effects_of, local_false_sign_rate
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
 
 Of = Literal["features", "entries"]
-By = Literal["size", "sign"]
+By = Literal["inclusion", "size", "sign"]
 
 
 def running_rate(error_probability: FloatArray) -> FloatArray:
@@ -53,8 +54,21 @@ def largest_set(error_probability: FloatArray, level: float) -> BoolArray:
 
 def size_errors(effect: FloatArray, size: float, of: Of) -> BoolArray:
     """Where, draw by draw, an effect is not above a size: (S, p) for features in no task, (S, p, m) for entries."""
-    small = np.abs(effect) <= size
-    return small.all(axis=2) if of == "features" else small
+    return _errors_of(np.abs(effect) <= size, of)
+
+
+def inclusion_errors(draws: CoefficientDraws, of: Of) -> BoolArray:
+    """Where, draw by draw, a coefficient is exactly zero (of a feature: in every task)."""
+    if draws.included is None:
+        raise ValueError(
+            "by is 'inclusion', but the posterior has no variable included: its prior has no exact zeros; fit with "
+            "prior='spike', or pass by='size' or 'sign'"
+        )
+    return _errors_of(~draws.included, of)
+
+
+def _errors_of(entries: BoolArray, of: Of) -> BoolArray:
+    return entries.all(axis=2) if of == "features" else entries
 
 
 def sign_errors(coef: FloatArray, of: Of) -> BoolArray:
@@ -80,7 +94,7 @@ class Discoveries:
     false_interval : (low, high) of the number of errors, from the draws
     false_counts : (S,) number of errors in each draw
     of : "features" or "entries"
-    by : "size" or "sign", what is an error
+    by : "inclusion", "size" or "sign", what is an error
     effect_size : least effect of interest (by size)
     prob : probability of the interval
     feature_names : (p,)
@@ -133,7 +147,11 @@ class Discoveries:
     def summary(self) -> str:
         """What the set holds and how many errors to expect in it, in words."""
         low, high = self.false_interval
-        error = "with the wrong sign" if self.by == "sign" else f"without an effect above {self.effect_size:g}"
+        error = {
+            "inclusion": "that are not in the model",
+            "size": f"without an effect above {self.effect_size:g}",
+            "sign": "with the wrong sign",
+        }[self.by]
         return (
             f"{int(self.selected.sum())} of {self.selected.size} {self.of} are kept at a false discovery rate of "
             f"{self.level:g}. Expected number of them {error}: {self.expected_false:.2g}, and {low} to {high} with "
@@ -147,6 +165,15 @@ class Discoveries:
         )
 
 
+def warn_of_no_zeros() -> None:
+    """Warn that a continuous prior cannot tell in which tasks a feature has no effect at all."""
+    warn(
+        "the prior has no exact zeros: an entry says how large or of which sign an effect is, and is too sure where a "
+        "feature has no effect at all in some tasks but has one in others; to ask in which tasks, fit with prior='spike'",
+        SelectionWarning,
+    )
+
+
 def discoveries(
     posterior: Any,
     X: Any = None,
@@ -155,7 +182,7 @@ def discoveries(
     *,
     level: float = 0.05,
     of: Of = "features",
-    by: By = "size",
+    by: By | None = None,
     effect_size: float = DEFAULT_EFFECT_SIZE,
     prob: float = 0.89,
     sample_weight: Any = None,
@@ -166,13 +193,15 @@ def discoveries(
     Parameters
     ----------
     posterior : a fitted Bayesian estimator, its `FitResult`, or a DataTree in ArviZ form
-    X, y, tasks, sample_weight : the data of the fit; not needed ``by="sign"``
+    X, y, tasks, sample_weight : the data of the fit; needed only ``by="size"``
     level : largest accepted expected share of errors in the set
     of : {"features", "entries"}
         Features as a whole (in any task), or coefficients, each feature in each task.
-    by : {"size", "sign"}
-        An error is an effect of at most ``effect_size`` (of a feature: in every task), or a wrong sign (of a feature:
-        in the task where its sign is surest).
+    by : {"inclusion", "size", "sign"}, default "inclusion" where the prior has exact zeros, else "size"
+        An error is a coefficient that is exactly zero, or an effect of at most ``effect_size`` (of a feature: in every
+        task), or a wrong sign (of a feature: in the task where its sign is surest). A prior without exact zeros draws
+        a feature's coefficients to each other, also where its effect is zero in some tasks: entries by size or sign
+        are then too sure of those, and a `SelectionWarning` says so.
     effect_size : least effect of interest, in standard deviations of y per standard deviation of x
         The rate is right where the prior is; with exact zeros in the truth it is too optimistic at sizes that the data
         cannot resolve (below the posterior standard deviation of an effect, about ``1 / sqrt(n)``): raise it, or use
@@ -196,16 +225,17 @@ def discoveries(
     check_probability("prob", prob)
     check_effect_size(effect_size)
     check_one_of("of", of, ("features", "entries"))
-    check_one_of("by", by, ("size", "sign"))
     draws = read_draws(posterior)
-    if by == "sign":
+    by = by or ("size" if draws.included is None else "inclusion")
+    check_one_of("by", by, ("inclusion", "size", "sign"))
+    if by == "inclusion":
+        errors = inclusion_errors(draws, of)
+    elif by == "sign":
         errors = sign_errors(draws.coef, of)
-    elif X is None:
-        raise ValueError("X is missing: by='size' measures effects in standard deviations; pass the data of the fit")
     else:
-        family = family_of(posterior, draws, loss)
-        data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
-        errors = size_errors(effect_draws(draws, data, family), effect_size, of)
+        errors = size_errors(effects_of(posterior, draws, X, y, tasks, sample_weight, loss), effect_size, of)
+    if of == "entries" and draws.included is None:
+        warn_of_no_zeros()
     # a feature that was screened out before sampling would be an error for all that is known
     error_probability = draws.over_all_features(errors.mean(axis=0), 1.0)
     selected = largest_set(error_probability, level)

@@ -19,7 +19,7 @@ from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.preparation import chosen_features
 from bayesmtfs.posterior.tree import with_fixed_variables
 from bayesmtfs.results.fit_result import FitResult
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 SAMPLE = ("chain", "draw")
 
@@ -33,6 +33,7 @@ class CoefficientDraws(NamedTuple):
     task_names: NDArray[Any]  # (m,)
     feature_names: NDArray[np.str_]  # (P,) of the fit: more than p where features were screened out before sampling
     positions: IntArray  # (p,) numbers of the features of the draws among them
+    included: BoolArray | None = None  # (S, p, m) whether a coefficient is in the model; None without exact zeros
 
     def over_all_features(self, values: NDArray[Any], fill: float | bool) -> NDArray[Any]:
         """(P, ...) Values (p, ...) of the features of the draws, and the same number for all others."""
@@ -48,7 +49,8 @@ class CoefficientDraws(NamedTuple):
     def chosen(self, kept: IntArray) -> "CoefficientDraws":
         """Some of the draws."""
         noise = None if self.noise is None else self.noise[kept]
-        return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise)
+        included = None if self.included is None else self.included[kept]
+        return self._replace(coef=self.coef[kept], intercept=self.intercept[kept], noise=noise, included=included)
 
 
 def read_draws(posterior: Any) -> CoefficientDraws:
@@ -62,6 +64,7 @@ def read_draws(posterior: Any) -> CoefficientDraws:
     own = np.asarray(_labels(group["coef"], "feature", [f"x{i}" for i in range(p)]), dtype=np.str_)
     result = getattr(posterior, "result_", posterior)
     names = result.feature_names if isinstance(result, FitResult) else own
+    included = group["included"] if "included" in group.data_vars else None
     return CoefficientDraws(
         coef=coef,
         intercept=np.zeros((n_draws, m)) if intercept is None else intercept,
@@ -69,6 +72,7 @@ def read_draws(posterior: Any) -> CoefficientDraws:
         task_names=as_labels(_labels(group["coef"], "task", list(range(m)))),
         feature_names=names,
         positions=np.arange(p) if len(names) == p else np.flatnonzero(np.isin(names, own)),
+        included=None if included is None else _stacked(included, ("feature", "task"), "included", np.bool_),
     )
 
 
@@ -118,11 +122,16 @@ def draws_of(result: FitResult, name: str) -> FloatArray | None:
     return _stacked(array, tuple(axis for axis in array.dims if axis not in SAMPLE), name)
 
 
-def _stacked(array: Any, axes: tuple[str, ...], name: str) -> FloatArray:
+def has_exact_zeros(result: FitResult) -> bool:
+    """Whether a fit has draws that say which coefficients are in the model."""
+    return result.posterior is not None and "included" in posterior_group(result).data_vars
+
+
+def _stacked(array: Any, axes: tuple[str, ...], name: str, dtype: type = np.float64) -> NDArray[Any]:
     wanted = (*SAMPLE, *axes)
     if set(array.dims) != set(wanted):
         raise ValueError(f"{name} has the axes {tuple(array.dims)}; a posterior wants {wanted}")
-    values = np.asarray(array.transpose(*wanted).values, dtype=np.float64)
+    values = np.asarray(array.transpose(*wanted).values, dtype=dtype)
     return values.reshape(-1, *values.shape[2:])
 
 

@@ -41,7 +41,7 @@ from bayesmtfs.selection.draws import (
     variable,
     with_sampled_features,
 )
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import BoolArray, FloatArray
 
 DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
 EVEN_ODDS = 0.5
@@ -84,6 +84,31 @@ def effect_draws(draws: CoefficientDraws, data: TaskData, family: Family) -> Flo
 def unit_of(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
     """(p, m) By which draws become effects."""
     return effect_unit(data, family.in_target_units, centred=bool(draws.intercept.any()))
+
+
+def effects_of(
+    posterior: Any, draws: CoefficientDraws, X: Any, y: Any, tasks: Any, sample_weight: Any, loss: str | Family | None
+) -> FloatArray:
+    """(S, p, m) Draws of the effects, with the units of the data of the fit."""
+    if X is None:
+        raise ValueError(
+            "X is missing: effects are measured in standard deviations; pass the data of the fit (only a posterior with "
+            "exact zeros, of prior='spike', says without them what is in the model)"
+        )
+    family = family_of(posterior, draws, loss)
+    data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
+    return effect_draws(draws, data, family)
+
+
+def entries_in_model(draws: CoefficientDraws, effect_size: float, posterior: Any, *data: Any) -> BoolArray:
+    """(S, p, m) Where a coefficient is in the model: not exactly zero; without exact zeros, an effect above a size.
+
+    ``data`` are the further arguments of `effects_of`, which only a posterior without exact zeros needs.
+    """
+    check_effect_size(effect_size)
+    if draws.included is not None:
+        return draws.included
+    return np.abs(effects_of(posterior, draws, *data)) > effect_size
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ def as_tree(coef, intercept=None, noise=None, features=None, tasks=None, chains=
     """Draws (S, p, m) and what goes with them, in ArviZ form."""
     n, p, m = coef.shape
     axes = {"coef": ("feature", "task"), "intercept": ("task",), "noise": ("task",), "row_scale": ("feature",)}
-    axes |= {"task_relations": ("task", "task_bis"), "norm_q": ()}
+    axes |= {"task_relations": ("task", "task_bis"), "norm_q": (), "included": ("feature", "task")}
     given = {"coef": coef, "intercept": intercept, "noise": noise, **more}
     variables = {
         name: (("chain", "draw", *axes[name]), values.reshape(chains, n // chains, *values.shape[1:]))

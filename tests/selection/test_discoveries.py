@@ -12,6 +12,9 @@ from bayesmtfs.selection import discoveries
 from bayesmtfs.selection.discoveries import largest_set, running_rate, sign_errors, size_errors
 from bayesmtfs.types import SelectionWarning
 
+# what discoveries of entries say of every prior in this file but the last
+NO_ZEROS = "ignore:the prior has no exact zeros"
+
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=7), st.sampled_from([0.0, 0.1, 0.3, 0.5]))
 @settings(max_examples=60, deadline=None)
@@ -52,7 +55,7 @@ def two_groups_posterior(rng):
     return theta, x * share + np.sqrt(share) * rng.standard_normal((500, P, M))
 
 
-@pytest.mark.filterwarnings("ignore:no .* is sure enough")
+@pytest.mark.filterwarnings("ignore:no .* is sure enough", NO_ZEROS)
 @pytest.mark.parametrize("of", ["features", "entries"])
 def test_rate_of_wrong_signs_is_calibrated(tree_of, of):
     rng = np.random.default_rng(11)
@@ -93,6 +96,7 @@ def sim():
     return bm.simulate_tasks(n_tasks=3, n_features=10, n_relevant=3, n_samples=80, snr=8, random_state=2)
 
 
+@pytest.mark.filterwarnings(NO_ZEROS)
 @pytest.mark.parametrize("of", ["features", "entries"])
 @pytest.mark.parametrize("by", ["size", "sign"])
 def test_what_follows_from_a_posterior(sim, conjugate_tree, of, by):
@@ -115,6 +119,7 @@ def test_what_follows_from_a_posterior(sim, conjugate_tree, of, by):
     )
 
 
+@pytest.mark.filterwarnings(NO_ZEROS)
 @pytest.mark.parametrize("backend", ["pandas", "polars"])
 def test_frame_of_entries(sim, conjugate_tree, backend):
     found = discoveries(conjugate_tree(sim), by="sign", of="entries")
@@ -139,14 +144,41 @@ def test_an_empty_set_is_warned_of(tree_of):
     [
         ({"level": 0.0}, "level is 0.0; pass a number between 0 and 1"),
         ({"of": "rows"}, "of is 'rows'; pass 'features' or 'entries'"),
-        ({"by": "p-value"}, "by is 'p-value'; pass 'size' or 'sign'"),
+        ({"by": "p-value"}, "by is 'p-value'; pass 'inclusion' or 'size' or 'sign'"),
         ({"effect_size": np.nan}, "effect_size is nan; pass a finite number"),
-        ({}, "X is missing: by='size' measures effects in standard deviations"),
+        ({}, "X is missing: effects are measured in standard deviations"),
+        ({"by": "inclusion"}, "by is 'inclusion', but the posterior has no variable included"),
     ],
 )
 def test_bad_arguments(sim, conjugate_tree, options, message):
     with pytest.raises(ValueError, match=message):
         discoveries(conjugate_tree(sim), **options)
+
+
+@pytest.mark.parametrize("by", ["size", "sign"])
+def test_entries_of_a_prior_without_exact_zeros_are_warned_of(sim, conjugate_tree, by):
+    with pytest.warns(SelectionWarning, match="the prior has no exact zeros: .* fit with prior='spike'"):
+        discoveries(conjugate_tree(sim), sim.X, sim.y, sim.tasks, of="entries", by=by)
+
+
+@pytest.mark.parametrize("of", ["features", "entries"])
+def test_with_exact_zeros_what_is_in_the_model_counts_and_no_data_are_needed(tree_of, of):
+    rng = np.random.default_rng(3)
+    probability = np.array([[0.99, 0.9, 0.2], [0.03, 0.01, 0.02], [0.5, 0.0, 1.0]])
+    included = rng.random((2000, 3, 3)) < probability
+    found = discoveries(tree_of(included * 1e-9, included=included), of=of, level=0.06)
+    error = 1 - included.mean(axis=0) if of == "entries" else 1 - included.any(axis=2).mean(axis=0)
+    np.testing.assert_allclose(found.error_probability, error.T)
+    np.testing.assert_array_equal(found.selected, largest_set(error, 0.06).T)
+    assert found.by == "inclusion" and "that are not in the model: 0." in found.summary()
+    assert found.features.tolist() == ["x2", "x0"]
+    np.testing.assert_array_equal(found.false_counts, _errors(included, found.selected, of))
+
+
+def _errors(included, selected, of):
+    """Number of kept ones that are not in the model, draw by draw."""
+    on = included.any(axis=2) if of == "features" else included.transpose(0, 2, 1)
+    return (~on & selected).sum(axis=tuple(range(1, on.ndim)))
 
 
 @pytest.mark.slow

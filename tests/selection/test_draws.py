@@ -95,6 +95,7 @@ def test_signs_are_right_where_the_posterior_is_sure(sim, regressor):
     assert (np.sign(sim.coef[sure]) == np.sign(regressor.coef_[sure])).all()
 
 
+@pytest.mark.filterwarnings("ignore:the prior has no exact zeros")
 def test_screened_features_have_no_effect(sim, screened):
     out = screened.result_.screened_out
     assert out.sum() == 7 and screened.posterior_["posterior"].sizes["feature"] == 5
