@@ -47,8 +47,9 @@ from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
-COARSE_GRID = 11  # points of 1/q in a posterior, and as many more where it is not negligible,
-REFINEMENTS = 4  # again until there are enough of these
+COARSE_GRID = (
+    11  # points of 1/q in a posterior, and as many more where it is not negligible until there are enough of these
+)
 FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
 QUANTILES = (0.05, 0.5, 0.95)
@@ -67,6 +68,7 @@ REACH = 4.5  # standard errors on either side of the largest product
 PRIOR_REACH = 20.0  # fall of the log prior from the largest product after which it is negligible
 STEEP = 1.0  # change of the log prior over a standard error, from which it is not smooth
 NEWTON_STEPS = 6
+ROUGH_MODE = 0.1  # last step of these, in standard errors
 HALVINGS = 20  # most times that the reach is made shorter
 DROP = 9.0  # of the log-likelihood at which the integral over ln rho ends
 SMALLEST_ERROR = 1e-3  # relative to the row's size
@@ -134,21 +136,27 @@ def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, flo
     """Median and interval of q under a uniform prior on 1/q, from its log-likelihood up to a constant."""
     points = inverses = np.linspace(1.0 / bounds[1], 1.0 / bounds[0], COARSE_GRID)
     values = _finite_values(log_likelihood, points)
-    for _ in range(REFINEMENTS):
-        likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
-        first, last = max(likely[0] - 1, 0), min(likely[-1] + 1, len(points) - 1)
-        if last - first > COARSE_GRID:
-            break
-        between = np.linspace(points[first], points[last], COARSE_GRID + 2)[1:-1]
+    around = _likely(values)
+    while around.stop - around.start <= COARSE_GRID:
+        between = np.linspace(points[around][0], points[around][-1], COARSE_GRID + 2)[1:-1]
         between = between[np.min(np.abs(between[:, np.newaxis] - points), axis=1) > 1e-6]
+        if not len(between):
+            break
         points = np.concatenate([points, between])
         order = np.argsort(points)
         points, values = points[order], np.concatenate([values, _finite_values(log_likelihood, between)])[order]
-    fine = np.linspace(points[first], points[last], FINE_GRID)
+        around = _likely(values)
+    fine = np.linspace(points[around][0], points[around][-1], FINE_GRID)
     logs = PchipInterpolator(points, values)(fine)
     density = np.exp(logs - np.max(logs))
     share = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
     return _learned(np.interp(QUANTILES, share / share[-1], fine), inverses[-1] - inverses[0])
+
+
+def _likely(values: FloatArray) -> slice:
+    """Points that are not negligible, and one more on either side."""
+    likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
+    return slice(max(likely[0] - 1, 0), min(likely[-1] + 2, len(values)))
 
 
 def _finite_values(log_likelihood: Callable[[float], float], inverses: FloatArray) -> FloatArray:
@@ -362,14 +370,15 @@ def _mode(w_hat: float, s: float, rho: float, norm_q: float) -> float:
         if w < 1e-6 * s:
             return 0.0
         pull = norm_q * (w / rho) ** norm_q / w
-        w = max(w + ((w_hat - w) / (s * s) - pull) / (1.0 / (s * s) + (norm_q - 1.0) * pull / w), 0.2 * w)
+        step = ((w_hat - w) / (s * s) - pull) / (1.0 / (s * s) + (norm_q - 1.0) * pull / w)
+        w = max(w + step, 0.2 * w)
+        if abs(step) < ROUGH_MODE * s:
+            break
     return w
 
 
 @njit(cache=True)
-def _negligible(
-    mode: float, side: float, top: float, w_hat: float, s: float, rho: float, norm_q: float
-) -> float:
+def _negligible(mode: float, side: float, top: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """Find w on one side of the mode where the product has become negligible: each factor alone bounds how far that is."""
     distance = REACH * s
     edge = rho * (PRIOR_REACH + (mode / rho) ** norm_q) ** (1.0 / norm_q) - side * mode
