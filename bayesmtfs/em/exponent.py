@@ -48,7 +48,7 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
 COARSE_GRID = (
-    11  # points of 1/q in a posterior, and as many more where it is not negligible until there are enough of these
+    11  # points of 1/q in a posterior, and as many more where it is not negligible until these are enough
 )
 FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
