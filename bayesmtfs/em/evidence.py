@@ -91,8 +91,7 @@ class NormalEvidence:
         noise_floor: float,
         least_noise: FloatArray | None = None,
     ) -> None:
-        whitened = whiten(data, dense_designs(data), data.y, data.weight, fit_intercept)
-        self.all_tasks = whitened if shared_noise else whitened.separate()
+        self.all_tasks = whiten(data, dense_designs(data), data.y, data.weight, fit_intercept)
         self.shared_noise = shared_noise
         self.weights = data.task_weights  # (m,) N_t
         self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
@@ -115,8 +114,8 @@ class NormalEvidence:
         return taken
 
     def precision(self, parameters: FloatArray) -> FloatArray:
-        """(D,) One over the noise variances."""
-        return np.asarray(1.0 / parameters[: self.all_tasks.n_designs])
+        """(m,) One over the noise variances."""
+        return np.asarray(1.0 / parameters)
 
     def constant(self, parameters: FloatArray) -> float:
         """Return the terms in the noise alone."""
@@ -387,7 +386,7 @@ def candidate_statistics(likelihood: EvidenceLikelihood, state: EvidenceState) -
     precision, relations = likelihood.precision(state.parameters), state.relations if len(state.active) else None
     p, m = tasks.n_features, tasks.n_tasks
     found = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))
-    strength = (tasks.column_squares @ np.repeat(precision, m // len(precision))) / m
+    strength = tasks.column_squares @ precision / m
     idle = np.setdiff1d(np.flatnonzero(strength > 0), state.active, assume_unique=True)
     size = max(len(state.active), 64) if tasks.n_rows > 2 * len(state.active) else p
     for first in range(0, len(idle), size):

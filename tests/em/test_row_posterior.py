@@ -26,7 +26,7 @@ def problem(shape, seed=0):
     return SimpleNamespace(
         tasks=whitened,
         row_variances=rng.uniform(0.1, 2.0, p),
-        precision=rng.uniform(0.5, 3.0, whitened.n_designs),
+        precision=rng.uniform(0.5, 3.0, whitened.n_tasks),
         relations=Relations(factors),
     )
 
@@ -34,7 +34,7 @@ def problem(shape, seed=0):
 def dense_posterior(given, R):
     """The formulas of the module, with everything stacked: coefficient (i, t) is number i * m + t."""
     tasks, p, m = given.tasks, len(given.row_variances), given.tasks.n_tasks
-    tau = np.repeat(given.precision, m // tasks.n_designs)
+    tau = given.precision
     designs = [np.sqrt(tau[t]) * tasks.separate().designs[t] for t in range(m)]
     A = np.zeros((tasks.n_rows, p * m))
     row = 0
