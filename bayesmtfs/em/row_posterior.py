@@ -94,11 +94,10 @@ class WhitenedTasks:
         sizes = self.column_squares * self.target_squares
         return np.asarray(np.sum(np.divide(products**2, sizes, out=np.zeros_like(sizes), where=sizes > 0), axis=1))
 
-    def even_variances(self, weights: FloatArray, variance: float) -> FloatArray:
-        """(p,) Row variances under which all features explain a variance, each its share, 0 if it never varies."""
+    def explaining(self, weights: FloatArray, variance: float) -> FloatArray:
+        """(p,) Row variances at which every feature by itself explains a variance, 0 if it never varies."""
         spread = np.mean(self.column_squares / weights, axis=1)
-        share = variance / max(int(np.sum(spread > 0)), 1)
-        return np.divide(share, spread, out=np.zeros_like(spread), where=spread > 0)
+        return np.divide(variance, spread, out=np.zeros_like(spread), where=spread > 0)
 
     def take(self, features: IntArray | BoolArray) -> Self:
         """Keep some of the features."""
@@ -260,7 +259,7 @@ def _inverse(S: FloatArray, tau: FloatArray) -> _Inverse:
     where a Cholesky factor does.
     """
     n, k = len(S), len(tau)
-    if np.all(tau == tau[0]):
+    if n > 0 and np.all(tau == tau[0]):
         C = tau[0] * S
         C.ravel()[:: n + 1] += 1.0
         factor, info = dpotrf(C, lower=1, clean=1)
@@ -319,6 +318,23 @@ def _by_shared_features(
         degrees=determined.sum(axis=0),
         leverage=leverage,
     )
+
+
+def curvatures_and_scores(
+    tasks: WhitenedTasks, active: IntArray, row_variances: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(p, m) Diagonals of Z and scores of all features, where some are active and the tasks are unrelated."""
+    curvatures, scores, root = [], [], np.sqrt(row_variances)
+    squares = np.split(tasks.column_squares, tasks.n_designs, axis=1)
+    everything = zip(tasks.designs, tasks.products, squares, _per_design(tasks, precision), strict=True)
+    for X, product, square, tau in everything:
+        scaled = X[:, active] * root
+        inverse = _inverse(scaled.T @ scaled, tau)
+        rotated = inverse.rotation @ (scaled.T @ X)
+        rotated_product = inverse.rotation @ (root[:, None] * product[active])
+        curvatures.append(tau * (square - (rotated**2).T @ inverse.weights))
+        scores.append(tau * (product - rotated.T @ (inverse.weights * rotated_product)))
+    return np.maximum(np.concatenate(curvatures, axis=1), 0.0), np.concatenate(scores, axis=1)
 
 
 def _leverage(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray, covariances: FloatArray) -> FloatArray:
