@@ -39,6 +39,7 @@ of log evidence: Tipping and Faul (2003, *AISTATS*) for rows over m tasks.
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -55,6 +56,7 @@ from bayesmtfs.types import FloatArray, IntArray, Solution
 COARSE = 100.0  # how much larger the tolerance is while the noise is searched
 LARGEST_SYSTEM = 6000
 NOISE_FLOOR = 1e-3  # smallest noise, as a share of the deviation of y
+LARGEST_VARIANCE = 1e4  # that a row by itself may explain, in variances of y
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 STARTING_VARIANCE = 4.0  # of the linear predictor of a bounded likelihood
 VANISHING = 1e-6  # of the mean share that the data determine, below which a shrinking row is gone
@@ -91,8 +93,7 @@ class NormalEvidence:
         noise_floor: float,
         least_noise: FloatArray | None = None,
     ) -> None:
-        whitened = whiten(data, dense_designs(data), data.y, data.weight, fit_intercept)
-        self.all_tasks = whitened if shared_noise else whitened.separate()
+        self.all_tasks = whiten(data, dense_designs(data), data.y, data.weight, fit_intercept)
         self.shared_noise = shared_noise
         self.weights = data.task_weights  # (m,) N_t
         self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
@@ -115,8 +116,8 @@ class NormalEvidence:
         return taken
 
     def precision(self, parameters: FloatArray) -> FloatArray:
-        """(D,) One over the noise variances."""
-        return np.asarray(1.0 / parameters[: self.all_tasks.n_designs])
+        """(m,) One over the noise variances."""
+        return np.asarray(1.0 / parameters)
 
     def constant(self, parameters: FloatArray) -> float:
         """Return the terms in the noise alone."""
@@ -241,6 +242,12 @@ class EvidenceSettings:
     shrinkage: float = 0.0
     learn_noise: bool = True
 
+    @cached_property
+    def largest_variances(self) -> FloatArray:
+        """(p,) Upper bound of the row variances."""
+        likelihood = self.likelihood
+        return likelihood.all_tasks.explaining(likelihood.weights, LARGEST_VARIANCE * likelihood.spread)
+
 
 class EvidenceState(NamedTuple):
     """What the objective depends on."""
@@ -287,6 +294,7 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
         share = gamma * curvature / size
         power = np.minimum(1.0, 2.0 * np.sqrt(share)) if boldness == 1.0 else boldness
         new = gamma * (squared_score / curvature) ** power
+    new = np.minimum(new, settings.largest_variances[state.active])
     relations = state.relations
     if relations is not None and len(gamma):
         relations = _improved_relations(settings, point, relations, new, boldness)
@@ -381,13 +389,16 @@ def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
 def candidate_statistics(likelihood: EvidenceLikelihood, state: EvidenceState) -> RowStatistics:
     """Curvatures and scores of all p features, active or not.
 
-    Features that are not active take part with a variance too small to matter, some at a time.
+    With relations, features that are not active take part with a variance too small to matter, some at a time.
     """
     tasks = likelihood.tasks(np.arange(likelihood.all_tasks.n_features), state.parameters)
     precision, relations = likelihood.precision(state.parameters), state.relations if len(state.active) else None
+    if relations is None:
+        found = row_posterior.curvatures_and_scores(tasks, state.active, state.row_variances, precision)
+        return RowStatistics(found[0], found[1] ** 2)
     p, m = tasks.n_features, tasks.n_tasks
-    found = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))
-    strength = (tasks.column_squares @ np.repeat(precision, m // len(precision))) / m
+    both = RowStatistics(np.zeros((p, m)), np.zeros((p, m)))
+    strength = tasks.column_squares @ precision / m
     idle = np.setdiff1d(np.flatnonzero(strength > 0), state.active, assume_unique=True)
     size = max(len(state.active), 64) if tasks.n_rows > 2 * len(state.active) else p
     for first in range(0, len(idle), size):
@@ -395,8 +406,8 @@ def candidate_statistics(likelihood: EvidenceLikelihood, state: EvidenceState) -
         features = np.concatenate([state.active, block])
         variances = np.concatenate([state.row_variances, NEGLIGIBLE / strength[block]])
         posterior = row_posterior.compute(tasks.take(features), variances, precision, relations)
-        found.curvatures[features], found.squared_scores[features] = statistics(posterior, relations)
-    return found
+        both.curvatures[features], both.squared_scores[features] = statistics(posterior, relations)
+    return both
 
 
 # ---------------------------------------------------------------------- the descent
@@ -435,7 +446,8 @@ class EvidenceSearch:
         Of very many features only those begin that explain most by themselves; `polish` looks at the others.
         """
         likelihood, rows = self.settings.likelihood, self.settings.row_of_feature
-        variances = likelihood.all_tasks.even_variances(likelihood.weights, likelihood.spread)
+        variances = self.settings.largest_variances / LARGEST_VARIANCE
+        variances = variances / max(np.count_nonzero(variances), 1)
         n_most = max(FIRST_ROWS, FIRST_ROWS_PER_OBSERVATION * int(likelihood.counts.max()))
         if len(rows) > n_most:
             association = np.bincount(rows, weights=likelihood.all_tasks.association())
@@ -514,7 +526,7 @@ class EvidenceSearch:
     def _try(self, state: EvidenceState) -> bool:
         """Move to a state unless the objective is higher there."""
         candidate = self._evaluate(state)
-        if candidate.objective > self.point.objective + ROUNDING * abs(self.point.objective):
+        if not candidate.objective <= self.point.objective + ROUNDING * abs(self.point.objective):
             return False
         self.point = candidate
         self.trace.append(candidate.objective)

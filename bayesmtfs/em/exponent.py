@@ -47,7 +47,9 @@ from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
-COARSE_GRID = 11  # points of 1/q in a posterior, and as many more where it is not negligible
+COARSE_GRID = (
+    11  # points of 1/q in a posterior, and as many more where it is not negligible until these are enough
+)
 FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
 QUANTILES = (0.05, 0.5, 0.95)
@@ -60,11 +62,16 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)  # of the quadrature over w
 SMOOTH_NODES, SMOOTH_WEIGHTS = np.polynomial.hermite_e.hermegauss(8)  # where the prior is smooth around the estimate
 SMOOTH_REACH = 4.2  # standard errors that these nodes span
 SCALES = 10  # points of ln rho
-SEARCHES = 6  # golden sections for the best ln rho
-REACH = 4.5  # standard errors on either side of an estimate
+LONGEST_WALK = 8.0  # in ln rho
+LARGEST_POWER = 1e3  # above which the prior counts as uniform
+REACH = 4.5  # standard errors on either side of the largest product
+PRIOR_REACH = 20.0  # fall of the log prior from the largest product after which it is negligible
+STEEP = 1.0  # change of the log prior over a standard error, from which it is not smooth
+NEWTON_STEPS = 6
+ROUGH_MODE = 0.1  # last step of these, in standard errors
+HALVINGS = 20  # most times that the reach is made shorter
 DROP = 9.0  # of the log-likelihood at which the integral over ln rho ends
 SMALLEST_ERROR = 1e-3  # relative to the row's size
-GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 ROOT_TWO_PI = math.sqrt(2.0 * math.pi)
 
 
@@ -127,20 +134,41 @@ def _best_inverse(value: Callable[[float], float], bounds: tuple[float, float], 
 
 def posterior(log_likelihood: Callable[[float], float], bounds: tuple[float, float]) -> LearnedExponent:
     """Median and interval of q under a uniform prior on 1/q, from its log-likelihood up to a constant."""
-    inverses = np.linspace(1.0 / bounds[1], 1.0 / bounds[0], COARSE_GRID)
-    values = np.array([log_likelihood(_inverted(x)) for x in inverses])
-    likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
-    first, last = max(likely[0] - 1, 0), min(likely[-1] + 1, len(inverses) - 1)
-    between = np.linspace(inverses[first], inverses[last], COARSE_GRID + 2)[1:-1]
-    between = between[np.min(np.abs(between[:, np.newaxis] - inverses), axis=1) > 1e-6]
-    points = np.concatenate([inverses, between])
-    values = np.concatenate([values, [log_likelihood(_inverted(x)) for x in between]])
-    order = np.argsort(points)
-    fine = np.linspace(inverses[0], inverses[-1], FINE_GRID)
-    logs = PchipInterpolator(points[order], values[order])(fine)
+    points = inverses = np.linspace(1.0 / bounds[1], 1.0 / bounds[0], COARSE_GRID)
+    values = _finite_values(log_likelihood, points)
+    around = _likely(values)
+    while around.stop - around.start <= COARSE_GRID:
+        between = np.linspace(points[around][0], points[around][-1], COARSE_GRID + 2)[1:-1]
+        between = between[np.min(np.abs(between[:, np.newaxis] - points), axis=1) > 1e-6]
+        if not len(between):
+            break
+        points = np.concatenate([points, between])
+        order = np.argsort(points)
+        points, values = points[order], np.concatenate([values, _finite_values(log_likelihood, between)])[order]
+        around = _likely(values)
+    fine = np.linspace(points[around][0], points[around][-1], FINE_GRID)
+    logs = PchipInterpolator(points, values)(fine)
     density = np.exp(logs - np.max(logs))
     share = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]))])
     return _learned(np.interp(QUANTILES, share / share[-1], fine), inverses[-1] - inverses[0])
+
+
+def _likely(values: FloatArray) -> slice:
+    """Points that are not negligible, and one more on either side."""
+    likely = np.flatnonzero(values > np.max(values) - NEGLIGIBLE)
+    return slice(max(likely[0] - 1, 0), min(likely[-1] + 2, len(values)))
+
+
+def _finite_values(log_likelihood: Callable[[float], float], inverses: FloatArray) -> FloatArray:
+    """Log-likelihoods at points of 1/q, all of them numbers."""
+    values = np.array([log_likelihood(_inverted(x)) for x in inverses])
+    if not np.isfinite(values).all():
+        wrong = _inverted(inverses[np.argmin(np.isfinite(values))])
+        raise ArithmeticError(
+            f"the log-likelihood of q is not finite at q = {wrong:.4g}, so that q cannot be learned from these data; "
+            "pass norm_q as a number"
+        )
+    return values
 
 
 def _inverted(number: float) -> float:
@@ -246,36 +274,45 @@ def noisy_log_likelihood(estimates: FloatArray, errors: FloatArray, counted: Boo
 @njit(cache=True)
 def _row(w_hat: FloatArray, s: FloatArray, norm_q: float) -> float:
     """Log-likelihood of one row of size 1: the integral over ln rho, around its peak."""
-    # rho of unit variance at q: GN has variance rho^2 Gamma(3/q) / Gamma(1/q)
-    unit = 0.5 * (math.log(3.0) + math.lgamma(1.0 + 1.0 / norm_q) - math.lgamma(1.0 + 3.0 / norm_q))
-    low, high = unit - 1.0, unit + 0.4
-    first, second = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_first = _given_scale(w_hat, s, first, norm_q)
-    at_second = _given_scale(w_hat, s, second, norm_q)
-    for _ in range(SEARCHES):
-        if at_first > at_second:
-            high, second, at_second = second, first, at_first
-            first = high - GOLDEN * (high - low)
-            at_first = _given_scale(w_hat, s, first, norm_q)
-        else:
-            low, first, at_first = first, second, at_second
-            second = low + GOLDEN * (high - low)
-            at_second = _given_scale(w_hat, s, second, norm_q)
-    peak, top = (first, at_first) if at_first > at_second else (second, at_second)
+    peak, top = _peak(w_hat, s, norm_q)
     left = _end(w_hat, s, peak, top, -1.0, norm_q)
     right = _end(w_hat, s, peak, top, 1.0, norm_q)
     width = (right - left) / (SCALES - 1)
     total = 0.0
     for g in range(SCALES):
-        total += math.exp(_given_scale(w_hat, s, left + g * width, norm_q) - top)
+        value = _given_scale(w_hat, s, left + g * width, norm_q)
+        total *= math.exp(min(top - value, 0.0))  # a point above the peak that was found becomes the reference
+        top = max(top, value)
+        total += math.exp(value - top)
     return top + math.log(total * width)
+
+
+@njit(cache=True)
+def _peak(w_hat: FloatArray, s: FloatArray, norm_q: float) -> tuple[float, float]:
+    """Find ln rho of about the largest likelihood and the value there: uphill from the best scale without errors."""
+    largest, power = np.max(w_hat), min(norm_q, LARGEST_POWER)
+    at = math.log(largest) + math.log(power * np.mean((w_hat / largest) ** power)) / power
+    step = 1.0 / math.sqrt(len(w_hat) * min(norm_q, 50.0))  # the deviation of ln rho without errors
+    value, lowest = _given_scale(w_hat, s, at, norm_q), at - LONGEST_WALK
+    above = _given_scale(w_hat, s, at + step, norm_q)
+    side = 1.0 if above > value else -1.0
+    while at > lowest:
+        new = _given_scale(w_hat, s, at + side * step, norm_q)
+        if new <= value:
+            break
+        at, value, step = at + side * step, new, 1.5 * step
+    for side in (-0.5, 0.5, -0.25, 0.25):
+        new = _given_scale(w_hat, s, at + side * step, norm_q)
+        if new > value:
+            at, value = at + side * step, new
+    return at, value
 
 
 @njit(cache=True)
 def _end(w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float, norm_q: float) -> float:
     """Find ln rho on one side of the peak where the likelihood has become negligible."""
     distance = 0.5 / math.sqrt(len(w_hat))
-    while distance < 8.0:
+    while distance < LONGEST_WALK:
         if _given_scale(w_hat, s, peak + side * distance, norm_q) < top - DROP:
             break
         distance *= 1.5
@@ -294,32 +331,71 @@ def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float
 
 @njit(cache=True)
 def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float) -> float:
-    """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw`` over where neither factor is negligible."""
-    if w_hat > SMOOTH_REACH * s and (norm_q < 6.0 or w_hat + SMOOTH_REACH * s < 0.9 * rho):
+    """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw``, relative to the integrand's peak: it cannot underflow."""
+    farthest = w_hat + SMOOTH_REACH * s
+    slope = norm_q * (farthest / rho) ** norm_q * s / farthest
+    if w_hat > SMOOTH_REACH * s and slope < STEEP:
         density = 0.0
         for node in range(len(SMOOTH_NODES)):
             density += SMOOTH_WEIGHTS[node] * math.exp(-(((w_hat + s * SMOOTH_NODES[node]) / rho) ** norm_q))
-        return math.log(max(density / ROOT_TWO_PI, 1e-300))
-    reach = rho * 40.0 ** (1.0 / norm_q)
-    low, high = max(-reach, w_hat - REACH * s), min(reach, w_hat + REACH * s)
-    if low >= high:  # far outside: the tail of the normal density from the end of the support
-        z = (w_hat - reach) / s
-        return -0.5 * z * z - math.log(z) - math.log(ROOT_TWO_PI)
-    if low < 0.0 < high:  # the density has a kink at 0
-        density = _integral(w_hat, s, rho, norm_q, low, 0.0)
-        density += _integral(w_hat, s, rho, norm_q, 0.0, high)
-    else:
-        density = _integral(w_hat, s, rho, norm_q, low, high)
-    return math.log(max(density, 1e-300))
+        return math.log(density / ROOT_TWO_PI)
+    mode = _mode(w_hat, s, rho, norm_q)
+    top = _log_product(mode, w_hat, s, rho, norm_q)
+    right = _negligible(mode, 1.0, top, w_hat, s, rho, norm_q)
+    left = _negligible(mode, -1.0, top, w_hat, s, rho, norm_q)
+    density = _integral(mode, right, top, w_hat, s, rho, norm_q)
+    density += _integral(max(left, 0.0), mode, top, w_hat, s, rho, norm_q)
+    if left < 0.0:  # the prior has a kink at 0
+        density += _integral(left, 0.0, top, w_hat, s, rho, norm_q)
+    return top + math.log(density / (s * ROOT_TWO_PI))
 
 
 @njit(cache=True)
-def _integral(w_hat: float, s: float, rho: float, norm_q: float, low: float, high: float) -> float:
-    """Gauss-Legendre quadrature of the product of both densities."""
+def _log_product(w: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
+    z = (w_hat - w) / s
+    return -0.5 * z * z - (abs(w) / rho) ** norm_q
+
+
+@njit(cache=True)
+def _mode(w_hat: float, s: float, rho: float, norm_q: float) -> float:
+    """Find about the largest product: Newton's steps from above for ``(w_hat - w) / s^2 = q w^(q-1) / rho^q``."""
+    if norm_q > LARGEST_POWER:
+        return min(w_hat, rho * (1.0 - 1e-12))
+    if norm_q == 1.0:
+        return max(w_hat - s * s / rho, 0.0)
+    # where the slope of the prior alone is that of the error at 0, in logarithms
+    log_bound = math.log(rho) + math.log(max(w_hat * rho, 1e-300) / (norm_q * s * s)) / (norm_q - 1.0)
+    w = w_hat if log_bound > math.log(max(w_hat, 1e-300)) else math.exp(log_bound)
+    for _ in range(NEWTON_STEPS):
+        if w < 1e-6 * s:
+            return 0.0
+        pull = norm_q * (w / rho) ** norm_q / w
+        step = ((w_hat - w) / (s * s) - pull) / (1.0 / (s * s) + (norm_q - 1.0) * pull / w)
+        w = max(w + step, 0.2 * w)
+        if abs(step) < ROUGH_MODE * s:
+            break
+    return w
+
+
+@njit(cache=True)
+def _negligible(mode: float, side: float, top: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
+    """Find w on one side of the mode where the product has become negligible: each factor alone bounds how far that is."""
+    distance = REACH * s
+    edge = rho * (PRIOR_REACH + (mode / rho) ** norm_q) ** (1.0 / norm_q) - side * mode
+    if (w_hat - mode) * edge < 0.5 * PRIOR_REACH * s * s:  # else the error pulls beyond it
+        distance = min(distance, edge)
+    for _ in range(HALVINGS):
+        if _log_product(mode + 0.6 * side * distance, w_hat, s, rho, norm_q) > top - 0.5 * REACH * REACH:
+            break
+        distance *= 0.6
+    return mode + side * distance
+
+
+@njit(cache=True)
+def _integral(low: float, high: float, top: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
+    """Gauss-Legendre quadrature of the product, relative to its peak."""
     half, middle = 0.5 * (high - low), 0.5 * (high + low)
     total = 0.0
     for node in range(len(NODES)):
-        w = middle + half * NODES[node]
-        z = (w_hat - w) / s
-        total += WEIGHTS[node] * math.exp(-0.5 * z * z - (abs(w) / rho) ** norm_q)
-    return total * half / (s * ROOT_TWO_PI)
+        total += WEIGHTS[node] * math.exp(_log_product(middle + half * NODES[node], w_hat, s, rho, norm_q) - top)
+    return total * half

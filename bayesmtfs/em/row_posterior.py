@@ -28,6 +28,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtri
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.active_tasks import dense
@@ -93,11 +94,10 @@ class WhitenedTasks:
         sizes = self.column_squares * self.target_squares
         return np.asarray(np.sum(np.divide(products**2, sizes, out=np.zeros_like(sizes), where=sizes > 0), axis=1))
 
-    def even_variances(self, weights: FloatArray, variance: float) -> FloatArray:
-        """(p,) Row variances under which all features explain a variance, each its share, 0 if it never varies."""
+    def explaining(self, weights: FloatArray, variance: float) -> FloatArray:
+        """(p,) Row variances at which every feature by itself explains a variance, 0 if it never varies."""
         spread = np.mean(self.column_squares / weights, axis=1)
-        share = variance / max(int(np.sum(spread > 0)), 1)
-        return np.divide(share, spread, out=np.zeros_like(spread), where=spread > 0)
+        return np.divide(variance, spread, out=np.zeros_like(spread), where=spread > 0)
 
     def take(self, features: IntArray | BoolArray) -> Self:
         """Keep some of the features."""
@@ -195,8 +195,8 @@ def compute(
     relations: Relations | None,
     with_leverage: bool = False,
 ) -> RowPosterior:
-    """Posterior in the cheapest way, at gamma (p,), tau (D,) and R or I; ``with_leverage`` needs one design per task."""
-    p = len(row_variances)
+    """Posterior in the cheapest way, at gamma (p,), tau (m,) and R or I; ``with_leverage`` needs one design per task."""
+    p, precision = len(row_variances), np.broadcast_to(precision, tasks.n_tasks)
     if relations is None:
         by = _by_features if p * tasks.n_designs < sum(len(X) for X in tasks.designs) else _by_rows
         return by(tasks, row_variances, precision, with_leverage)
@@ -210,23 +210,18 @@ def compute(
 def _by_rows(
     tasks: WhitenedTasks, row_variances: FloatArray, precision: FloatArray, with_leverage: bool
 ) -> RowPosterior:
-    """One n x n system per design."""
+    """One n x n system per design, whatever the noise of the tasks that share it."""
     log_det = quadratic = 0.0
     scores, curvatures, leverages = [], [], []
-    for X, y, tau in zip(tasks.designs, tasks.targets, precision, strict=True):
-        k = y.shape[1]
-        C = tau * (X * row_variances) @ X.T
-        C[np.diag_indices_from(C)] += 1.0
-        factor = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
-        solved_X = solve_triangular(factor, X, lower=True, check_finite=False)
-        solved_y = solve_triangular(factor, y, lower=True, check_finite=False)
-        log_det += 2.0 * k * float(np.log(np.diag(factor)).sum())
-        quadratic += tau * float(np.sum(solved_y**2))
-        scores.append(tau * (solved_X.T @ solved_y))
-        curvatures.append(np.repeat(tau * np.einsum("ij,ij->j", solved_X, solved_X)[:, None], k, axis=1))
+    for X, y, tau in zip(tasks.designs, tasks.targets, _per_design(tasks, precision), strict=True):
+        inverse = _inverse((X * row_variances) @ X.T, tau)
+        rotated_X, rotated_y, weights = inverse.rotation @ X, inverse.rotation @ y, inverse.weights
+        log_det += inverse.log_det
+        quadratic += float(np.sum(weights * rotated_y**2))
+        scores.append(rotated_X.T @ (weights * rotated_y))
+        curvatures.append(np.broadcast_to((rotated_X**2).T @ weights, (len(row_variances), y.shape[1])))
         if with_leverage:
-            inverse_root = solve_triangular(factor, np.eye(len(X)), lower=True, check_finite=False)
-            leverages.append(1.0 - np.einsum("ij,ij->j", inverse_root, inverse_root))
+            leverages.append(1.0 - inverse.diagonals()[:, 0])
     score, curvature = np.concatenate(scores, axis=1), np.concatenate(curvatures, axis=1)
     return RowPosterior(
         log_det,
@@ -239,27 +234,107 @@ def _by_rows(
     )
 
 
+def _per_design(tasks: WhitenedTasks, precision: FloatArray) -> list[FloatArray]:
+    """Precisions of the tasks of every design."""
+    return np.split(precision, tasks.n_designs)
+
+
+class _Inverse(NamedTuple):
+    """Inverses of ``C_t = I + tau_t S`` for one S and k precisions: ``rotation' diag(shares_t) rotation``."""
+
+    rotation: FloatArray  # (n, n)
+    shares: FloatArray  # (n, k), or (n, 1) where the precisions are equal
+    weights: FloatArray  # the same times tau
+    log_det: float  # sum of ln|C_t|
+
+    def diagonals(self) -> FloatArray:
+        """Return the diagonals of the inverses, in the shape of the shares."""
+        return np.asarray((self.rotation**2).T @ self.shares)
+
+
+def _inverse(S: FloatArray, tau: FloatArray) -> _Inverse:
+    """Invert by a Cholesky factor where there is one precision, else by the eigenvectors that all C_t share.
+
+    The eigenvalues of S are at least 0 up to rounding and are taken so: this cannot fail for want of rank, and serves
+    where a Cholesky factor does.
+    """
+    n, k = len(S), len(tau)
+    if n > 0 and np.all(tau == tau[0]):
+        C = tau[0] * S
+        C.ravel()[:: n + 1] += 1.0
+        factor, info = dpotrf(C, lower=1, clean=1)
+        if info == 0:
+            rotation, _ = dtrtri(factor, lower=1)
+            log_det = 2.0 * k * float(np.log(np.diag(factor)).sum())
+            return _Inverse(rotation, np.ones((n, 1)), np.full((n, 1), tau[0]), log_det)
+    values, vectors = np.linalg.eigh(S)
+    shares = 1.0 / (1.0 + np.maximum(values, 0.0)[:, None] * tau)
+    return _Inverse(vectors.T, shares, tau * shares, -float(np.log(shares).sum()))
+
+
 def _by_features(
     tasks: WhitenedTasks, row_variances: FloatArray, precision: FloatArray, with_leverage: bool
 ) -> RowPosterior:
     """One p x p system per design, all at once, in the scaled coefficients w / sqrt(gamma)."""
-    k = tasks.n_tasks // tasks.n_designs
+    if tasks.n_designs == 1:
+        return _by_shared_features(tasks, row_variances, precision, with_leverage)
     root = np.sqrt(row_variances)
     gram, product = _scaled_moments(tasks, root, precision)
     system = gram + np.eye(len(root))
     inverse = np.linalg.inv(system)
-    scaled_mean = inverse @ product  # (D, p, k)
-    determined = np.repeat(1.0 - np.diagonal(inverse, axis1=1, axis2=2).T, k, axis=1)  # (p, m): gamma_i z_it
-    columns = np.concatenate(list(scaled_mean), axis=1)  # (p, m)
+    scaled_mean = inverse @ product  # (m, p, 1)
+    determined = 1.0 - np.diagonal(inverse, axis1=1, axis2=2).T  # (p, m): gamma_i z_it
+    columns = scaled_mean[:, :, 0].T
     return RowPosterior(
-        log_det=k * float(np.linalg.slogdet(system).logabsdet.sum()),
-        quadratic=float(np.repeat(precision, k) @ tasks.target_squares - np.sum(product * scaled_mean)),
+        log_det=float(np.linalg.slogdet(system).logabsdet.sum()),
+        quadratic=float(precision @ tasks.target_squares - np.sum(product * scaled_mean)),
         score=columns / root[:, None],
         curvature=determined / row_variances[:, None],
         mean=root[:, None] * columns,
         degrees=determined.sum(axis=0),
         leverage=_leverage(tasks, root, precision, inverse) if with_leverage else None,
     )
+
+
+def _by_shared_features(
+    tasks: WhitenedTasks, row_variances: FloatArray, precision: FloatArray, with_leverage: bool
+) -> RowPosterior:
+    """One p x p system for all tasks."""
+    root = np.sqrt(row_variances)
+    inverse = _inverse(tasks.grams[0] * np.outer(root, root), precision)
+    rotated = inverse.rotation @ (root[:, None] * tasks.products[0])
+    columns = inverse.rotation.T @ (inverse.weights * rotated)
+    determined = np.broadcast_to(1.0 - inverse.diagonals(), columns.shape)
+    squares = precision @ tasks.target_squares - np.sum(inverse.weights * precision * rotated**2)
+    leverage = None
+    if with_leverage:
+        leverage = _leverage(tasks, root, precision, (inverse.rotation.T @ inverse.rotation)[None])
+    return RowPosterior(
+        log_det=inverse.log_det,
+        quadratic=float(squares),
+        score=columns / root[:, None],
+        curvature=determined / row_variances[:, None],
+        mean=root[:, None] * columns,
+        degrees=determined.sum(axis=0),
+        leverage=leverage,
+    )
+
+
+def curvatures_and_scores(
+    tasks: WhitenedTasks, active: IntArray, row_variances: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """(p, m) Diagonals of Z and scores of all features, where some are active and the tasks are unrelated."""
+    curvatures, scores, root = [], [], np.sqrt(row_variances)
+    squares = np.split(tasks.column_squares, tasks.n_designs, axis=1)
+    everything = zip(tasks.designs, tasks.products, squares, _per_design(tasks, precision), strict=True)
+    for X, product, square, tau in everything:
+        scaled = X[:, active] * root
+        inverse = _inverse(scaled.T @ scaled, tau)
+        rotated = inverse.rotation @ (scaled.T @ X)
+        rotated_product = inverse.rotation @ (root[:, None] * product[active])
+        curvatures.append(tau * (square - (rotated**2).T @ inverse.weights))
+        scores.append(tau * (product - rotated.T @ (inverse.weights * rotated_product)))
+    return np.maximum(np.concatenate(curvatures, axis=1), 0.0), np.concatenate(scores, axis=1)
 
 
 def _leverage(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray, covariances: FloatArray) -> FloatArray:
@@ -272,9 +347,10 @@ def _leverage(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray, cov
 
 
 def _scaled_moments(tasks: WhitenedTasks, root: FloatArray, precision: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(D, p, p) and (D, p, k) moments of the features times sqrt(gamma), in units of the noise."""
-    tau = precision[:, None, None]
-    return tau * tasks.grams * np.outer(root, root), tau * tasks.products * root[:, None]
+    """(m, p, p) and (m, p, 1) moments of the features times sqrt(gamma), in units of the noise."""
+    products = np.concatenate(list(tasks.products), axis=1)  # (p, m)
+    gram = precision[:, None, None] * tasks.grams * np.outer(root, root)
+    return gram, (products * root[:, None] * precision).T[:, :, None]
 
 
 # ---------------------------------------------------------------------- related tasks
@@ -289,7 +365,7 @@ def _related_by_rows(
 ) -> RowPosterior:
     """One system over the rows of all tasks."""
     m, R = tasks.n_tasks, relations.matrix
-    roots, tasks = np.repeat(np.sqrt(precision), m // tasks.n_designs), tasks.separate()
+    roots, tasks = np.sqrt(precision), tasks.separate()
     designs = [root * X for root, X in zip(roots, tasks.designs, strict=True)]
     y = np.concatenate([root * target[:, 0] for root, target in zip(roots, tasks.targets, strict=True)])
     ends = np.cumsum([len(X) for X in designs])
@@ -338,14 +414,11 @@ def _related_by_factors(
     r = F.shape[1]
     root = np.sqrt(row_variances)
     gram, product = _scaled_moments(tasks, root, precision)
-    if tasks.n_designs == 1:
-        gram = np.broadcast_to(gram, (m, p, p))
-    product = np.concatenate(list(product), axis=1).T[:, :, None]  # (m, p, 1)
     system = np.eye(p) + own[:, None, None] * gram
     given = np.linalg.inv(system)  # (I + own_t G_t)^-1
     M, a = given @ gram, (given @ product)[:, :, 0]
     M = 0.5 * (M + M.transpose(0, 2, 1))
-    squares = np.repeat(precision, m // tasks.n_designs) * tasks.target_squares
+    squares = precision * tasks.target_squares
     task_quadratic = squares - own * np.sum(product[:, :, 0] * a, axis=1)
 
     joint = np.einsum("tk,tl,tij->ikjl", F, F, M, optimize=True).reshape(p * r, p * r)

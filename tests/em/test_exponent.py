@@ -237,3 +237,36 @@ def test_errors_no_longer_hide_a_flat_shape():
     naive = posterior(lambda q: row_profile(seen, np.full(20, 60), q), (1.0, 50.0))
     aware = posterior(lambda q: exponent.noisy_log_likelihood(seen, errors, counted, q), (1.0, 50.0))
     assert naive.norm_q < 6 < aware.norm_q
+
+
+def convolution(w_hat, s, rho, norm_q):
+    """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw`` on grids that close in on where it is not negligible."""
+    low, high = -10.0 * s, w_hat + 10.0 * s
+    for _ in range(4):
+        w = np.unique(np.append(np.linspace(low, high, 40001), 0.0))
+        with np.errstate(over="ignore"):
+            logs = -0.5 * ((w - w_hat) / s) ** 2 - (np.abs(w) / rho) ** norm_q
+        seen = w[logs > np.max(logs) - 60.0]
+        low, high = seen[0] - (w[1] - w[0]), seen[-1] + (w[1] - w[0])
+    return np.max(logs) + math.log(np.trapezoid(np.exp(logs - np.max(logs)), w) / (s * math.sqrt(2 * math.pi)))
+
+
+@pytest.mark.parametrize("norm_q", [1.0, 1.05, 2.0, 5.9, 10.0, 50.0, np.inf])
+def test_convolutions_are_right_where_they_are_tiny(norm_q):
+    """An estimate thousands of standard errors outside the prior, one inside it, and errors larger than both."""
+    rng = np.random.default_rng(4)
+    for w_hat, s, rho in 10.0 ** rng.uniform([-2.0, -3.0, -1.5], [1.0, 0.5, 1.0], (40, 3)):
+        ours = exponent._log_convolution(w_hat, s, rho, norm_q)
+        assert ours == pytest.approx(convolution(w_hat, s, rho, norm_q), abs=0.01, rel=1e-6)
+
+
+def test_a_likelihood_that_is_no_number_is_an_error():
+    with pytest.raises(ArithmeticError, match=r"q = 50, .* pass norm_q as a number"):
+        posterior(lambda q: math.nan if q > 40 else 0.0, BOUNDS)
+
+
+def test_a_narrow_posterior_is_resolved():
+    """Thousands of coefficients leave an interval that is narrow beside the first grid of 1/q."""
+    found = posterior(lambda q: stats.norm.logpdf(1 / q, 0.437, 0.002), BOUNDS)
+    expected = 1 / stats.norm(0.437, 0.002).ppf([0.5, 0.95, 0.05])
+    np.testing.assert_allclose([found.norm_q, *found.interval], expected, rtol=5e-4)
