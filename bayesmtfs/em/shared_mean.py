@@ -43,7 +43,7 @@ from bayesmtfs.convex.shared_mean import WithOffset
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
-from bayesmtfs.em.active_tasks import EMProblem, rows_of
+from bayesmtfs.em.active_tasks import EMProblem, dense, em_problem, rows_of
 from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.matrix_variate import RelatedFit
@@ -54,24 +54,60 @@ from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray, Solution
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
 SHORTEST_STEP = 2.0**-20
 SMALLEST_ENTRY = 1e-6  # of a row's largest entry, in curvatures of |v|^q
 NEWTON_STEPS = 3  # for the mean, where one is not exact
 INNER_STEPS = 10  # of EM, between two moves of the mean
 INNER_PROBLEMS = 2  # of majorisation-minimisation, likewise
+START_TOL = 1e-4  # of a first mean
 COARSE = 100.0  # how much larger the tolerance of the evidence is before the mean has settled
+
+
+class MeanPrior(NamedTuple):
+    """Minus the log-density of the mean with scales integrated out, and the ridges (p,) that lie above it at a mean."""
+
+    value: Callable[[FloatArray], float]
+    ridges: Callable[[FloatArray], FloatArray]  # inf for a mean that never leaves 0
+
+
+NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like)
+
+
+def jeffreys_mean(units: WithinTaskUnits, em: EMSettings) -> MeanPrior:
+    """Normal means, each with a scale of its own under the prior of the rows' scales."""
+    unit, prior = units.target / units.feature, em.prior(2.0)
+
+    def rows(mean: FloatArray) -> FloatArray:
+        return (mean / unit)[:, np.newaxis]
+
+    return MeanPrior(
+        lambda mean: prior.negative_log_density(jeffreys.floored(rows(mean))),
+        lambda mean: 2.0 * np.exp(prior.log_em_weights(rows(mean))) / unit**2,
+    )
+
+
+def generalized_normal_mean(offset: float) -> MeanPrior:
+    """``sum_i ln(|w_0i| + offset)``."""
+
+    def ridges(mean: FloatArray) -> FloatArray:
+        sizes = np.abs(mean)
+        with np.errstate(divide="ignore"):
+            return 1.0 / (sizes * (sizes + offset))
+
+    return MeanPrior(lambda mean: float(np.sum(np.log(np.abs(mean) + offset))), ridges)
 
 
 @dataclass(frozen=True, eq=False)
 class MeanProblem:
-    """Data, loss and the ridge on the mean."""
+    """Data, loss and the prior of the mean: a ridge, and scales of their own."""
 
     data: TaskData
     family: Family
     strength: float
     fit_intercept: bool
+    scales: MeanPrior = NO_SCALES
 
     def predictions(self, mean: FloatArray) -> FloatArray:
         """(N,) x'w_0."""
@@ -97,9 +133,19 @@ class MeanProblem:
             family = WithOffset(family, moved)
         return EMProblem(data, family, self.fit_intercept, self.units)
 
-    def ridge(self, mean: FloatArray) -> float:
-        """``mean_strength / 2 ||w_0||^2``."""
-        return 0.5 * self.strength * float(mean @ mean)
+    def prior(self, mean: FloatArray) -> float:
+        """What the mean adds to the objective."""
+        return 0.5 * self.strength * float(mean @ mean) + self.scales.value(mean)
+
+    def ridges(self, mean: FloatArray) -> FloatArray:
+        """(p,) Curvatures of the quadratic that lies above the prior and touches it at a mean."""
+        with np.errstate(divide="ignore", over="ignore"):
+            return self.strength + self.scales.ridges(mean)
+
+    def without_traces(self, mean: FloatArray) -> FloatArray:
+        """(p,) Means, exactly 0 where they vanish."""
+        unit = self.units.target / self.units.feature
+        return mean if self.scales is NO_SCALES else np.where(np.abs(mean) < jeffreys.PRUNED * unit, 0.0, mean)
 
     def sums(self, mean: FloatArray, V: FloatArray) -> FloatArray:
         """(p, m) w_0 + v_t, 0 where a task does not have the feature."""
@@ -156,32 +202,39 @@ def update_mean(problem: MeanProblem, point: Around[Solution]) -> Around[Solutio
 
 def _newton_step(problem: MeanProblem, point: Around[Solution]) -> Around[Solution]:
     data, family, (mean, deviations) = problem.data, problem.family, point
-    noise = np.ones(data.n_tasks) if deviations.noise is None else deviations.noise
-    factor = data.weight / noise[data.task] ** 2
+    factor = data.weight / _noise(problem, deviations)[data.task] ** 2
     eta = problem.predictions(mean) + data.linear_predictor(deviations.W, deviations.intercept)
     curved = factor * family.curvature(data.y, eta)
     theta = factor * family.gradient(data.y, eta)
 
+    widths = 1.0 / np.sqrt(problem.ridges(mean))
+
     def curvature(direction: FloatArray) -> FloatArray:
-        moved = problem.predictions(direction)
+        moved = problem.predictions(widths * direction)
         free = moved - problem.intercepts(curved * moved, curved)[data.task]
-        return problem.adjoint(curved * free) + problem.strength * direction
+        return widths * problem.adjoint(curved * free) + direction
 
     taken = problem.intercepts(theta, curved)
     free = theta - curved * taken[data.task]
-    step = conjugate_gradients(curvature, -(problem.adjoint(free) + problem.strength * mean))
+    step = widths * conjugate_gradients(curvature, -(widths * problem.adjoint(free) + _over(mean, widths)))
     eta_step = problem.predictions(step)
     move = -taken - problem.intercepts(curved * eta_step, curved)
     eta_step = eta_step + move[data.task]
 
     def value(share: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-            return total(family, data.y, eta + share * eta_step, factor) + problem.ridge(mean + share * step)
+            return total(family, data.y, eta + share * eta_step, factor) + problem.prior(mean + share * step)
 
     share = falling_share(value, SHORTEST_STEP)
     if not share:
         return point
-    return Around(mean + share * step, deviations._replace(intercept=deviations.intercept + share * move))
+    moved = problem.without_traces(mean + share * step)
+    return Around(moved, deviations._replace(intercept=deviations.intercept + share * move))
+
+
+def _over(mean: FloatArray, widths: FloatArray) -> FloatArray:
+    """(p,) Means over their widths, 0 for those that are 0."""
+    return np.divide(mean, widths, out=np.zeros_like(mean), where=widths > 0)
 
 
 def recentre(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> Around[Solution]:
@@ -190,7 +243,7 @@ def recentre(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> 
     step = _recentring(problem, mean, V, prior)
 
     def value(share: float) -> float:
-        return prior.value(problem.deviations(share * step, V)) + problem.ridge(mean + share * step)
+        return prior.value(problem.deviations(share * step, V)) + problem.prior(mean + share * step)
 
     share = falling_share(value, SHORTEST_STEP)
     return Around(mean + share * step, point.deviations._replace(W=problem.deviations(share * step, V)))
@@ -216,9 +269,10 @@ def _recentring(problem: MeanProblem, mean: FloatArray, V: FloatArray, prior: Ro
     sizes = np.abs(U) / unit
     slopes = factor / unit * np.sign(U) * sizes ** (q - 1.0) * reach
     curved = factor / unit**2 * np.maximum(sizes, SMALLEST_ENTRY) ** (q - 2.0) * max(1.0, q - 1.0) * reach**2
-    curved = np.sum(curved, axis=1) + problem.strength
-    moving = live[prior.blocks.row_of_feature]
-    return np.where(moving, (np.sum(slopes, axis=1) - problem.strength * mean) / curved, 0.0)
+    ridges = problem.ridges(mean)
+    moving = live[prior.blocks.row_of_feature] & np.isfinite(ridges)
+    ridges = np.where(moving, ridges, 1.0)
+    return np.where(moving, (np.sum(slopes, axis=1) - ridges * mean) / (np.sum(curved, axis=1) + ridges), 0.0)
 
 
 # ---------------------------------------------------------------------- the whole
@@ -241,13 +295,13 @@ def alternate[Found: (Solution, EvidenceSolution)](
     ``tol`` in its ``unit`` (p,), or, where that is None, when the objective falls by less than ``tol`` per observation.
     """
     point = start
-    trace = [start.deviations.objective + problem.ridge(start.mean)]
+    trace = [start.deviations.objective + problem.prior(start.mean)]
     converged = False
     with Progress("shared mean", progress) as work:
         while not converged and len(trace) <= max_iter:
             moved = move(point)
             after = moved._replace(deviations=route(*moved))
-            value = after.deviations.objective + problem.ridge(after.mean)
+            value = after.deviations.objective + problem.prior(after.mean)
             fall = (trace[-1] - value) / float(problem.data.weight.sum())
             converged = bool((fall if unit is None else _change(point, after, unit)) <= tol)
             if fall >= 0.0 or unit is not None:
@@ -284,24 +338,87 @@ class MeanStart(NamedTuple):
     """Where a fit begins."""
 
     W: Solution  # coefficients of the tasks
-    mean: FloatArray | None  # None: their average
+    mean: FloatArray | None  # None: that of one task for all, and 0
 
 
-def first_point(problem: MeanProblem, start: MeanStart, deviation: float) -> Around[Solution]:
-    """Mean and deviations of a start, the mean improved once at a given noise."""
-    W, mean = start.W.W, start.mean
-    if mean is None:
-        present = np.ones(W.shape) if problem.data.present is None else problem.data.present
-        mean = W.sum(axis=1) / np.maximum(present.sum(axis=1), 1.0)
-    V = np.where((W != 0).any(axis=1)[:, np.newaxis], problem.deviations(mean, W), 0.0)
-    deviations = start.W._replace(W=V, noise=np.full(problem.data.n_tasks, deviation))
-    return update_mean(problem, Around(mean, deviations))
+def first_points(problem: MeanProblem, start: MeanStart) -> list[Around[Solution]]:
+    """Means and deviations of a start."""
+    W, started = start.W.W, (start.W.W != 0).any(axis=1)
+    means = [np.zeros(len(W)), np.zeros(len(W))] if start.mean is None else [start.mean]
+    if start.mean is None and started.any():
+        means[0][started] = pooled_mean(problem, started)
+    rows = started[:, np.newaxis]
+    return [Around(mean, start.W._replace(W=np.where(rows, problem.deviations(mean, W), 0.0))) for mean in means]
+
+
+def evidence_of(problem: MeanProblem, point: Around[Solution]) -> float:
+    """Minus the log evidence of a fit by Laplace's method, one coefficient at a time.
+
+    Coefficients have normal priors with the variances that the fit shows: ``mu_i^2`` of a mean, ``||v^i||^2 / m`` of a
+    row of deviations. With a the curvature of the loss in a coefficient, it costs ``ln(1 + a variance) / 2 + 1/2``, and
+    a mean or a row costs ln p, as in `evidence`.
+    """
+    data, V, noise = problem.data, point.deviations.W, _noise(problem, point.deviations)
+    eta = data.linear_predictor(problem.sums(point.mean, V), point.deviations.intercept)
+    losses = total(problem.family, data.y, eta, data.weight / noise[data.task] ** 2)
+    rows = np.flatnonzero(V.any(axis=1))
+    spread = np.mean(V[rows] ** 2, axis=1)[:, np.newaxis] * _curvatures(problem, rows, noise, eta)
+    cost = 0.5 * float(np.sum(np.log1p(spread) + 1.0)) + len(rows) * np.log(data.n_features)
+    return losses + float(data.task_weights @ np.log(noise)) + cost + mean_cost(problem, point.mean, noise, eta)
+
+
+def mean_cost(problem: MeanProblem, mean: FloatArray, noise: FloatArray, eta: FloatArray) -> float:
+    """What the means cost there."""
+    live = np.flatnonzero(mean)
+    spread = mean[live] ** 2 * _curvatures(problem, live, noise, eta).sum(axis=1)
+    return 0.5 * float(np.sum(np.log1p(spread) + 1.0)) + len(live) * float(np.log(problem.data.n_features))
+
+
+def _curvatures(problem: MeanProblem, features: IntArray, noise: FloatArray, eta: FloatArray) -> FloatArray:
+    """(k, m) Curvatures of every task's loss in coefficients of its own, without what an intercept takes up."""
+    data = problem.data
+    curved = data.weight / noise[data.task] ** 2 * problem.family.curvature(data.y, eta)
+    found = np.empty((len(features), data.n_tasks))
+    for t, (design, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
+        X, weight = dense(design[:, features]), curved[start:stop]
+        found[:, t] = weight @ X**2
+        if problem.fit_intercept:
+            found[:, t] -= (weight @ X) ** 2 / max(float(weight.sum()), 1e-300)
+    return np.maximum(found, 0.0)
+
+
+def _noise(problem: MeanProblem, found: Solution | EvidenceSolution) -> FloatArray:
+    """(m,) Noise of a fit, ones where there is none."""
+    return np.ones(problem.data.n_tasks) if found.noise is None else found.noise
+
+
+def pooled_mean(problem: MeanProblem, features: BoolArray) -> FloatArray:
+    """(k,) Coefficients of all tasks as one, by `evidence`, which keeps few, or else by EM."""
+    pooled = one_task(problem, features)
+    if problem.family.augmentation is None:
+        return jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W[:, 0]
+    return evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W[:, 0]
+
+
+def one_task(problem: MeanProblem, features: BoolArray) -> EMProblem:
+    """All tasks as one, over some features; a quadratic loss sees deviations from the means of the tasks."""
+    data, family = problem.data, problem.family
+    X, y = dense(data.design[:, features])[data.rows], np.asarray(data.y, dtype=np.float64)
+    centred = family.quadratic and problem.fit_intercept
+    if centred:
+        totals = np.add.reduceat(data.weight, data.offsets[:-1])
+        means = np.add.reduceat(data.weight[:, np.newaxis] * X, data.offsets[:-1]) / totals[:, np.newaxis]
+        X = X - means[data.task]
+        y = y - (np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals)[data.task]
+    pooled = TaskData.from_long(X, y, sample_weight=data.weight)
+    return em_problem(pooled, family, problem.fit_intercept and not centred)
 
 
 def fit_jeffreys(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, *, progress: bool | None = None
 ) -> JeffreysFit:
-    """Fit mean and deviations under the Jeffreys prior of the deviations' scales; settings as for `jeffreys.fit`."""
+    """Fit mean and deviations under the Jeffreys prior of their scales; settings as for `jeffreys.fit`."""
+    problem = replace(problem, scales=jeffreys_mean(problem.units, settings.em))
     found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), start, progress)
     if settings.norm_q is None and found.mean is not None:
         # Deviations say what q is; mean and deviations are then fitted again at it
@@ -317,9 +434,15 @@ def fit_jeffreys(
 def _jeffreys_at(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, progress: bool | None
 ) -> JeffreysFit:
-    """Fit at a known q."""
+    """Fit at a known q, from the best of the starts."""
+    fits = [_jeffreys_from(problem, settings, point, progress) for point in first_points(problem, start)]
+    return _best(problem, fits)
+
+
+def _jeffreys_from(
+    problem: MeanProblem, settings: JeffreysSettings, point: Around[Solution], progress: bool | None
+) -> tuple[Around[Solution], JeffreysFit]:
     units, em = problem.units, settings.em
-    point = first_point(problem, start, units.target)
     first = jeffreys.fit(problem.around(point.mean), settings, point.deviations, progress=False)
     again = replace(settings, noise_floor=first.noise_floor, em=replace(em, max_iter=INNER_STEPS))
     prior = row_prior(problem.data, units, first.norm_q, em)
@@ -333,7 +456,12 @@ def _jeffreys_at(
         max_iter=em.max_iter,
         progress=progress,
     )
-    return first._replace(solution=as_sums(problem, found), mean=found.mean)
+    return found, first._replace(solution=as_sums(problem, found), mean=found.mean)
+
+
+def _best[Fit](problem: MeanProblem, fits: list[tuple[Around[Solution], Fit]]) -> Fit:
+    """Fit of largest evidence; an interrupted one ends the search."""
+    return min(fits, key=lambda fit: evidence_of(problem, fit[0]))[1]
 
 
 def row_prior(
@@ -362,6 +490,7 @@ def fit_matrix_variate(
     Settings and shrinkage are as for `matrix_variate.fit`.
     """
     units = problem.units
+    problem = replace(problem, scales=jeffreys_mean(units, settings))
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
     V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
     options: dict[str, Any] = {"counted": (V.W != 0).any(axis=1), "progress": False}
@@ -385,9 +514,10 @@ def fit_matrix_variate(
 
 
 def fit_generalized_normal(
-    problem: MeanProblem, settings: MMSettings, start: MeanStart, deviation: float, *, progress: bool | None = None
+    problem: MeanProblem, settings: MMSettings, start: MeanStart, *, progress: bool | None = None
 ) -> Around[Solution]:
-    """Fit mean and deviations under problem (5) of the deviations, from a first guess of the noise."""
+    """Fit mean and deviations under problem (5) of both."""
+    problem = replace(problem, scales=generalized_normal_mean(settings.offset))
     penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(problem.data), GeneralizedNormal(settings.norm_q)
 
     def fit(mean: FloatArray, V: Solution, settings: MMSettings) -> Solution:
@@ -399,18 +529,22 @@ def fit_generalized_normal(
         return rows.type2_value(blocks.gather(V), settings.offset, blocks.sizes)
 
     prior = RowPrior(value, blocks, settings.norm_q, settings.offset)
-    point = first_point(problem, start, deviation)
     inner = replace(settings, graduated=False, max_iter=INNER_PROBLEMS)
-    return alternate(
-        problem,
-        point._replace(deviations=fit(*point, settings)),
-        lambda point: move_mean(problem, point, prior),
-        lambda mean, V: fit(mean, V, inner),
-        None,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        progress=progress,
-    )
+
+    def found(point: Around[Solution]) -> Around[Solution]:
+        return alternate(
+            problem,
+            point._replace(deviations=fit(*point, settings)),
+            lambda point: move_mean(problem, point, prior),
+            lambda mean, V: fit(mean, V, inner),
+            None,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            progress=progress,
+        )
+
+    fits = [found(point) for point in first_points(problem, start)]
+    return _best(problem, [(point, point) for point in fits])
 
 
 # ---------------------------------------------------------------------- deviations integrated out
@@ -430,15 +564,36 @@ def maximise_evidence(
 
     ``max_iter`` is the most moves of the mean, and the most posteriors between two of them.
     """
-    data = problem.data
+    data, problem = problem.data, replace(problem, scales=jeffreys_mean(problem.units, EMSettings()))
     floor = evidence.NOISE_FLOOR if noise_floor is None else noise_floor
     whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
     options |= {"shared_noise": shared_noise, "least_noise": np.sqrt(whole.floor)}
     options |= {"max_iter": max_iter, "progress": False}
-    zero = np.zeros(data.n_features)
-    mean = best_mean(problem, zero, evidence.start_from(zero, np.sqrt(whole.target_variances), None))
-    found = evidence.solve(*problem.around(mean)[:3], tol=COARSE * tol, **options)
-    options["relation_shrinkage"] = found.relation_shrinkage
+    mean = pooled_mean(problem, np.ones(data.n_features, dtype=bool))
+    fits = [_evidence_from(problem, first, tol, max_iter, options, progress) for first in (mean, 0.0 * mean)]
+
+    def minus_log_evidence(point: Around[EvidenceSolution]) -> float:
+        noise = _noise(problem, point.deviations)
+        cost = mean_cost(problem, point.mean, noise, np.zeros(data.n_observations))
+        return point.deviations.objective - problem.prior(point.mean) + cost
+
+    return min(fits, key=minus_log_evidence)
+
+
+def _evidence_from(
+    problem: MeanProblem,
+    mean: FloatArray,
+    tol: float,
+    max_iter: int,
+    options: dict[str, Any],
+    progress: bool | None,
+) -> Around[EvidenceSolution]:
+    """Maximise the evidence from a mean, with the better of rows found from all of them and from none."""
+    data, family, fit_intercept, _ = problem.around(mean)
+    none = evidence.start_from(np.zeros(data.n_features), np.sqrt(NormalEvidence(data, fit_intercept, False, 1.0).target_variances), None)
+    both = [evidence.solve(data, family, fit_intercept, tol=COARSE * tol, start=start, **options) for start in (None, none)]
+    found = min(both, key=lambda found: found.objective)
+    options = options | {"relation_shrinkage": found.relation_shrinkage}
 
     def move(point: Around[EvidenceSolution]) -> Around[EvidenceSolution]:
         return point._replace(mean=best_mean(problem, *point))
@@ -455,9 +610,8 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
 
     ``found`` is the posterior of the deviations around ``mean`` (p,).
     """
-    data, ridge = problem.data, np.sqrt(problem.strength)
-    noise = np.ones(data.n_tasks) if found.noise is None else found.noise
-    factor = data.weight / noise[data.task] ** 2
+    data, widths = problem.data, 1.0 / np.sqrt(problem.ridges(mean))
+    factor = data.weight / _noise(problem, found)[data.task] ** 2
     active = np.flatnonzero(found.row_variances)
     scales, zero = np.sqrt(found.row_variances[active])[:, np.newaxis], np.zeros(data.n_tasks)
     R = found.task_relations
@@ -467,18 +621,18 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
         V = np.zeros((data.n_features, data.n_tasks))
         V[active] = (scales * u[data.n_features :].reshape(len(active), data.n_tasks)) @ root
         V = V if data.present is None else np.where(data.present, V, 0.0)
-        return problem.predictions(u[: data.n_features] / ridge) + data.linear_predictor(V, zero)
+        return problem.predictions(widths * u[: data.n_features]) + data.linear_predictor(V, zero)
 
     def pulled(values: FloatArray) -> FloatArray:
         """Adjoint of the predictions, for residuals over the noise variances without what the intercepts take."""
         values = factor * (values - problem.intercepts(factor * values, factor)[data.task])
         back = scales * (data.adjoint(values)[active] @ root)
-        return np.concatenate([problem.adjoint(values) / ridge, back.ravel()])
+        return np.concatenate([widths * problem.adjoint(values), back.ravel()])
 
     residuals = data.y - problem.predictions(mean) - data.linear_predictor(found.W, zero)
-    # At the posterior mean the gradient in V vanishes, so that the ridge on the mean is all that is missing
+    # At the posterior mean the gradient in V vanishes, so that the prior of the mean is all that is missing
     gradient = -pulled(residuals)
-    gradient[: data.n_features] += ridge * mean
+    gradient[: data.n_features] += _over(mean, widths)
     gradient[data.n_features :] = 0.0
     step = conjugate_gradients(lambda u: u + pulled(predictions(u)), -gradient)
-    return mean + step[: data.n_features] / ridge
+    return problem.without_traces(mean + widths * step[: data.n_features])
