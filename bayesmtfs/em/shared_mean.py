@@ -48,11 +48,12 @@ from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.matrix_variate import RelatedFit
 from bayesmtfs.em.mm import MMSettings
+from bayesmtfs.em.row_posterior import LARGEST_DENSE
 from bayesmtfs.em.ridge import conjugate_gradients, falling_share
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
@@ -66,37 +67,54 @@ COARSE = 100.0  # how much larger the tolerance of the evidence is before the me
 
 
 class MeanPrior(NamedTuple):
-    """Minus the log-density of the mean with scales integrated out, and the ridges (p,) that lie above it at a mean."""
+    """Prior of the mean with its scales integrated out."""
 
-    value: Callable[[FloatArray], float]
-    ridges: Callable[[FloatArray], FloatArray]  # inf for a mean that never leaves 0
-
-
-NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like)
+    value: Callable[[FloatArray], float]  # minus the log-density
+    ridges: Callable[[FloatArray], FloatArray]  # (p,) of the quadratic that lies above it at a mean; inf: stays 0
+    n_scales: Callable[[FloatArray], int]  # of means that are not 0
 
 
-def jeffreys_mean(units: WithinTaskUnits, em: EMSettings) -> MeanPrior:
-    """Normal means, each with a scale of its own under the prior of the rows' scales."""
-    unit, prior = units.target / units.feature, em.prior(2.0)
+NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like, np.count_nonzero)
+
+
+def mean_prior(
+    value: Callable[[FloatArray], float], weights: Callable[[FloatArray], FloatArray], unit: FloatArray, together: bool
+) -> MeanPrior:
+    """Prior of rows as one of the mean: p rows of one entry, or (together) one row of p entries.
+
+    ``weights`` (R,) times the squares of the rows, half of that, lie above ``value``; rows are in their unit (p,).
+    """
 
     def rows(mean: FloatArray) -> FloatArray:
-        return (mean / unit)[:, np.newaxis]
+        return (mean / unit).reshape((1, -1) if together else (-1, 1))
 
     return MeanPrior(
-        lambda mean: prior.negative_log_density(jeffreys.floored(rows(mean))),
-        lambda mean: 2.0 * np.exp(prior.log_em_weights(rows(mean))) / unit**2,
+        lambda mean: value(rows(mean)),
+        lambda mean: weights(rows(mean)) / unit**2,
+        lambda mean: np.count_nonzero(rows(mean).any(axis=1)),
     )
 
 
-def generalized_normal_mean(offset: float) -> MeanPrior:
-    """``sum_i ln(|w_0i| + offset)``."""
+def jeffreys_mean(units: WithinTaskUnits, em: EMSettings, together: bool) -> MeanPrior:
+    """Normal means whose scales have the prior of the rows' scales."""
+    prior = em.prior(2.0)
+    return mean_prior(
+        lambda rows: prior.negative_log_density(jeffreys.floored(rows)),
+        lambda rows: 2.0 * np.exp(prior.log_em_weights(rows)),
+        units.target / units.feature,
+        together,
+    )
 
-    def ridges(mean: FloatArray) -> FloatArray:
-        sizes = np.abs(mean)
+
+def generalized_normal_mean(units: WithinTaskUnits, offset: float, together: bool) -> MeanPrior:
+    """``k ln(||w_0|| + offset)`` of each row of k means."""
+    prior = GeneralizedNormal(2.0)
+
+    def weights(rows: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
-            return 1.0 / (sizes * (sizes + offset))
+            return prior.majoriser_weights(rows, offset) / row_norms(rows, 2.0)
 
-    return MeanPrior(lambda mean: float(np.sum(np.log(np.abs(mean) + offset))), ridges)
+    return mean_prior(lambda rows: prior.type2_value(rows, offset), weights, np.ones_like(units.feature), together)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +164,10 @@ class MeanProblem:
         """(p,) Means, exactly 0 where they vanish."""
         unit = self.units.target / self.units.feature
         return mean if self.scales is NO_SCALES else np.where(np.abs(mean) < jeffreys.PRUNED * unit, 0.0, mean)
+
+    def is_dense(self, mean: FloatArray) -> bool:
+        """Whether no mean is 0 of a feature that varies: means have a common scale."""
+        return bool(mean[self.units.varies].all())
 
     def sums(self, mean: FloatArray, V: FloatArray) -> FloatArray:
         """(p, m) w_0 + v_t, 0 where a task does not have the feature."""
@@ -338,31 +360,51 @@ class MeanStart(NamedTuple):
     """Where a fit begins."""
 
     W: Solution  # coefficients of the tasks
-    mean: FloatArray | None  # None: that of one task for all, and 0
+    mean: FloatArray | None  # of the last fit, if it is wanted
 
 
-def first_points(problem: MeanProblem, start: MeanStart) -> list[Around[Solution]]:
-    """Means and deviations of a start."""
+class Attempt(NamedTuple):
+    """A prior of the mean, and a first mean and deviations."""
+
+    problem: MeanProblem
+    point: Around[Solution]
+
+
+def attempts(
+    problem: MeanProblem, start: MeanStart, deviation: float, prior: Callable[[bool], MeanPrior]
+) -> list[Attempt]:
+    """What a fit tries: a sparse mean, none, and one with a common scale. ``prior`` says whether scales are common."""
     W, started = start.W.W, (start.W.W != 0).any(axis=1)
-    means = [np.zeros(len(W)), np.zeros(len(W))] if start.mean is None else [start.mean]
-    if start.mean is None and started.any():
-        means[0][started] = pooled_mean(problem, started)
+    own, common = (replace(problem, scales=prior(together)) for together in (False, True))
+    zero = np.zeros(len(W))
+    means = [(own, pooled_mean(problem, started)), (own, zero)]
+    if 8 * problem.data.n_observations * len(W) <= LARGEST_DENSE:
+        flat = Around(zero, start.W._replace(W=np.zeros_like(W), noise=np.full(W.shape[1], deviation)))
+        means.append((common, update_mean(problem, flat).mean))
+    if start.mean is not None:
+        means = [(common if problem.is_dense(start.mean) else own, start.mean)]
     rows = started[:, np.newaxis]
-    return [Around(mean, start.W._replace(W=np.where(rows, problem.deviations(mean, W), 0.0))) for mean in means]
+
+    def around(mean: FloatArray) -> Around[Solution]:
+        return Around(mean, start.W._replace(W=np.where(rows, problem.deviations(mean, W), 0.0)))
+
+    return [Attempt(own, around(mean)) for own, mean in means]
 
 
 def evidence_of(problem: MeanProblem, point: Around[Solution]) -> float:
-    """Minus the log evidence of a fit by Laplace's method, one coefficient at a time.
+    """Minus the log evidence of a fit by Laplace's method.
 
-    Coefficients have normal priors with the variances that the fit shows: ``mu_i^2`` of a mean, ``||v^i||^2 / m`` of a
-    row of deviations. With a the curvature of the loss in a coefficient, it costs ``ln(1 + a variance) / 2 + 1/2``, and
-    a mean or a row costs ln p, as in `evidence`.
+    Coefficients have normal priors with the variances that the fit shows: ``||v^i||^2 / m`` for a row of deviations, and
+    likewise for means. With A the curvature of the loss in coefficients w and D their prior precisions, they cost
+    ``ln|I + A D^-1| / 2 + w'D w / 2`` (deviations one at a time). Each scale costs ln p, as in `evidence`, and so does
+    it to have a mean at all.
     """
     data, V, noise = problem.data, point.deviations.W, _noise(problem, point.deviations)
     eta = data.linear_predictor(problem.sums(point.mean, V), point.deviations.intercept)
     losses = total(problem.family, data.y, eta, data.weight / noise[data.task] ** 2)
     rows = np.flatnonzero(V.any(axis=1))
-    spread = np.mean(V[rows] ** 2, axis=1)[:, np.newaxis] * _curvatures(problem, rows, noise, eta)
+    curvatures = np.add.reduceat(_root_curvature(problem, rows, noise, eta) ** 2, data.offsets[:-1])
+    spread = np.mean(V[rows] ** 2, axis=1) * curvatures
     cost = 0.5 * float(np.sum(np.log1p(spread) + 1.0)) + len(rows) * np.log(data.n_features)
     return losses + float(data.task_weights @ np.log(noise)) + cost + mean_cost(problem, point.mean, noise, eta)
 
@@ -370,21 +412,28 @@ def evidence_of(problem: MeanProblem, point: Around[Solution]) -> float:
 def mean_cost(problem: MeanProblem, mean: FloatArray, noise: FloatArray, eta: FloatArray) -> float:
     """What the means cost there."""
     live = np.flatnonzero(mean)
-    spread = mean[live] ** 2 * _curvatures(problem, live, noise, eta).sum(axis=1)
-    return 0.5 * float(np.sum(np.log1p(spread) + 1.0)) + len(live) * float(np.log(problem.data.n_features))
+    ridges = problem.ridges(mean)[live]
+    A = _root_curvature(problem, live, noise, eta) / np.sqrt(ridges)
+    system = A @ A.T if len(A) < len(live) else A.T @ A
+    spread = float(np.linalg.slogdet(np.eye(len(system)) + system)[1] + ridges @ mean[live] ** 2)
+    n_scales = problem.scales.n_scales(mean) + int(mean.any())
+    return 0.5 * spread + n_scales * float(np.log(problem.data.n_features))
 
 
-def _curvatures(problem: MeanProblem, features: IntArray, noise: FloatArray, eta: FloatArray) -> FloatArray:
-    """(k, m) Curvatures of every task's loss in coefficients of its own, without what an intercept takes up."""
+def _root_curvature(problem: MeanProblem, features: IntArray, noise: FloatArray, eta: FloatArray) -> FloatArray:
+    """(N, k) Design whose squares are the curvature of the loss, without what intercepts take up."""
     data = problem.data
     curved = data.weight / noise[data.task] ** 2 * problem.family.curvature(data.y, eta)
-    found = np.empty((len(features), data.n_tasks))
-    for t, (design, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
-        X, weight = dense(design[:, features]), curved[start:stop]
-        found[:, t] = weight @ X**2
-        if problem.fit_intercept:
-            found[:, t] -= (weight @ X) ** 2 / max(float(weight.sum()), 1e-300)
-    return np.maximum(found, 0.0)
+    X = dense(data.design[:, features])[data.rows]
+    if problem.fit_intercept:
+        X = X - _task_means(data, X, curved)
+    return np.sqrt(curved)[:, np.newaxis] * X
+
+
+def _task_means(data: TaskData, X: FloatArray, weight: FloatArray) -> FloatArray:
+    """(N, k) Weighted mean of each task, row by row."""
+    totals = np.maximum(np.add.reduceat(weight, data.offsets[:-1]), 1e-300)
+    return (np.add.reduceat(weight[:, np.newaxis] * X, data.offsets[:-1]) / totals[:, np.newaxis])[data.task]
 
 
 def _noise(problem: MeanProblem, found: Solution | EvidenceSolution) -> FloatArray:
@@ -393,11 +442,17 @@ def _noise(problem: MeanProblem, found: Solution | EvidenceSolution) -> FloatArr
 
 
 def pooled_mean(problem: MeanProblem, features: BoolArray) -> FloatArray:
-    """(k,) Coefficients of all tasks as one, by `evidence`, which keeps few, or else by EM."""
+    """(p,) Coefficients of all tasks as one, over some features, by `evidence`, which keeps few, or else by EM."""
+    mean = np.zeros(problem.data.n_features)
+    if not features.any():
+        return mean
     pooled = one_task(problem, features)
     if problem.family.augmentation is None:
-        return jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W[:, 0]
-    return evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W[:, 0]
+        found = jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W
+    else:
+        found = evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W
+    mean[features] = found[:, 0]
+    return mean
 
 
 def one_task(problem: MeanProblem, features: BoolArray) -> EMProblem:
@@ -406,10 +461,8 @@ def one_task(problem: MeanProblem, features: BoolArray) -> EMProblem:
     X, y = dense(data.design[:, features])[data.rows], np.asarray(data.y, dtype=np.float64)
     centred = family.quadratic and problem.fit_intercept
     if centred:
-        totals = np.add.reduceat(data.weight, data.offsets[:-1])
-        means = np.add.reduceat(data.weight[:, np.newaxis] * X, data.offsets[:-1]) / totals[:, np.newaxis]
-        X = X - means[data.task]
-        y = y - (np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals)[data.task]
+        X = X - _task_means(data, X, data.weight)
+        y = y - _task_means(data, y[:, np.newaxis], data.weight)[:, 0]
     pooled = TaskData.from_long(X, y, sample_weight=data.weight)
     return em_problem(pooled, family, problem.fit_intercept and not centred)
 
@@ -418,7 +471,6 @@ def fit_jeffreys(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, *, progress: bool | None = None
 ) -> JeffreysFit:
     """Fit mean and deviations under the Jeffreys prior of their scales; settings as for `jeffreys.fit`."""
-    problem = replace(problem, scales=jeffreys_mean(problem.units, settings.em))
     found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), start, progress)
     if settings.norm_q is None and found.mean is not None:
         # Deviations say what q is; mean and deviations are then fitted again at it
@@ -434,15 +486,16 @@ def fit_jeffreys(
 def _jeffreys_at(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, progress: bool | None
 ) -> JeffreysFit:
-    """Fit at a known q, from the best of the starts."""
-    fits = [_jeffreys_from(problem, settings, point, progress) for point in first_points(problem, start)]
-    return _best(problem, fits)
+    """Fit at a known q."""
+    units = problem.units
+    tried = attempts(problem, start, units.target, lambda together: jeffreys_mean(units, settings.em, together))
+    return min((_jeffreys_from(attempt, settings, progress) for attempt in tried), key=lambda fit: fit[0])[1]
 
 
-def _jeffreys_from(
-    problem: MeanProblem, settings: JeffreysSettings, point: Around[Solution], progress: bool | None
-) -> tuple[Around[Solution], JeffreysFit]:
-    units, em = problem.units, settings.em
+def _jeffreys_from(attempt: Attempt, settings: JeffreysSettings, progress: bool | None) -> tuple[float, JeffreysFit]:
+    """Minus the log evidence of a fit, and the fit."""
+    (problem, point), em = attempt, settings.em
+    units = problem.units
     first = jeffreys.fit(problem.around(point.mean), settings, point.deviations, progress=False)
     again = replace(settings, noise_floor=first.noise_floor, em=replace(em, max_iter=INNER_STEPS))
     prior = row_prior(problem.data, units, first.norm_q, em)
@@ -456,12 +509,7 @@ def _jeffreys_from(
         max_iter=em.max_iter,
         progress=progress,
     )
-    return found, first._replace(solution=as_sums(problem, found), mean=found.mean)
-
-
-def _best[Fit](problem: MeanProblem, fits: list[tuple[Around[Solution], Fit]]) -> Fit:
-    """Fit of largest evidence; an interrupted one ends the search."""
-    return min(fits, key=lambda fit: evidence_of(problem, fit[0]))[1]
+    return evidence_of(problem, found), first._replace(solution=as_sums(problem, found), mean=found.mean)
 
 
 def row_prior(
@@ -490,8 +538,8 @@ def fit_matrix_variate(
     Settings and shrinkage are as for `matrix_variate.fit`.
     """
     units = problem.units
-    problem = replace(problem, scales=jeffreys_mean(units, settings))
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
+    problem = replace(problem, scales=jeffreys_mean(units, settings, together=problem.is_dense(mean)))
     V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
     options: dict[str, Any] = {"counted": (V.W != 0).any(axis=1), "progress": False}
     related = matrix_variate.fit(problem.around(mean), settings, V, shrinkage=shrinkage, **options)
@@ -514,10 +562,9 @@ def fit_matrix_variate(
 
 
 def fit_generalized_normal(
-    problem: MeanProblem, settings: MMSettings, start: MeanStart, *, progress: bool | None = None
+    problem: MeanProblem, settings: MMSettings, start: MeanStart, deviation: float, *, progress: bool | None = None
 ) -> Around[Solution]:
-    """Fit mean and deviations under problem (5) of both."""
-    problem = replace(problem, scales=generalized_normal_mean(settings.offset))
+    """Fit mean and deviations under problem (5) of both, from a first guess of the noise."""
     penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(problem.data), GeneralizedNormal(settings.norm_q)
 
     def fit(mean: FloatArray, V: Solution, settings: MMSettings) -> Solution:
@@ -531,8 +578,9 @@ def fit_generalized_normal(
     prior = RowPrior(value, blocks, settings.norm_q, settings.offset)
     inner = replace(settings, graduated=False, max_iter=INNER_PROBLEMS)
 
-    def found(point: Around[Solution]) -> Around[Solution]:
-        return alternate(
+    def found(attempt: Attempt) -> tuple[float, Around[Solution]]:
+        problem, point = attempt
+        ended = alternate(
             problem,
             point._replace(deviations=fit(*point, settings)),
             lambda point: move_mean(problem, point, prior),
@@ -542,9 +590,11 @@ def fit_generalized_normal(
             max_iter=settings.max_iter,
             progress=progress,
         )
+        return evidence_of(problem, ended), ended
 
-    fits = [found(point) for point in first_points(problem, start)]
-    return _best(problem, [(point, point) for point in fits])
+    units = problem.units
+    tried = attempts(problem, start, deviation, lambda together: generalized_normal_mean(units, settings.offset, together))
+    return min((found(attempt) for attempt in tried), key=lambda fit: fit[0])[1]
 
 
 # ---------------------------------------------------------------------- deviations integrated out
@@ -564,35 +614,41 @@ def maximise_evidence(
 
     ``max_iter`` is the most moves of the mean, and the most posteriors between two of them.
     """
-    data, problem = problem.data, replace(problem, scales=jeffreys_mean(problem.units, EMSettings()))
+    data = problem.data
     floor = evidence.NOISE_FLOOR if noise_floor is None else noise_floor
     whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
     options |= {"shared_noise": shared_noise, "least_noise": np.sqrt(whole.floor)}
     options |= {"max_iter": max_iter, "progress": False}
-    mean = pooled_mean(problem, np.ones(data.n_features, dtype=bool))
-    fits = [_evidence_from(problem, first, tol, max_iter, options, progress) for first in (mean, 0.0 * mean)]
-
-    def minus_log_evidence(point: Around[EvidenceSolution]) -> float:
-        noise = _noise(problem, point.deviations)
-        cost = mean_cost(problem, point.mean, noise, np.zeros(data.n_observations))
-        return point.deviations.objective - problem.prior(point.mean) + cost
-
-    return min(fits, key=minus_log_evidence)
+    units, W = problem.units, np.ones((data.n_features, data.n_tasks))
+    start = MeanStart(Solution(W, 0.0 * W[0], np.nan, np.nan, np.nan, False, 0, np.empty(0)), None)
+    tried = attempts(problem, start, units.target, lambda together: jeffreys_mean(units, EMSettings(), together))
+    fits = (_evidence_from(*attempt, tol, max_iter, options, progress) for attempt in tried)
+    return min(fits, key=lambda fit: fit[0])[1]
 
 
 def _evidence_from(
     problem: MeanProblem,
-    mean: FloatArray,
+    first: Around[Solution],
     tol: float,
     max_iter: int,
     options: dict[str, Any],
     progress: bool | None,
-) -> Around[EvidenceSolution]:
-    """Maximise the evidence from a mean, with the better of rows found from all of them and from none."""
+) -> tuple[float, Around[EvidenceSolution]]:
+    """Maximise the evidence from a mean, with the better of rows found from all of them and from none.
+
+    The first result is minus the log evidence, with the mean integrated out too as in `evidence_of`.
+    """
+    mean = first.mean
     data, family, fit_intercept, _ = problem.around(mean)
-    none = evidence.start_from(np.zeros(data.n_features), np.sqrt(NormalEvidence(data, fit_intercept, False, 1.0).target_variances), None)
-    both = [evidence.solve(data, family, fit_intercept, tol=COARSE * tol, start=start, **options) for start in (None, none)]
-    found = min(both, key=lambda found: found.objective)
+    starts: list[EvidenceSolution | None] = [None]
+    if mean.any():  # around which there may be nothing more
+        noise = np.sqrt(NormalEvidence(data, fit_intercept, False, 1.0).target_variances)
+        starts.append(evidence.start_from(np.zeros(data.n_features), noise, None))
+    rough = COARSE * tol if mean.any() else tol
+    found = min(
+        (evidence.solve(data, family, fit_intercept, tol=rough, start=start, **options) for start in starts),
+        key=lambda found: found.objective,
+    )
     options = options | {"relation_shrinkage": found.relation_shrinkage}
 
     def move(point: Around[EvidenceSolution]) -> Around[EvidenceSolution]:
@@ -602,7 +658,10 @@ def _evidence_from(
         return evidence.solve(*problem.around(mean)[:3], tol=tol, start=start, **options)
 
     start = Around(mean, found)
-    return alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
+    ended = alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
+    eta = np.zeros(data.n_observations)  # the curvature is the same everywhere
+    cost = mean_cost(problem, ended.mean, _noise(problem, ended.deviations), eta)
+    return ended.deviations.objective - problem.prior(ended.mean) + cost, ended
 
 
 def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -> FloatArray:

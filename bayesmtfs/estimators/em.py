@@ -246,7 +246,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         if self.shared_mean:
             sigma = units.target if settings.noise is None else settings.noise
             mean_problem, begin = self._mean_problem(scaled, sigma), self._mean_start(scaled, start)
-            point = shared_mean.fit_generalized_normal(mean_problem, settings, begin, progress=self.progress)
+            point = shared_mean.fit_generalized_normal(mean_problem, settings, begin, sigma, progress=self.progress)
             solution, mean = shared_mean.as_sums(mean_problem, point), point.mean
         else:
             penalty = RowPenalty(1.0, settings.norm_q)
