@@ -43,35 +43,89 @@ from bayesmtfs.convex.shared_mean import WithOffset
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
-from bayesmtfs.em.active_tasks import EMProblem, rows_of
+from bayesmtfs.em.active_tasks import EMProblem, dense, em_problem, rows_of
 from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.matrix_variate import RelatedFit
 from bayesmtfs.em.mm import MMSettings
+from bayesmtfs.em.row_posterior import LARGEST_DENSE
 from bayesmtfs.em.ridge import conjugate_gradients, falling_share
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
-from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray, Solution
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
 SHORTEST_STEP = 2.0**-20
 SMALLEST_ENTRY = 1e-6  # of a row's largest entry, in curvatures of |v|^q
 NEWTON_STEPS = 3  # for the mean, where one is not exact
 INNER_STEPS = 10  # of EM, between two moves of the mean
 INNER_PROBLEMS = 2  # of majorisation-minimisation, likewise
+START_TOL = 1e-4  # of a first mean
 COARSE = 100.0  # how much larger the tolerance of the evidence is before the mean has settled
+
+
+class MeanPrior(NamedTuple):
+    """Prior of the mean with its scales integrated out."""
+
+    value: Callable[[FloatArray], float]  # minus the log-density
+    ridges: Callable[[FloatArray], FloatArray]  # (p,) of the quadratic that lies above it at a mean; inf: stays 0
+    n_scales: Callable[[FloatArray], int]  # of means that are not 0
+
+
+NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like, np.count_nonzero)
+
+
+def mean_prior(
+    value: Callable[[FloatArray], float], weights: Callable[[FloatArray], FloatArray], unit: FloatArray, together: bool
+) -> MeanPrior:
+    """Prior of rows as one of the mean: p rows of one entry, or (together) one row of p entries.
+
+    ``weights`` (R,) times the squares of the rows, half of that, lie above ``value``; rows are in their unit (p,).
+    """
+
+    def rows(mean: FloatArray) -> FloatArray:
+        return (mean / unit).reshape((1, -1) if together else (-1, 1))
+
+    return MeanPrior(
+        lambda mean: value(rows(mean)),
+        lambda mean: weights(rows(mean)) / unit**2,
+        lambda mean: np.count_nonzero(rows(mean).any(axis=1)),
+    )
+
+
+def jeffreys_mean(units: WithinTaskUnits, em: EMSettings, together: bool) -> MeanPrior:
+    """Normal means whose scales have the prior of the rows' scales."""
+    prior = em.prior(2.0)
+    return mean_prior(
+        lambda rows: prior.negative_log_density(jeffreys.floored(rows)),
+        lambda rows: 2.0 * np.exp(prior.log_em_weights(rows)),
+        units.target / units.feature,
+        together,
+    )
+
+
+def generalized_normal_mean(units: WithinTaskUnits, offset: float, together: bool) -> MeanPrior:
+    """``k ln(||w_0|| + offset)`` of each row of k means."""
+    prior = GeneralizedNormal(2.0)
+
+    def weights(rows: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore"):
+            return prior.majoriser_weights(rows, offset) / row_norms(rows, 2.0)
+
+    return mean_prior(lambda rows: prior.type2_value(rows, offset), weights, np.ones_like(units.feature), together)
 
 
 @dataclass(frozen=True, eq=False)
 class MeanProblem:
-    """Data, loss and the ridge on the mean."""
+    """Data, loss and the prior of the mean: a ridge, and scales of their own."""
 
     data: TaskData
     family: Family
     strength: float
     fit_intercept: bool
+    scales: MeanPrior = NO_SCALES
 
     def predictions(self, mean: FloatArray) -> FloatArray:
         """(N,) x'w_0."""
@@ -97,9 +151,23 @@ class MeanProblem:
             family = WithOffset(family, moved)
         return EMProblem(data, family, self.fit_intercept, self.units)
 
-    def ridge(self, mean: FloatArray) -> float:
-        """``mean_strength / 2 ||w_0||^2``."""
-        return 0.5 * self.strength * float(mean @ mean)
+    def prior(self, mean: FloatArray) -> float:
+        """What the mean adds to the objective."""
+        return 0.5 * self.strength * float(mean @ mean) + self.scales.value(mean)
+
+    def ridges(self, mean: FloatArray) -> FloatArray:
+        """(p,) Curvatures of the quadratic that lies above the prior and touches it at a mean."""
+        with np.errstate(divide="ignore", over="ignore"):
+            return self.strength + self.scales.ridges(mean)
+
+    def without_traces(self, mean: FloatArray) -> FloatArray:
+        """(p,) Means, exactly 0 where they vanish."""
+        unit = self.units.target / self.units.feature
+        return mean if self.scales is NO_SCALES else np.where(np.abs(mean) < jeffreys.PRUNED * unit, 0.0, mean)
+
+    def is_dense(self, mean: FloatArray) -> bool:
+        """Whether no mean is 0 of a feature that varies: means have a common scale."""
+        return bool(mean[self.units.varies].all())
 
     def sums(self, mean: FloatArray, V: FloatArray) -> FloatArray:
         """(p, m) w_0 + v_t, 0 where a task does not have the feature."""
@@ -156,32 +224,39 @@ def update_mean(problem: MeanProblem, point: Around[Solution]) -> Around[Solutio
 
 def _newton_step(problem: MeanProblem, point: Around[Solution]) -> Around[Solution]:
     data, family, (mean, deviations) = problem.data, problem.family, point
-    noise = np.ones(data.n_tasks) if deviations.noise is None else deviations.noise
-    factor = data.weight / noise[data.task] ** 2
+    factor = data.weight / _noise(problem, deviations)[data.task] ** 2
     eta = problem.predictions(mean) + data.linear_predictor(deviations.W, deviations.intercept)
     curved = factor * family.curvature(data.y, eta)
     theta = factor * family.gradient(data.y, eta)
 
+    widths = 1.0 / np.sqrt(problem.ridges(mean))
+
     def curvature(direction: FloatArray) -> FloatArray:
-        moved = problem.predictions(direction)
+        moved = problem.predictions(widths * direction)
         free = moved - problem.intercepts(curved * moved, curved)[data.task]
-        return problem.adjoint(curved * free) + problem.strength * direction
+        return widths * problem.adjoint(curved * free) + direction
 
     taken = problem.intercepts(theta, curved)
     free = theta - curved * taken[data.task]
-    step = conjugate_gradients(curvature, -(problem.adjoint(free) + problem.strength * mean))
+    step = widths * conjugate_gradients(curvature, -(widths * problem.adjoint(free) + _over(mean, widths)))
     eta_step = problem.predictions(step)
     move = -taken - problem.intercepts(curved * eta_step, curved)
     eta_step = eta_step + move[data.task]
 
     def value(share: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
-            return total(family, data.y, eta + share * eta_step, factor) + problem.ridge(mean + share * step)
+            return total(family, data.y, eta + share * eta_step, factor) + problem.prior(mean + share * step)
 
     share = falling_share(value, SHORTEST_STEP)
     if not share:
         return point
-    return Around(mean + share * step, deviations._replace(intercept=deviations.intercept + share * move))
+    moved = problem.without_traces(mean + share * step)
+    return Around(moved, deviations._replace(intercept=deviations.intercept + share * move))
+
+
+def _over(mean: FloatArray, widths: FloatArray) -> FloatArray:
+    """(p,) Means over their widths, 0 for those that are 0."""
+    return np.divide(mean, widths, out=np.zeros_like(mean), where=widths > 0)
 
 
 def recentre(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> Around[Solution]:
@@ -190,7 +265,7 @@ def recentre(problem: MeanProblem, point: Around[Solution], prior: RowPrior) -> 
     step = _recentring(problem, mean, V, prior)
 
     def value(share: float) -> float:
-        return prior.value(problem.deviations(share * step, V)) + problem.ridge(mean + share * step)
+        return prior.value(problem.deviations(share * step, V)) + problem.prior(mean + share * step)
 
     share = falling_share(value, SHORTEST_STEP)
     return Around(mean + share * step, point.deviations._replace(W=problem.deviations(share * step, V)))
@@ -216,9 +291,10 @@ def _recentring(problem: MeanProblem, mean: FloatArray, V: FloatArray, prior: Ro
     sizes = np.abs(U) / unit
     slopes = factor / unit * np.sign(U) * sizes ** (q - 1.0) * reach
     curved = factor / unit**2 * np.maximum(sizes, SMALLEST_ENTRY) ** (q - 2.0) * max(1.0, q - 1.0) * reach**2
-    curved = np.sum(curved, axis=1) + problem.strength
-    moving = live[prior.blocks.row_of_feature]
-    return np.where(moving, (np.sum(slopes, axis=1) - problem.strength * mean) / curved, 0.0)
+    ridges = problem.ridges(mean)
+    moving = live[prior.blocks.row_of_feature] & np.isfinite(ridges)
+    ridges = np.where(moving, ridges, 1.0)
+    return np.where(moving, (np.sum(slopes, axis=1) - ridges * mean) / (np.sum(curved, axis=1) + ridges), 0.0)
 
 
 # ---------------------------------------------------------------------- the whole
@@ -241,13 +317,13 @@ def alternate[Found: (Solution, EvidenceSolution)](
     ``tol`` in its ``unit`` (p,), or, where that is None, when the objective falls by less than ``tol`` per observation.
     """
     point = start
-    trace = [start.deviations.objective + problem.ridge(start.mean)]
+    trace = [start.deviations.objective + problem.prior(start.mean)]
     converged = False
     with Progress("shared mean", progress) as work:
         while not converged and len(trace) <= max_iter:
             moved = move(point)
             after = moved._replace(deviations=route(*moved))
-            value = after.deviations.objective + problem.ridge(after.mean)
+            value = after.deviations.objective + problem.prior(after.mean)
             fall = (trace[-1] - value) / float(problem.data.weight.sum())
             converged = bool((fall if unit is None else _change(point, after, unit)) <= tol)
             if fall >= 0.0 or unit is not None:
@@ -284,24 +360,117 @@ class MeanStart(NamedTuple):
     """Where a fit begins."""
 
     W: Solution  # coefficients of the tasks
-    mean: FloatArray | None  # None: their average
+    mean: FloatArray | None  # of the last fit, if it is wanted
 
 
-def first_point(problem: MeanProblem, start: MeanStart, deviation: float) -> Around[Solution]:
-    """Mean and deviations of a start, the mean improved once at a given noise."""
-    W, mean = start.W.W, start.mean
-    if mean is None:
-        present = np.ones(W.shape) if problem.data.present is None else problem.data.present
-        mean = W.sum(axis=1) / np.maximum(present.sum(axis=1), 1.0)
-    V = np.where((W != 0).any(axis=1)[:, np.newaxis], problem.deviations(mean, W), 0.0)
-    deviations = start.W._replace(W=V, noise=np.full(problem.data.n_tasks, deviation))
-    return update_mean(problem, Around(mean, deviations))
+class Attempt(NamedTuple):
+    """A prior of the mean, and a first mean and deviations."""
+
+    problem: MeanProblem
+    point: Around[Solution]
+
+
+def attempts(
+    problem: MeanProblem, start: MeanStart, deviation: float, prior: Callable[[bool], MeanPrior]
+) -> list[Attempt]:
+    """What a fit tries: a sparse mean, none, and one with a common scale. ``prior`` says whether scales are common."""
+    W, started = start.W.W, (start.W.W != 0).any(axis=1)
+    own, common = (replace(problem, scales=prior(together)) for together in (False, True))
+    zero = np.zeros(len(W))
+    means = [(own, pooled_mean(problem, started)), (own, zero)]
+    if 8 * problem.data.n_observations * len(W) <= LARGEST_DENSE:
+        flat = Around(zero, start.W._replace(W=np.zeros_like(W), noise=np.full(W.shape[1], deviation)))
+        means.append((common, update_mean(problem, flat).mean))
+    if start.mean is not None:
+        means = [(common if problem.is_dense(start.mean) else own, start.mean)]
+    rows = started[:, np.newaxis]
+
+    def around(mean: FloatArray) -> Around[Solution]:
+        return Around(mean, start.W._replace(W=np.where(rows, problem.deviations(mean, W), 0.0)))
+
+    return [Attempt(own, around(mean)) for own, mean in means]
+
+
+def evidence_of(problem: MeanProblem, point: Around[Solution]) -> float:
+    """Minus the log evidence of a fit by Laplace's method.
+
+    Coefficients have normal priors with the variances that the fit shows: ``||v^i||^2 / m`` for a row of deviations, and
+    likewise for means. With A the curvature of the loss in coefficients w and D their prior precisions, they cost
+    ``ln|I + A D^-1| / 2 + w'D w / 2`` (deviations one at a time). Each scale costs ln p, as in `evidence`, and so does
+    it to have a mean at all.
+    """
+    data, V, noise = problem.data, point.deviations.W, _noise(problem, point.deviations)
+    eta = data.linear_predictor(problem.sums(point.mean, V), point.deviations.intercept)
+    losses = total(problem.family, data.y, eta, data.weight / noise[data.task] ** 2)
+    rows = np.flatnonzero(V.any(axis=1))
+    curvatures = np.add.reduceat(_root_curvature(problem, rows, noise, eta) ** 2, data.offsets[:-1])
+    spread = np.mean(V[rows] ** 2, axis=1) * curvatures
+    cost = 0.5 * float(np.sum(np.log1p(spread) + 1.0)) + len(rows) * np.log(data.n_features)
+    return losses + float(data.task_weights @ np.log(noise)) + cost + mean_cost(problem, point.mean, noise, eta)
+
+
+def mean_cost(problem: MeanProblem, mean: FloatArray, noise: FloatArray, eta: FloatArray) -> float:
+    """What the means cost there."""
+    live = np.flatnonzero(mean)
+    ridges = problem.ridges(mean)[live]
+    A = _root_curvature(problem, live, noise, eta) / np.sqrt(ridges)
+    system = A @ A.T if len(A) < len(live) else A.T @ A
+    spread = float(np.linalg.slogdet(np.eye(len(system)) + system)[1] + ridges @ mean[live] ** 2)
+    n_scales = problem.scales.n_scales(mean) + int(mean.any())
+    return 0.5 * spread + n_scales * float(np.log(problem.data.n_features))
+
+
+def _root_curvature(problem: MeanProblem, features: IntArray, noise: FloatArray, eta: FloatArray) -> FloatArray:
+    """(N, k) Design whose squares are the curvature of the loss, without what intercepts take up."""
+    data = problem.data
+    curved = data.weight / noise[data.task] ** 2 * problem.family.curvature(data.y, eta)
+    X = dense(data.design[:, features])[data.rows]
+    if problem.fit_intercept:
+        X = X - _task_means(data, X, curved)
+    return np.sqrt(curved)[:, np.newaxis] * X
+
+
+def _task_means(data: TaskData, X: FloatArray, weight: FloatArray) -> FloatArray:
+    """(N, k) Weighted mean of each task, row by row."""
+    totals = np.maximum(np.add.reduceat(weight, data.offsets[:-1]), 1e-300)
+    return (np.add.reduceat(weight[:, np.newaxis] * X, data.offsets[:-1]) / totals[:, np.newaxis])[data.task]
+
+
+def _noise(problem: MeanProblem, found: Solution | EvidenceSolution) -> FloatArray:
+    """(m,) Noise of a fit, ones where there is none."""
+    return np.ones(problem.data.n_tasks) if found.noise is None else found.noise
+
+
+def pooled_mean(problem: MeanProblem, features: BoolArray) -> FloatArray:
+    """(p,) Coefficients of all tasks as one, over some features, by `evidence`, which keeps few, or else by EM."""
+    mean = np.zeros(problem.data.n_features)
+    if not features.any():
+        return mean
+    pooled = one_task(problem, features)
+    if problem.family.augmentation is None:
+        found = jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W
+    else:
+        found = evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W
+    mean[features] = found[:, 0]
+    return mean
+
+
+def one_task(problem: MeanProblem, features: BoolArray) -> EMProblem:
+    """All tasks as one, over some features; a quadratic loss sees deviations from the means of the tasks."""
+    data, family = problem.data, problem.family
+    X, y = dense(data.design[:, features])[data.rows], np.asarray(data.y, dtype=np.float64)
+    centred = family.quadratic and problem.fit_intercept
+    if centred:
+        X = X - _task_means(data, X, data.weight)
+        y = y - _task_means(data, y[:, np.newaxis], data.weight)[:, 0]
+    pooled = TaskData.from_long(X, y, sample_weight=data.weight)
+    return em_problem(pooled, family, problem.fit_intercept and not centred)
 
 
 def fit_jeffreys(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, *, progress: bool | None = None
 ) -> JeffreysFit:
-    """Fit mean and deviations under the Jeffreys prior of the deviations' scales; settings as for `jeffreys.fit`."""
+    """Fit mean and deviations under the Jeffreys prior of their scales; settings as for `jeffreys.fit`."""
     found = _jeffreys_at(problem, replace(settings, norm_q=settings.norm_q or 2.0), start, progress)
     if settings.norm_q is None and found.mean is not None:
         # Deviations say what q is; mean and deviations are then fitted again at it
@@ -318,8 +487,15 @@ def _jeffreys_at(
     problem: MeanProblem, settings: JeffreysSettings, start: MeanStart, progress: bool | None
 ) -> JeffreysFit:
     """Fit at a known q."""
-    units, em = problem.units, settings.em
-    point = first_point(problem, start, units.target)
+    units = problem.units
+    tried = attempts(problem, start, units.target, lambda together: jeffreys_mean(units, settings.em, together))
+    return min((_jeffreys_from(attempt, settings, progress) for attempt in tried), key=lambda fit: fit[0])[1]
+
+
+def _jeffreys_from(attempt: Attempt, settings: JeffreysSettings, progress: bool | None) -> tuple[float, JeffreysFit]:
+    """Minus the log evidence of a fit, and the fit."""
+    (problem, point), em = attempt, settings.em
+    units = problem.units
     first = jeffreys.fit(problem.around(point.mean), settings, point.deviations, progress=False)
     again = replace(settings, noise_floor=first.noise_floor, em=replace(em, max_iter=INNER_STEPS))
     prior = row_prior(problem.data, units, first.norm_q, em)
@@ -333,7 +509,7 @@ def _jeffreys_at(
         max_iter=em.max_iter,
         progress=progress,
     )
-    return first._replace(solution=as_sums(problem, found), mean=found.mean)
+    return evidence_of(problem, found), first._replace(solution=as_sums(problem, found), mean=found.mean)
 
 
 def row_prior(
@@ -363,6 +539,7 @@ def fit_matrix_variate(
     """
     units = problem.units
     mean = np.zeros(problem.data.n_features) if unrelated.mean is None else unrelated.mean
+    problem = replace(problem, scales=jeffreys_mean(units, settings, together=problem.is_dense(mean)))
     V = unrelated.solution._replace(W=problem.deviations(mean, unrelated.solution.W))
     options: dict[str, Any] = {"counted": (V.W != 0).any(axis=1), "progress": False}
     related = matrix_variate.fit(problem.around(mean), settings, V, shrinkage=shrinkage, **options)
@@ -387,7 +564,7 @@ def fit_matrix_variate(
 def fit_generalized_normal(
     problem: MeanProblem, settings: MMSettings, start: MeanStart, deviation: float, *, progress: bool | None = None
 ) -> Around[Solution]:
-    """Fit mean and deviations under problem (5) of the deviations, from a first guess of the noise."""
+    """Fit mean and deviations under problem (5) of both, from a first guess of the noise."""
     penalty, blocks, rows = RowPenalty(1.0, settings.norm_q), rows_of(problem.data), GeneralizedNormal(settings.norm_q)
 
     def fit(mean: FloatArray, V: Solution, settings: MMSettings) -> Solution:
@@ -399,18 +576,25 @@ def fit_generalized_normal(
         return rows.type2_value(blocks.gather(V), settings.offset, blocks.sizes)
 
     prior = RowPrior(value, blocks, settings.norm_q, settings.offset)
-    point = first_point(problem, start, deviation)
     inner = replace(settings, graduated=False, max_iter=INNER_PROBLEMS)
-    return alternate(
-        problem,
-        point._replace(deviations=fit(*point, settings)),
-        lambda point: move_mean(problem, point, prior),
-        lambda mean, V: fit(mean, V, inner),
-        None,
-        tol=settings.tol,
-        max_iter=settings.max_iter,
-        progress=progress,
-    )
+
+    def found(attempt: Attempt) -> tuple[float, Around[Solution]]:
+        problem, point = attempt
+        ended = alternate(
+            problem,
+            point._replace(deviations=fit(*point, settings)),
+            lambda point: move_mean(problem, point, prior),
+            lambda mean, V: fit(mean, V, inner),
+            None,
+            tol=settings.tol,
+            max_iter=settings.max_iter,
+            progress=progress,
+        )
+        return evidence_of(problem, ended), ended
+
+    units = problem.units
+    tried = attempts(problem, start, deviation, lambda together: generalized_normal_mean(units, settings.offset, together))
+    return min((found(attempt) for attempt in tried), key=lambda fit: fit[0])[1]
 
 
 # ---------------------------------------------------------------------- deviations integrated out
@@ -435,10 +619,37 @@ def maximise_evidence(
     whole = NormalEvidence(data, problem.fit_intercept, shared_noise, floor)
     options |= {"shared_noise": shared_noise, "least_noise": np.sqrt(whole.floor)}
     options |= {"max_iter": max_iter, "progress": False}
-    zero = np.zeros(data.n_features)
-    mean = best_mean(problem, zero, evidence.start_from(zero, np.sqrt(whole.target_variances), None))
-    found = evidence.solve(*problem.around(mean)[:3], tol=COARSE * tol, **options)
-    options["relation_shrinkage"] = found.relation_shrinkage
+    units, W = problem.units, np.ones((data.n_features, data.n_tasks))
+    start = MeanStart(Solution(W, 0.0 * W[0], np.nan, np.nan, np.nan, False, 0, np.empty(0)), None)
+    tried = attempts(problem, start, units.target, lambda together: jeffreys_mean(units, EMSettings(), together))
+    fits = (_evidence_from(*attempt, tol, max_iter, options, progress) for attempt in tried)
+    return min(fits, key=lambda fit: fit[0])[1]
+
+
+def _evidence_from(
+    problem: MeanProblem,
+    first: Around[Solution],
+    tol: float,
+    max_iter: int,
+    options: dict[str, Any],
+    progress: bool | None,
+) -> tuple[float, Around[EvidenceSolution]]:
+    """Maximise the evidence from a mean, with the better of rows found from all of them and from none.
+
+    The first result is minus the log evidence, with the mean integrated out too as in `evidence_of`.
+    """
+    mean = first.mean
+    data, family, fit_intercept, _ = problem.around(mean)
+    starts: list[EvidenceSolution | None] = [None]
+    if mean.any():  # around which there may be nothing more
+        noise = np.sqrt(NormalEvidence(data, fit_intercept, False, 1.0).target_variances)
+        starts.append(evidence.start_from(np.zeros(data.n_features), noise, None))
+    rough = COARSE * tol if mean.any() else tol
+    found = min(
+        (evidence.solve(data, family, fit_intercept, tol=rough, start=start, **options) for start in starts),
+        key=lambda found: found.objective,
+    )
+    options = options | {"relation_shrinkage": found.relation_shrinkage}
 
     def move(point: Around[EvidenceSolution]) -> Around[EvidenceSolution]:
         return point._replace(mean=best_mean(problem, *point))
@@ -447,7 +658,10 @@ def maximise_evidence(
         return evidence.solve(*problem.around(mean)[:3], tol=tol, start=start, **options)
 
     start = Around(mean, found)
-    return alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
+    ended = alternate(problem, start, move, route, None, tol=tol, max_iter=max_iter, progress=progress)
+    eta = np.zeros(data.n_observations)  # the curvature is the same everywhere
+    cost = mean_cost(problem, ended.mean, _noise(problem, ended.deviations), eta)
+    return ended.deviations.objective - problem.prior(ended.mean) + cost, ended
 
 
 def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -> FloatArray:
@@ -455,9 +669,8 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
 
     ``found`` is the posterior of the deviations around ``mean`` (p,).
     """
-    data, ridge = problem.data, np.sqrt(problem.strength)
-    noise = np.ones(data.n_tasks) if found.noise is None else found.noise
-    factor = data.weight / noise[data.task] ** 2
+    data, widths = problem.data, 1.0 / np.sqrt(problem.ridges(mean))
+    factor = data.weight / _noise(problem, found)[data.task] ** 2
     active = np.flatnonzero(found.row_variances)
     scales, zero = np.sqrt(found.row_variances[active])[:, np.newaxis], np.zeros(data.n_tasks)
     R = found.task_relations
@@ -467,18 +680,18 @@ def best_mean(problem: MeanProblem, mean: FloatArray, found: EvidenceSolution) -
         V = np.zeros((data.n_features, data.n_tasks))
         V[active] = (scales * u[data.n_features :].reshape(len(active), data.n_tasks)) @ root
         V = V if data.present is None else np.where(data.present, V, 0.0)
-        return problem.predictions(u[: data.n_features] / ridge) + data.linear_predictor(V, zero)
+        return problem.predictions(widths * u[: data.n_features]) + data.linear_predictor(V, zero)
 
     def pulled(values: FloatArray) -> FloatArray:
         """Adjoint of the predictions, for residuals over the noise variances without what the intercepts take."""
         values = factor * (values - problem.intercepts(factor * values, factor)[data.task])
         back = scales * (data.adjoint(values)[active] @ root)
-        return np.concatenate([problem.adjoint(values) / ridge, back.ravel()])
+        return np.concatenate([widths * problem.adjoint(values), back.ravel()])
 
     residuals = data.y - problem.predictions(mean) - data.linear_predictor(found.W, zero)
-    # At the posterior mean the gradient in V vanishes, so that the ridge on the mean is all that is missing
+    # At the posterior mean the gradient in V vanishes, so that the prior of the mean is all that is missing
     gradient = -pulled(residuals)
-    gradient[: data.n_features] += ridge * mean
+    gradient[: data.n_features] += _over(mean, widths)
     gradient[data.n_features :] = 0.0
     step = conjugate_gradients(lambda u: u + pulled(predictions(u)), -gradient)
-    return mean + step[: data.n_features] / ridge
+    return problem.without_traces(mean + widths * step[: data.n_features])

@@ -56,11 +56,13 @@ from bayesmtfs.gibbs.distributions import (
     unit_variance,
     weighted_square,
 )
+from bayesmtfs.gibbs.mean import draw_with_scale
 from bayesmtfs.gibbs.scales import (
     LogScaleDensity,
     beta_prime_power,
     density_given_row,
     jump_by_cells,
+    reach_of,
     row_scale_prior,
     slice_step,
     tune_row,
@@ -70,7 +72,6 @@ from bayesmtfs.gibbs.scales import (
 from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, move_along
 from bayesmtfs.types import FloatArray
 
-REACH_BELOW, REACH_ABOVE = 5.0, 12.0  # of the scales that are drawn anew, around ln tau
 SIZE_PROPOSALS = 4  # for a size; each costs a look at the labels
 ROWS_AT_A_TIME = 4  # of the active ones
 LEAST_LOG_SIZE, LOG_SIZE_RANGE = math.log(0.05), math.log(60.0)
@@ -146,9 +147,8 @@ def step_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, stat
 @njit(cache=True, nogil=True, error_model="numpy")
 def jump_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
-    target, centre = _normal_scale_density(data, prior, state), state.log_tau[0]
-    low, high = (prior.low, prior.high) if prior.log_uniform else (centre - REACH_BELOW, centre + REACH_ABOVE)
-    state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, low, high)
+    target, reach = _normal_scale_density(data, prior, state), reach_of(prior, state.log_tau[0])
+    state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, *reach)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -203,14 +203,14 @@ def _draw_bounded(rng: Generator, data: Observed, rows: RowMap, state: GibbsStat
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _draw_mean(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int) -> None:
-    """Mean of a feature's coefficients given their deviations from it; terms are those before the deviations moved."""
-    x, precision, pull = data.design[i], prior.mean_precision, 0.0
+    """Mean of a feature and its scale given the deviations from it; terms are those before the deviations moved."""
+    x, precision, pull = data.design[i], 0.0, 0.0
     for t in range(len(state.W)):
         if rows.present[t, i]:
             start, stop = data.offsets[t], data.offsets[t + 1]
             precision += data.curvatures[t]
             pull += dot(x[start:stop], data.scores[start:stop]) + data.curvatures[t] * state.mean[i]
-    change = pull / precision + rng.standard_normal() / math.sqrt(precision) - state.mean[i]
+    change = draw_with_scale(rng, prior, state, i, precision, pull) - state.mean[i]
     state.mean[i] += change
     for t in range(len(state.W)):
         if rows.present[t, i]:

@@ -52,6 +52,7 @@ from bayesmtfs.types import FloatArray
 SLICE_WIDTH = 1.0  # a width for scales of any kind
 SLICE_STEPS = 200  # most steps outwards on either side: far more than the scales span
 CELLS = 40
+REACH_BELOW, REACH_ABOVE = 5.0, 12.0  # of the scales that are drawn anew, around ln tau
 NONE = -np.inf
 
 
@@ -81,6 +82,7 @@ class LogScaleDensity(NamedTuple):
     pulls: FloatArray  # (k,) g
     positions: FloatArray  # (k,) z; empty: coefficients are integrated out
     spread: float  # k^2
+    ridge: float  # e^x is the deviation of a normal prior, this is added to its precision; below 0: rows of scale e^x
     prior: ScalePrior
 
 
@@ -93,25 +95,31 @@ def beta_prime_power(prior: GibbsPrior, inverse_q: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePrior:
-    """Prior of the scale of a row, above ``low``: beta-prime about ln tau, or log-uniform."""
-    anchors = state.log_tau[: 0 if prior.log_uniform else 1]
-    exponent = beta_prime_power(prior, state.inverse_q[0])
+def scale_prior(prior: GibbsPrior, log_tau: FloatArray, inverse_q: float, low: float) -> ScalePrior:
+    """Prior of a scale above ``low``: beta-prime about ln tau, or log-uniform."""
+    anchors = log_tau[: 0 if prior.log_uniform else 1]
+    exponent = beta_prime_power(prior, inverse_q)
     return ScalePrior(anchors, exponent, prior.spike_shape, prior.tail_shape, 0.0, 0.0, low, prior.high)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePrior:
+    """Prior of the scale of a row."""
+    return scale_prior(prior, state.log_tau, state.inverse_q[0], low)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def given_sample(prior: ScalePrior, size: float, log_sum: float, norm_q: float) -> LogScaleDensity:
     """Density given ``size`` coefficients with ``ln sum |w|^q``."""
     none = prior.anchors[:0]
-    return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, prior)
+    return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, -1.0, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def with_multiplied(prior: ScalePrior, pull: float, curvature: float, origin: float) -> LogScaleDensity:
     """Density where coefficients are multiplied by the scale, ``w e^-x`` fixed."""
     none = prior.anchors[:0]
-    return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, prior)
+    return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, -1.0, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -125,20 +133,33 @@ def with_carried(
     spread: float,
 ) -> LogScaleDensity:
     """Density where coefficients are carried along, or without positions integrated out."""
-    return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, prior)
+    return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, -1.0, prior)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def of_mean(prior: ScalePrior, precision: FloatArray, pull: FloatArray, ridge: float) -> LogScaleDensity:
+    """Density of the deviation of a mean, integrated out (at its conditional mean the integral has that value)."""
+    return LogScaleDensity(1.0, NONE, 2.0, 0.0, 0.0, 0.0, precision, pull, np.zeros(1), 0.5, ridge, prior)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_normal_scale(x: float, ridge: float) -> float:
+    """``ln rho`` at which GN(0, rho, 2) is the normal distribution of precision ``e^(-2x) + ridge``."""
+    return 0.5 * math.log(2.0 / (math.exp(-2.0 * x) + ridge))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_density(x: float, target: LogScaleDensity) -> float:
     """Log-density at x within the interval."""
-    value = -target.slope * x
+    scale = x if target.ridge < 0.0 else log_normal_scale(x, target.ridge)
+    value = -target.slope * scale
     if target.log_sum > -np.inf:
         value -= math.exp(min(target.log_sum - target.power * x, 700.0))
     if target.curvature > 0.0 or target.pull != 0.0:
         factor = math.exp(min(x - target.origin, 300.0))
         value += factor * (target.pull - 0.5 * target.curvature * factor)
     if len(target.positions) > 0:
-        value += _carried_value(x, target)
+        value += _carried_value(scale, target)
     elif len(target.precisions) > 0:
         for t in range(len(target.precisions)):
             value += log_integral(target.precisions[t], target.pulls[t], x, target.power)
@@ -196,6 +217,12 @@ def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: f
         else:
             right = proposal
     return current
+
+
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+def reach_of(prior: GibbsPrior, log_tau: float) -> tuple[float, float]:
+    """Range in which scales are drawn anew."""
+    return (prior.low, prior.high) if prior.log_uniform else (log_tau - REACH_BELOW, log_tau + REACH_ABOVE)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -90,7 +90,7 @@ class GibbsPrior(NamedTuple):
     inverse_low: float  # of 1/q
     inverse_high: float
     learn_q: bool
-    mean_precision: float  # of mu, one over the prior variance; 0: no shared mean
+    mean_precision: float  # 1 / s^2, of the slab of mu; 0: no shared mean
 
 
 class GibbsState(NamedTuple):
@@ -106,6 +106,8 @@ class GibbsState(NamedTuple):
     exponent_step: FloatArray  # (1,) step of the walk on 1/q
     widths: FloatArray  # (R,) of the slice steps on the row scales
     information: FloatArray  # (R,) ln of the data's precision over the prior's, averaged while steps are tuned
+    mean_log_scales: FloatArray  # (p,) ln lambda, of the means
+    mean_log_tau: FloatArray  # (1,) ln tau_mu
 
 
 def sums_of(data: TaskData, centre: FloatArray | float) -> TaskSums:
@@ -249,7 +251,10 @@ def state_around(
     if norm_q == math.inf:  # where a bound is below the row
         reach = np.exp(log_scales)[rows.row_of_feature]
         W = np.clip(W, -reach, reach)
-    return new_state(np.ascontiguousarray(W), mean, intercept, noise, log_scales, prior.log_global_scale, norm_q)
+    state = new_state(np.ascontiguousarray(W), mean, intercept, noise, log_scales, prior.log_global_scale, norm_q)
+    if prior.mean_precision > 0.0:
+        state.mean_log_scales[:] = np.clip(np.log(np.abs(mean) + _typical(prior)), prior.low, prior.high)
+    return state
 
 
 def new_state(
@@ -273,6 +278,8 @@ def new_state(
         exponent_step=np.array([FIRST_EXPONENT_STEP]),
         widths=np.ones(len(log_scales)),
         information=np.zeros(len(log_scales)),
+        mean_log_scales=np.full(len(mean), log_tau),
+        mean_log_tau=np.array([log_tau]),
     )
 
 
@@ -284,8 +291,12 @@ def _row_means(W: FloatArray, rows: RowMap) -> FloatArray:
 
 def _without_zeros(W: FloatArray, rows: RowMap, prior: GibbsPrior, rng: Generator) -> FloatArray:
     """Coefficients with small random numbers for zeros, which would stay where rows are multiplied by a factor."""
-    typical = math.exp(prior.low + 0.5 * (prior.high - prior.low) if prior.log_uniform else prior.log_global_scale)
-    return np.where(rows.present & (W == 0.0), 0.1 * typical * rng.uniform(-1.0, 1.0, W.shape), W)
+    return np.where(rows.present & (W == 0.0), 0.1 * _typical(prior) * rng.uniform(-1.0, 1.0, W.shape), W)
+
+
+def _typical(prior: GibbsPrior) -> float:
+    """A scale in the middle of the prior."""
+    return math.exp(prior.low + 0.5 * (prior.high - prior.low) if prior.log_uniform else prior.log_global_scale)
 
 
 def _fitting_scales(W: FloatArray, rows: RowMap, norm_q: float) -> FloatArray:
