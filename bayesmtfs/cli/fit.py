@@ -14,6 +14,7 @@ from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, che
 if TYPE_CHECKING:
     from bayesmtfs.selection.comparison import Comparison
 
+ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 150, 10, 200  # of the online route
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
 Data = Annotated[Path, typer.Argument(help="Table: CSV, TSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
@@ -49,7 +50,9 @@ def fit(
         typer.Option(help="mixed_norm, generalized_normal, jeffreys, matrix_variate or horseshoe; by the route."),
     ] = None,
     norm_q: Annotated[str, typer.Option(help="How tasks share a feature: a number of at least 1, inf or learn.")] = "2",
-    penalty: Annotated[str, typer.Option(help="Penalty of the map route: a number, cv, or auto.")] = "cv",
+    penalty: Annotated[
+        str, typer.Option(help="Penalty of the map and online routes: a number, cv (judged on rows not seen) or auto.")
+    ] = "cv",
     rule: Annotated[
         str,
         typer.Option(help="Which penalty of the cross-validation: one_se selects fewer features, min predicts best."),
@@ -62,6 +65,7 @@ def fit(
     max_features: Annotated[
         int, typer.Option(help="Most features of the posterior route; others are screened.")
     ] = 1000,
+    epochs: Annotated[int | None, typer.Option(help="Passes of the online route; by the table where not said.")] = None,
     jobs: Jobs = None,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("bayesmtfs-fit"),
     seed: Seed = 0,
@@ -85,6 +89,8 @@ def fit(
         "tune": draws if tune is None else tune,
         "chains": chains,
         "max_features": max_features,
+        "average": True,
+        "epochs": enough_passes(X, task) if epochs is None else epochs,
     }
     labels = looks_like_labels(y) if classify is None else classify
     model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
@@ -100,6 +106,12 @@ def fit(
         speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}{interval}")
     speaker.say(f"\nModel, coefficients, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": table.notes()})
+
+
+def enough_passes(X: Any, task: str | None) -> int:
+    """Passes over a table that give a task of average size enough rounds for every feature, within bounds."""
+    n_rounds = len(X) if task is None else len(X) / max(X[task].nunique(), 1)
+    return int(np.clip(ROUNDS_PER_FEATURE * X.shape[1] / max(n_rounds, 1), FEWEST_PASSES, MOST_PASSES))
 
 
 def saved_fit(path: Path) -> Path:
@@ -294,8 +306,8 @@ def make_estimator(
         chosen["norm_q"], strength = list(SHAPES), "cv"
     if family == "MixedNorm" and strength == "cv":
         chosen["n_penalties"] = 50
-    elif strength != "cv":
-        chosen["penalty_strength"] = strength
+    elif family in ("MixedNorm", "OnlineMixedNorm"):
+        chosen["penalty_strength"] = "learn" if strength == "cv" else strength
     suffix = f"{'Classifier' if classify else 'Regressor'}{'CV' if 'n_penalties' in chosen else ''}"
     model = getattr(bayesmtfs, f"{family}{suffix}")()
     known = {"random_state": seed, "progress": progress, **chosen, **options}
