@@ -31,6 +31,19 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 INTERRUPTED = 130
 MISSING_GLYPH = "Glyph .* missing from font"  # of matplotlib, one warning per character and plot
 EXPECTED = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, KeyError)
+# What the package calls what an option sets
+OPTIONS = {
+    "penalty_strength": "penalty",
+    "norm_q": "norm-q",
+    "n_jobs": "jobs",
+    "cv": "folds",
+    "scale_target": "standardize",
+    **{name: name.replace("_", "-") for name in ("unknown_task", "draws", "tune", "chains", "max_features", "rule")},
+}
+
+
+class UsageError(ValueError):
+    """The command was written wrongly."""
 
 
 def run(command: Callable[..., None]) -> Callable[..., None]:
@@ -43,8 +56,8 @@ def run(command: Callable[..., None]) -> Callable[..., None]:
         except EXPECTED as error:
             if debug:
                 raise
-            _say_error(f"{error}" if not isinstance(error, KeyError) else f"missing {error}")
-            raise typer.Exit(1) from None
+            _say_error(f"missing {error}" if isinstance(error, KeyError) else own_words(f"{error}"))
+            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
         if work.interrupted:
             _say_error("interrupted; what was finished before is kept")
             raise typer.Exit(INTERRUPTED)
@@ -97,10 +110,25 @@ class Speaker:
             typer.echo(as_text({**found, "warnings": self.warnings}))
 
 
+def own_words(message: str) -> str:
+    """A message of the package in the words of the command line.
+
+    Examples
+    --------
+    >>> own_words('draws is 0; set unknown_task="mean" to predict with the average task')
+    '--draws is 0; pass --unknown-task mean to predict with the average task'
+    """
+    for name, option in OPTIONS.items():
+        message = re.sub(rf"\b(?:set )?{name}=[\"']?(\w+)[\"']?", rf"pass --{option} \1", message)
+        message = re.sub(rf"\b{name}(?= is \S+; )", f"--{option}", message)
+        message = re.sub(rf"\b(raise|lower) {name}\b", rf"\1 --{option}", message)
+    return message
+
+
 def _plain_words(message: str) -> str:
     """A warning in the words of the user."""
     if not re.match(MISSING_GLYPH, message):
-        return message
+        return own_words(message)
     return (
         "the font of the plots lacks some characters of your names; tables and the report's text have them. Install "
         "a font that has them and name it as font.family in matplotlib's settings"

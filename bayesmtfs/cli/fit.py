@@ -9,14 +9,15 @@ import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Force, Seed, Speaker, as_text, check_free, method_table, new_folder
+from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, check_free, method_table, new_folder
 
 if TYPE_CHECKING:
     from bayesmtfs.selection.comparison import Comparison
 
+ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 150, 10, 200  # of the online route
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
-Data = Annotated[Path, typer.Argument(help="Table: CSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
+Data = Annotated[Path, typer.Argument(help="Table: CSV, TSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
 Target = Annotated[str | None, typer.Option(help="Column with the target: one row per observation.")]
 Targets = Annotated[str | None, typer.Option(help="Columns with targets, a,b,c: one task each over the same rows.")]
 Task = Annotated[str | None, typer.Option(help="Column with the task; without it there is one task.")]
@@ -24,10 +25,13 @@ Drop = Annotated[str | None, typer.Option(help="Columns to leave out, a,b,c, suc
 Categories = Annotated[
     str | None, typer.Option(help="Columns whose numbers are categories, a,b,c; texts are categories anyway.")
 ]
+Separator = Annotated[str | None, typer.Option(help="Separator of a text file; found out where not said.")]
+Decimal = Annotated[str | None, typer.Option(help="Decimal sign of a text file, . or ,; found out where not said.")]
+Jobs = Annotated[int | None, typer.Option(help="Cores for folds or chains; -1 takes all.")]
 Classify = Annotated[
     bool | None, typer.Option("--classify/--regress", help="Kind of target; found out where not said.")
 ]
-Standardize = Annotated[bool, typer.Option(help="Scale features within tasks before the fit.")]
+Standardize = Annotated[bool, typer.Option(help="Scale features and targets within tasks before the fit.")]
 
 
 def fit(
@@ -38,46 +42,76 @@ def fit(
     task: Task = None,
     drop: Drop = None,
     categories: Categories = None,
+    sep: Separator = None,
+    decimal: Decimal = None,
     route: Annotated[str, typer.Option(help="map, em, posterior or online.")] = "map",
     prior: Annotated[
         str | None,
         typer.Option(help="mixed_norm, generalized_normal, jeffreys, matrix_variate or horseshoe; by the route."),
     ] = None,
     norm_q: Annotated[str, typer.Option(help="How tasks share a feature: a number of at least 1, inf or learn.")] = "2",
-    penalty: Annotated[str, typer.Option(help="Penalty of the map route: a number, cv, or auto.")] = "cv",
+    penalty: Annotated[
+        str, typer.Option(help="Penalty of the map and online routes: a number, cv (judged on rows not seen) or auto.")
+    ] = "cv",
+    rule: Annotated[
+        str,
+        typer.Option(help="Which penalty of the cross-validation: one_se selects fewer features, min predicts best."),
+    ] = "one_se",
     classify: Classify = None,
     standardize: Standardize = True,
     draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
+    tune: Annotated[int | None, typer.Option(help="Steps before the draws; as many as draws where not said.")] = None,
+    chains: Annotated[int, typer.Option(help="Chains of the posterior route.")] = 4,
+    max_features: Annotated[
+        int, typer.Option(help="Most features of the posterior route; others are screened.")
+    ] = 1000,
+    epochs: Annotated[int | None, typer.Option(help="Passes of the online route; by the table where not said.")] = None,
+    jobs: Jobs = None,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("bayesmtfs-fit"),
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
     """Fit a table with a task column and write model, coefficients, plots and report."""
     # Loaded here, so that --help answers at once
-    from bayesmtfs.cli.tables import looks_like_labels, observations
+    from bayesmtfs.cli.tables import TextForm, looks_like_labels, observations
 
     check_free(out, force)
-    rows = observations(data, target, targets, task, drop, categories)
-    speaker.say(*rows.notes())
-    more: dict[str, Any] = {"task_column": rows.task_column}
-    if route != "online":
-        more["standardize"] = standardize
-    if route == "posterior":
-        more |= {"draws": draws, "tune": draws}
-    labels = looks_like_labels(rows.y) if classify is None else classify
-    more |= _target_scaling(rows.y, labels, standardize)
-    model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **more)
-    with speaker.working(f"Fitting {type(model).__name__} to {len(rows.X)} rows ..."):
-        model.fit(rows.X, rows.y)
+    table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
+    speaker.say(*table.notes())
+    X, y, _ = table.rows
+    options = {
+        "task_column": task,
+        "standardize": standardize,
+        "scale_target": standardize,
+        "rule": _one_of("rule", rule, ("one_se", "min")),
+        "n_jobs": jobs,
+        "draws": draws,
+        "tune": draws if tune is None else tune,
+        "chains": chains,
+        "max_features": max_features,
+        "average": True,
+        "epochs": enough_passes(X, task) if epochs is None else epochs,
+    }
+    labels = looks_like_labels(y) if classify is None else classify
+    model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
+    with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
+        model.fit(X, y)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
         _write(model, folder, {"data": str(data), "target": target or targets, "task": task})
     facts = _facts(model)
     speaker.say(model.result_.summary())
     if "norm_q" in facts:
-        low, high = facts["norm_q_interval"]
-        speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}, 90% interval {low:.3g} to {high:.3g}")
+        low, high = facts.get("norm_q_interval", (None, None))
+        interval = "" if low is None else f", 90% interval {low:.3g} to {high:.3g}"
+        speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}{interval}")
     speaker.say(f"\nModel, coefficients, plots and report are in {out}")
-    speaker.answer({"out": str(out), **facts, "notes": rows.notes()})
+    speaker.answer({"out": str(out), **facts, "notes": table.notes()})
+
+
+def enough_passes(X: Any, task: str | None) -> int:
+    """Passes over a table that give a task of average size enough rounds for every feature, within bounds."""
+    n_rounds = len(X) if task is None else len(X) / max(X[task].nunique(), 1)
+    return int(np.clip(ROUNDS_PER_FEATURE * X.shape[1] / max(n_rounds, 1), FEWEST_PASSES, MOST_PASSES))
 
 
 def saved_fit(path: Path) -> Path:
@@ -107,9 +141,9 @@ def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
 
 def _facts(model: Any) -> dict[str, Any]:
     result = model.result_
-    learned = {}
-    if getattr(model, "norm_q", None) == "learn" and hasattr(model, "norm_q_interval_"):
-        learned = {"norm_q": model.norm_q_, "norm_q_interval": model.norm_q_interval_}
+    fixed = isinstance(getattr(model, "norm_q", 2), int | float)
+    names = () if fixed else ("norm_q", "norm_q_interval")
+    learned = {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
     return {
         "method": result.method,
         "n_tasks": result.n_tasks,
@@ -129,6 +163,8 @@ def compare(
     task: Task = None,
     drop: Drop = None,
     categories: Categories = None,
+    sep: Separator = None,
+    decimal: Decimal = None,
     methods: Annotated[
         str,
         typer.Option(
@@ -139,31 +175,34 @@ def compare(
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 5,
     classify: Classify = None,
     standardize: Standardize = True,
+    jobs: Jobs = None,
     out: Annotated[Path | None, typer.Option(help="CSV file for the table.")] = None,
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
     """Fit several methods, measure them on rows they have not seen, and print one table."""
-    from bayesmtfs.cli.tables import looks_like_labels, observations, write_csv
+    from bayesmtfs.cli.tables import TextForm, looks_like_labels, observations, write_csv
 
     if out is not None:
         check_free(out, force)
-    rows = observations(data, target, targets, task, drop, categories)
-    speaker.say(*rows.notes())
-    names = [name.strip() for name in methods.split(",") if name.strip()]
-    for name in names:
-        if name not in SHORT:
-            raise ValueError(f"--methods has {name!r}; known are {', '.join(SHORT)}")
-    labels = looks_like_labels(rows.y) if classify is None else classify
-    more: dict[str, Any] = {"task_column": rows.task_column, "standardize": standardize}
-    more |= _target_scaling(rows.y, labels, standardize)
+    names = [_one_of("methods", name.strip(), tuple(SHORT)) for name in methods.split(",") if name.strip()]
+    table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
+    speaker.say(*table.notes())
+    X, y, _ = table.rows
+    labels = looks_like_labels(y) if classify is None else classify
+    more: dict[str, Any] = {
+        "task_column": task,
+        "standardize": standardize,
+        "scale_target": standardize,
+        "n_jobs": jobs,
+    }
     models = {name: make_estimator(labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
-        table = bayesmtfs.compare(models, rows.X, rows.y, cv=folds, random_state=seed, progress=speaker.progress)
+        found = bayesmtfs.compare(models, X, y, cv=folds, random_state=seed, progress=speaker.progress)
     if out is not None:
-        write_csv(table.to_frame(), out)
-    speaker.say(comparison_table(table, folds))
-    speaker.answer({"methods": table.to_frame().to_dict(orient="records"), "notes": rows.notes()})
+        write_csv(found.to_frame(), out)
+    speaker.say(comparison_table(found, folds))
+    speaker.answer({"methods": found.to_frame().to_dict(orient="records"), "notes": table.notes()})
 
 
 def comparison_table(comparison: "Comparison", folds: int) -> Table:
@@ -211,6 +250,7 @@ CLASSES = {
     ("online", "mixed_norm"): "OnlineMixedNorm",
     **{("posterior", prior): "Bayesian" for prior in PRIORS},
 }
+SHAPES = (1, 1.5, 2, 4, np.inf)  # q that the cross-validation chooses from
 # Short names for `compare`
 SHORT: dict[str, dict[str, Any]] = {
     "l12": {"route": "map", "norm_q": "2"},
@@ -225,17 +265,23 @@ SHORT: dict[str, dict[str, Any]] = {
 }
 
 
-def _number_or(words: dict[str, Any], option: str, text: str, wanted: str) -> Any:
+def _one_of(option: str, text: str, known: tuple[str, ...]) -> str:
+    """A word that the user wrote, if it is one of those known."""
+    if text not in known:
+        raise UsageError(f"--{option} is {text!r}; choose one of {', '.join(known)}")
+    return text
+
+
+def _number_or(words: dict[str, Any], option: str, text: str, least: float, wanted: str) -> Any:
     """A number that the user wrote, or what one of the words stands for."""
     try:
-        return words[text] if text in words else float(text)
+        if text in words:
+            return words[text]
+        if float(text) >= least:
+            return float(text)
     except ValueError:
-        raise ValueError(f"--{option} is {text!r}; pass {wanted}") from None
-
-
-def _target_scaling(y: Any, labels: bool, wanted: bool) -> dict[str, Any]:
-    """Several targets are different quantities, and count alike; one target in many groups has one unit."""
-    return {"scale_target": wanted} if np.ndim(y) == 2 and not labels else {}
+        pass
+    raise UsageError(f"--{option} is {text!r}; pass {wanted}")
 
 
 def make_estimator(
@@ -246,28 +292,23 @@ def make_estimator(
     penalty: str = "cv",
     seed: int = 0,
     progress: bool | None = None,
-    **parameters: Any,
+    **options: Any,
 ) -> Any:
-    """The estimator that the options name; ``parameters`` go to it as they are."""
-    if route not in ROUTES:
-        raise ValueError(f"--route is {route!r}; choose one of {', '.join(ROUTES)}")
-    prior = DEFAULT_PRIORS[route] if prior is None else prior
+    """The estimator that the options name; it takes those of ``options`` that it has as parameters."""
+    prior = DEFAULT_PRIORS[_one_of("route", route, ROUTES)] if prior is None else prior
     if (route, prior) not in CLASSES:
         fitting = [p for r, p in CLASSES if r == route]
-        raise ValueError(f"--prior {prior} does not go with --route {route}; choose one of {', '.join(fitting)}")
-    family = CLASSES[route, prior]
-    q = _number_or({"learn": "learn"}, "norm-q", norm_q, "a number of at least 1, 'inf' or 'learn'")
-    parameters = {"norm_q": int(q) if q == 2 else q, "progress": progress, **parameters}
-    suffix = "Classifier" if classify else "Regressor"
-    if family == "MixedNorm":
-        if q == "learn":
-            parameters["norm_q"] = [1, 1.5, 2, 4, np.inf]
-        if penalty == "cv" or q == "learn":
-            return getattr(bayesmtfs, f"MixedNorm{suffix}CV")(**{"random_state": seed, "n_penalties": 50, **parameters})
-        strength = _number_or({"auto": None}, "penalty", penalty, "a number, 'cv' or 'auto'")
-        return getattr(bayesmtfs, f"MixedNorm{suffix}")(penalty_strength=strength, **parameters)
-    if family in ("Bayesian", "OnlineMixedNorm", "Jeffreys", "MatrixVariate"):
-        parameters["random_state"] = seed
-    if family == "Bayesian":
-        parameters["prior"] = prior
-    return getattr(bayesmtfs, f"{family}{suffix}")(**parameters)
+        raise UsageError(f"--prior {prior} does not go with --route {route}; choose one of {', '.join(fitting)}")
+    q = _number_or({"learn": "learn"}, "norm-q", norm_q, 1, "a number of at least 1, inf or learn")
+    strength = _number_or({"auto": None, "cv": "cv"}, "penalty", penalty, 0, "a number of at least 0, cv or auto")
+    family, chosen = CLASSES[route, prior], {"norm_q": int(q) if q == 2 else q, "prior": prior}
+    if family == "MixedNorm" and q == "learn":
+        chosen["norm_q"], strength = list(SHAPES), "cv"
+    if family == "MixedNorm" and strength == "cv":
+        chosen["n_penalties"] = 50
+    elif family in ("MixedNorm", "OnlineMixedNorm"):
+        chosen["penalty_strength"] = "learn" if strength == "cv" else strength
+    suffix = f"{'Classifier' if classify else 'Regressor'}{'CV' if 'n_penalties' in chosen else ''}"
+    model = getattr(bayesmtfs, f"{family}{suffix}")()
+    known = {"random_state": seed, "progress": progress, **chosen, **options}
+    return model.set_params(**{name: value for name, value in known.items() if name in model.get_params()})

@@ -13,7 +13,7 @@ from rich.table import Table
 
 import bayesmtfs
 from bayesmtfs.cli.console import Force, Seed, Speaker, check_free, method_table, run
-from bayesmtfs.cli.fit import compare, fit, saved_fit
+from bayesmtfs.cli.fit import Decimal, Separator, compare, fit, saved_fit
 
 
 def report(
@@ -42,12 +42,14 @@ def predict(
     unknown_task: Annotated[
         str | None, typer.Option(help="Tasks that were not in the fit: error, or mean for the average task.")
     ] = None,
+    sep: Separator = None,
+    decimal: Decimal = None,
     force: Force = False,
 ) -> None:
     """Predict new rows with a fitted model and write them as CSV, in the order of the table."""
     import pandas as pd
 
-    from bayesmtfs.cli.tables import read_table, write_csv
+    from bayesmtfs.cli.tables import TextForm, read_table, write_csv
 
     check_free(out, force)
     model = bayesmtfs.load(saved_fit(result))
@@ -55,7 +57,7 @@ def predict(
         raise ValueError(f"{result} holds a {type(model).__name__}, which cannot predict; pass a saved estimator")
     if unknown_task is not None:
         model.set_params(unknown_task=unknown_task)
-    frame = read_table(data)
+    frame = read_table(data, TextForm(sep, decimal))
     wanted = list(getattr(model, "feature_names_in_", frame.columns))
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
@@ -147,13 +149,27 @@ def demo(
 
 app = typer.Typer(
     name="bayesmtfs",
-    help="Bayesian and penalised multi-task feature selection.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (fit, compare, report, predict, reproduce, datasets, demo):
     app.command(command.__name__)(run(command))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bayesmtfs {bayesmtfs.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Bayesian and penalised multi-task feature selection."""
 
 
 def main() -> None:

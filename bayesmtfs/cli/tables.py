@@ -1,36 +1,54 @@
-"""Read the user's table: CSV, Parquet, Arrow or NPZ; and write one."""
+"""Read the user's table: CSV, TSV, Parquet, Arrow or NPZ; and write one."""
 
+import csv
+import re
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayesmtfs.cli.console import UsageError
+from bayesmtfs.data.frames import TableRows, Words, read_rows
 from bayesmtfs.results import persistence
 
-MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
+SEPARATORS = (",", ";", "\t", "|")
+TEXT_ENDINGS = (".csv", ".tsv", ".txt")
+LOOKED_AT = 200  # lines of a text file that tell how it is written
+DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d+,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+\s*")
+WORDS = Words(
+    absent=False,
+    texts="leave it out with --drop, or name it in --categories if each of them is a category",
+    kinds="leave it out with --drop, or turn it into numbers",
+    gaps="fill them in, delete those rows, or leave the column out with --drop",
+)
 
 
-class TableRows(NamedTuple):
-    """What a fit takes: features, with the task in one of their columns where there is one, and targets."""
+class TextForm(NamedTuple):
+    """How a text file is written; None is found out."""
 
-    X: Any  # frame
-    y: Any  # (n,) or a frame with one column per task
-    task_column: str | None
-    n_left_out: int  # rows without a target
+    sep: str | None = None
+    decimal: str | None = None
+
+
+class Table(NamedTuple):
+    """Rows of a file that have a target, and the column of the task."""
+
+    rows: TableRows
+    task: str | None
 
     def notes(self) -> list[str]:
         """What a reader of the result should know about how the table was read."""
-        notes = []
-        if self.n_left_out:
-            notes.append(f"{self.n_left_out} of {self.n_left_out + len(self.X)} rows have no target and are left out.")
-        levels = {name: self.X[name].nunique() for name in self.X.columns if self.X[name].dtype == "category"}
+        X, _, left_out = self.rows
+        notes = [f"{left_out} of {left_out + len(X)} rows have no target and are left out."] if left_out else []
+        levels = {name: X[name].nunique() for name in X.columns if X[name].dtype == "category"}
         if levels:
             listed = ", ".join(f"{name} ({count} levels)" for name, count in levels.items())
             notes.append(f"Categories, each selected as a whole: {listed}.")
         return notes
 
 
-def read_table(path: Path) -> Any:
+def read_table(path: Path, form: TextForm = TextForm()) -> Any:
     """A pandas frame with all columns of a file.
 
     An NPZ holds arrays of one length: 1-D ones are columns, and a 2-D ``X`` becomes ``x0, x1, ...`` or has its names in
@@ -40,13 +58,13 @@ def read_table(path: Path) -> Any:
     import pandas as pd
 
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist or is not a file; pass a CSV, Parquet, Arrow or NPZ file")
+        raise FileNotFoundError(f"{path} does not exist or is not a file; pass a CSV, TSV, Parquet, Arrow or NPZ file")
     arrow = {".arrow": pd.read_feather, ".feather": pd.read_feather}
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet, **arrow, ".npz": _from_archive}
-    if path.suffix not in readers:
-        raise ValueError(f"{path} has the ending {path.suffix!r}; pass one of {', '.join(readers)}")
+    readers = {".parquet": pd.read_parquet, **arrow, ".npz": _from_archive}
+    if path.suffix not in (*readers, *TEXT_ENDINGS):
+        raise ValueError(f"{path} has the ending {path.suffix!r}; pass one of {', '.join((*TEXT_ENDINGS, *readers))}")
     try:
-        frame = readers[path.suffix](path)
+        frame = readers[path.suffix](path) if path.suffix in readers else _from_text(path, form)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} cannot be read as text ({error.reason}); save it as UTF-8") from error
     except Exception as error:  # every library has its own
@@ -54,6 +72,33 @@ def read_table(path: Path) -> Any:
     if frame.empty:
         raise ValueError(f"{path} holds no rows; pass a table with a header and at least one row")
     return frame
+
+
+def _from_text(path: Path, form: TextForm) -> Any:
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        lines = list(islice(stream, LOOKED_AT))
+    sep = form.sep or _separator(lines)
+    cells = list(csv.reader(lines, delimiter=sep))
+    header = cells[0] if cells else []
+    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
+    if twice:
+        raise ValueError(f"several columns are named {', '.join(map(repr, twice))}; give every column its own name")
+    decimal = form.decimal or _decimal([cell for line in cells[1:] for cell in line])
+    return pd.read_csv(path, sep=sep, decimal=decimal, encoding="utf-8-sig", low_memory=False)
+
+
+def _separator(lines: list[str]) -> str:
+    """The separator that gives all lines the same number of columns, and most of them."""
+    widths = {sep: {len(row) for row in csv.reader(lines, delimiter=sep) if row} for sep in SEPARATORS}
+    even = {sep: max(found) for sep, found in widths.items() if len(found) == 1}
+    return max(even, key=even.__getitem__) if even else ","
+
+
+def _decimal(cells: list[str]) -> str:
+    commas, points = (any(map(form.fullmatch, cells)) for form in (DECIMAL_COMMA, DECIMAL_POINT))
+    return "," if commas and not points else "."
 
 
 def _from_archive(path: Path) -> Any:
@@ -83,48 +128,39 @@ def write_csv(table: Any, path: Path) -> None:
 
 
 def observations(
-    path: Path, target: str | None, targets: str | None, task: str | None, drop: str | None, categories: str | None
-) -> TableRows:
+    path: Path,
+    target: str | None,
+    targets: str | None,
+    task: str | None,
+    drop: str | None,
+    categories: str | None,
+    form: TextForm = TextForm(),
+) -> Table:
     """Split a table into features and targets."""
-    frame = read_table(path)
+    frame = read_table(path, form)
     if (target is None) == (targets is None):
-        raise ValueError("pass either --target (one row per observation) or --targets a,b,c (one column per task)")
-    wanted = [target] if target is not None else _listed(targets)
-    for name in [*wanted, *([] if task is None else [task]), *_listed(drop), *_listed(categories)]:
-        if name not in frame.columns:
-            raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(map(str, frame.columns))}")
+        raise UsageError("pass either --target (one row per observation) or --targets a,b,c (one column per task)")
     if targets is not None and task is not None:
-        raise ValueError("--task does not go with --targets: the columns are the tasks; leave one of them out")
-    features = _with_categories(frame.drop(columns=[*wanted, *_listed(drop)]), task, _listed(categories))
-    if features.shape[1] - (task is not None) < 1:
+        raise UsageError("--task does not go with --targets: the columns are the tasks; leave one of them out")
+    wanted = [target] if target is not None else _listed(targets)
+    named = [*wanted, *([] if task is None else [task]), *_listed(drop), *_listed(categories)]
+    unknown = [name for name in dict.fromkeys(named) if name not in frame.columns]
+    if unknown:
+        columns = ", ".join(map(str, frame.columns))
+        raise UsageError(f"{path} has no column {', '.join(map(repr, unknown))}; its columns are {columns}")
+    kept = frame.drop(columns=[name for name in _listed(drop) if name not in wanted])
+    if kept.shape[1] - len(wanted) - (task is not None) < 1:
         raise ValueError(f"{path} has no feature columns beside {', '.join(wanted)}; add at least one")
-    y = frame[wanted[0]] if target is not None else frame[wanted]
-    observed = y.notna() if target is not None else y.notna().any(axis=1)
-    if not observed.any():
-        raise ValueError(f"{path} has no row with a value of {', '.join(wanted)}; fill in the targets that are known")
-    return TableRows(features[observed], y[observed], task, int((~observed).sum()))
+    words = WORDS._replace(**({"row": "line", "first_row": 2} if path.suffix in TEXT_ENDINGS else {"first_row": 1}))
+    try:
+        return Table(read_rows(kept, target or wanted, task, _listed(categories), words), task)
+    except ValueError as error:
+        raise ValueError(f"{path} cannot be fitted:\n{error}") from None
 
 
 def _listed(names: str | None) -> list[str]:
     """Names of an option such as a,b,c."""
     return [] if names is None else [name.strip() for name in names.split(",") if name.strip()]
-
-
-def _with_categories(features: Any, task: str | None, named: list[str]) -> Any:
-    """Turn columns of texts, and those named, into categories, all but the task."""
-    from pandas.api.types import is_string_dtype
-
-    for name in features.columns:
-        column = features[name]
-        if name == task or not (name in named or is_string_dtype(column)):
-            continue
-        if name not in named and column.nunique() > MOST_LEVELS:
-            raise ValueError(
-                f"column {name!r} holds {column.nunique()} different texts; leave it out with --drop, or name it in "
-                "--categories if each of them is a category"
-            )
-        features = features.assign(**{str(name): column.astype("category")})
-    return features
 
 
 def looks_like_labels(y: Any) -> bool:

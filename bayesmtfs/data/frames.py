@@ -3,10 +3,13 @@
 Numeric and boolean columns are taken as they are; a categorical column becomes one 0/1 column per level, all of
 one feature group, so that a selector takes or leaves the whole column. No reference level is dropped: penalties and
 proper priors do not need one.
+
+`read_rows` is the reader of whole tables, for `TaskData.from_frame` and the command line: text is a category there, rows
+without a target are left out, and everything that keeps the table from being read is said at once.
 """
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -15,7 +18,10 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
+MOST_NAMED = 5  # rows that a message lists
 
 
 class Column(NamedTuple):
@@ -87,6 +93,12 @@ def as_narwhals(frame: Any) -> nw.DataFrame[Any]:
     return wrapped
 
 
+def missing_rows(series: nw.Series[Any]) -> BoolArray:
+    """(n,) Where a series is null or NaN."""
+    null = np.asarray(series.is_null().to_numpy(), dtype=bool)
+    return null | np.isnan(_numbers(series)) if series.dtype.is_float() else null
+
+
 def _wrapped(X: Any) -> Any:
     if isinstance(X, np.ndarray | list | tuple):  # no need to ask
         return X
@@ -119,9 +131,125 @@ def column_values(frame: Any, name: Any) -> Any:
     return as_narwhals(frame).get_column(name).to_native()
 
 
+# ---------------------------------------------------------------------- whole tables
+
+
+class TableRows(NamedTuple):
+    """Rows of a table that have a target."""
+
+    X: Any  # native frame: features, texts as categories, and the column of the task where there is one
+    y: Any  # native series, or a frame with one column per task
+    n_left_out: int  # rows without a target
+
+
+class Words(NamedTuple):
+    """How a reader of tables speaks of rows, and the ways out that it names."""
+
+    row: str = "row"
+    first_row: int = 0
+    absent: bool = True  # whether a feature may be missing throughout a task
+    texts: str = "drop it, or convert it to a categorical dtype if each of them is a category"
+    kinds: str = "drop it, or turn it into numbers or categories"
+    gaps: str = "drop those rows or impute them (a feature may be missing in all rows of a task, not in some)"
+
+
+IN_PYTHON = Words()
+
+
+def read_rows(
+    frame: Any, target: Any, task: Any = None, categories: Sequence[Any] = (), words: Words = IN_PYTHON
+) -> TableRows:
+    """Take a table apart: columns of text, and those named as categories, become categories.
+
+    ``target`` is the name of a column, or a list of names. A ``ValueError`` lists everything that is wrong.
+    """
+    table = as_narwhals(frame)
+    targets = list(target) if isinstance(target, list | tuple) else [target]
+    observed = ~np.logical_and.reduce([missing_rows(table.get_column(name)) for name in targets])
+    if not observed.any():
+        raise ValueError(f"no row has a value of {', '.join(map(str, targets))}; fill in the targets that are known")
+    rows = table.filter(observed.tolist())
+    y = rows.select([nw.col(name) for name in targets])
+    X = rows.select([nw.col(name) for name in rows.columns if name not in targets])
+    texts = {name for name in X.columns if name not in {task, *categories} and _is_text(X.get_column(name))}
+    problems = _problems(X, task, texts, np.flatnonzero(observed), words)
+    if problems:
+        raise ValueError("\n".join(problems))
+    X = X.with_columns([X.get_column(name).cast(nw.Categorical()) for name in [*texts, *categories]])
+    only = y if isinstance(target, list | tuple) else y.get_column(target)
+    return TableRows(X.to_native(), only.to_native(), int((~observed).sum()))
+
+
+def _is_text(series: nw.Series[Any]) -> bool:
+    return isinstance(series.dtype, nw.String)
+
+
+def _problems(X: nw.DataFrame[Any], task: Any, texts: set[Any], numbers: IntArray, words: Words) -> list[str]:
+    """What keeps the features of a table from being read, column by column."""
+    found = []
+    for series in X.iter_columns():
+        text, is_task = series.name in texts, series.name == task
+        fact = None if is_task else _too_many_texts(series) if text else _wrong_kind(series)
+        if fact is not None:
+            found.append(f"column {series.name!r} {fact}; {words.texts if text else words.kinds}")
+        gaps = missing_rows(series)
+        if gaps.any() and words.absent and not is_task:
+            gaps = gaps & ~_absent(gaps, None if task is None else X.get_column(task))
+        if gaps.any():
+            where = _listed(f"{number + words.first_row}" for number in numbers[gaps])
+            shown = f"{gaps.sum()} of {len(gaps)} rows ({words.row} {where})"
+            found.append(f"column {series.name!r} is missing in {shown}; {words.gaps}")
+    return found
+
+
+def _listed(items: Iterable[str]) -> str:
+    """The first of some items, and how many there are beyond them."""
+    named = list(items)
+    more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return ", ".join(named[:MOST_NAMED]) + more
+
+
+def _too_many_texts(series: nw.Series[Any]) -> str | None:
+    distinct = series.drop_nulls().unique().to_list()
+    if len(distinct) <= MOST_LEVELS:
+        return None
+    strange = [text for text in distinct if not _spells_number(text)]
+    if 2 * len(strange) < len(distinct):
+        return f"holds numbers, but also texts such as {_listed(map(repr, sorted(strange)))}"
+    return f"holds {len(distinct)} different texts"
+
+
+def _spells_number(text: str) -> bool:
+    try:
+        return float(text) is not None
+    except ValueError:
+        return False
+
+
+def _absent(gaps: BoolArray, labels: nw.Series[Any] | None) -> BoolArray:
+    """(n,) Rows of tasks in which all entries are missing."""
+    if labels is None:
+        return np.full(len(gaps), bool(gaps.all()))
+    whole: dict[Any, bool] = {}
+    tasks = labels.to_list()
+    for task, gap in zip(tasks, gaps.tolist(), strict=True):
+        whole[task] = whole.get(task, True) and gap
+    return np.array([whole[task] for task in tasks])
+
+
+# ---------------------------------------------------------------------- columns
+
+
 def learn_encoding(frame: Any) -> Encoding:
     """Decide for every column whether it is a number or a set of levels."""
-    return Encoding(tuple(_learn_column(series) for series in as_narwhals(frame).iter_columns()))
+    columns = list(as_narwhals(frame).iter_columns())
+    facts = [f"column {s.name!r} of X {fact}" for s in columns for fact in [_wrong_kind(s)] if fact is not None]
+    if facts:
+        raise ValueError(
+            f"{', '.join(facts)}; drop it, turn it into numbers, or convert it to a categorical dtype to have it expanded "
+            "and selected as one group"
+        )
+    return Encoding(tuple(_learn_column(series) for series in columns))
 
 
 def encode(frame: Any, encoding: Encoding) -> tuple[FloatArray | NDArray[np.float32], NDArray[np.bool_]]:
@@ -164,23 +292,25 @@ def _is_categorical(series: nw.Series[Any]) -> bool:
     return isinstance(series.dtype, (nw.Categorical, nw.Enum))
 
 
+def _wrong_kind(series: nw.Series[Any]) -> str | None:
+    """What is wrong with a column that holds neither numbers nor categories; None where it does."""
+    dtype: Any = series.dtype
+    if _is_categorical(series) or dtype.is_numeric() or isinstance(dtype, nw.Boolean):
+        return None
+    if isinstance(dtype, nw.Object) and _holds_numbers(series):
+        return None
+    shown = getattr(series.to_native(), "dtype", dtype) if isinstance(dtype, nw.Unknown) else dtype
+    return f"is not numeric (dtype {shown})"
+
+
 def _learn_column(series: nw.Series[Any]) -> Column:
     name: Any = series.name
-    if _is_categorical(series):
-        levels = tuple(levels_in_order(series) or ())
-        if not levels:
-            raise ValueError(f"column {name!r} of X is categorical but all its entries are missing; drop the column")
-        return Column(name, levels)
-    if series.dtype.is_numeric() or isinstance(series.dtype, nw.Boolean):
+    if not _is_categorical(series):
         return Column(name, None)
-    if isinstance(series.dtype, nw.Object) and _holds_numbers(series):
-        return Column(name, None)
-    native = series.to_native()
-    dtype = getattr(native, "dtype", series.dtype) if isinstance(series.dtype, nw.Unknown) else series.dtype
-    raise ValueError(
-        f"column {name!r} of X is not numeric (dtype {dtype}); drop it, turn it into numbers, or convert it "
-        "to a categorical dtype to have it expanded and selected as one group"
-    )
+    levels = tuple(levels_in_order(series) or ())
+    if not levels:
+        raise ValueError(f"column {name!r} of X is categorical but all its entries are missing; drop the column")
+    return Column(name, levels)
 
 
 def _holds_numbers(series: nw.Series[Any]) -> bool:

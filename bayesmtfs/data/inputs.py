@@ -96,10 +96,12 @@ def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> D
     encoding = frames.learn_encoding(frame) if encoding is None else encoding
     matrix, missing = frames.encode(frame, encoding)
     if missing.any() and not allow_missing:
-        row, column = np.argwhere(missing)[0]
+        gaps = [
+            f"row {missing[:, place].argmax()} of column {encoding.columns[place].name!r}"
+            for place in np.flatnonzero(missing.any(axis=0))
+        ]
         raise ValueError(
-            f"X has missing values: contains NaN in row {row} of column {encoding.columns[column].name!r}; "
-            "drop those rows or impute them first"
+            f"X has missing values: contains NaN in {', '.join(gaps)}; drop those rows or impute them first"
         )
     _check_finite(matrix, allow_missing)
     names = tuple(encoding.feature_names) if encoding.has_names else None

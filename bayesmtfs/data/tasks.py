@@ -16,9 +16,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bayesmtfs.data import inputs
-from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, take_columns
+from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, read_rows, take_columns
 from bayesmtfs.data.inputs import Design, DesignTable
-from bayesmtfs.types import BoolArray, FloatArray, IntArray, LossScale
+from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -192,9 +192,9 @@ class TaskData:
     def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
         """Columns of a data frame: a target, a task and features (all other columns).
 
-        Categorical columns are expanded and selected as one group. A column that is null throughout a task is a
-        feature that the task does not have: its coefficient is fixed at 0 there. Several targets and no task column
-        make the wide form.
+        Columns of categories or text are expanded and selected as one group. Rows without a target are left out, with
+        a `DataWarning` that says how many. A column that is null throughout a task is a feature that the task does not
+        have: its coefficient is fixed at 0 there. Several targets and no task column make the wide form.
         """
         if not is_frame(df):
             raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
@@ -204,18 +204,22 @@ class TaskData:
         for name in [*targets, *([] if task is None else [task])]:
             if name not in columns:
                 raise ValueError(f"df has no column {name!r}; its columns are {columns}")
-        features = take_columns(df, [name for name in columns if name not in targets and name != task])
-        if several:
-            if task is not None:
-                raise ValueError("from_frame got several targets and a task column; pass one or the other")
-            return cls.from_wide(features, take_columns(df, targets))
-        if not column_names(features):
+        if several and task is not None:
+            raise ValueError("from_frame got several targets and a task column; pass one or the other")
+        features = [name for name in columns if name not in targets and name != task]
+        if not features:
             raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
-        table = inputs.read_design(features, allow_missing=True)
-        labels = None if task is None else column_values(df, task)
+        rows = read_rows(df, target, task)
+        if several:
+            return cls.from_wide(rows.X, rows.y)
+        if rows.n_left_out:
+            total = len(rows.y) + rows.n_left_out
+            warn(f"{rows.n_left_out} of {total} rows have no {target!r} and are left out", DataWarning)
+        table = inputs.read_design(take_columns(rows.X, features), allow_missing=True)
+        labels = None if task is None else column_values(rows.X, task)
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
-        return replace(cls.from_long(filled, column_values(df, target), labels), present=present)
+        return replace(cls.from_long(filled, rows.y, labels), present=present)
 
     @property
     def n_tasks(self) -> int:
@@ -399,22 +403,14 @@ def align(tables: list[DesignTable]) -> DesignTable:
 
 
 def absent_features(table: DesignTable, labels: Any) -> BoolArray | None:
-    """(p, m) False where a column is null throughout a task; a column null in some rows only is an error."""
+    """(p, m) False where a column is null throughout a task."""
     if table.missing is None:
         return None
     assert table.encoding is not None
     n = table.X.shape[0]
     index, names = inputs.read_labels(np.zeros(n, dtype=np.int64) if labels is None else labels, n)
-    share = np.stack([table.missing[index == t].mean(axis=0) for t in range(len(names))], axis=1)
-    partly = (share > 0) & (share < 1)
-    if partly.any():
-        column, t = np.argwhere(partly)[0]
-        raise ValueError(
-            f"column {table.encoding.columns[column].name!r} is missing in some rows of task {names.tolist()[t]!r}; "
-            "drop those rows or impute them (a column missing in all rows "
-            "of a task counts as a feature the task does not have)"
-        )
-    return (share == 0)[table.encoding.column_index]
+    there = np.stack([~table.missing[index == t].all(axis=0) for t in range(len(names))], axis=1)
+    return there[table.encoding.column_index]
 
 
 def _merged(name: str, tables: list[DesignTable]) -> Column:

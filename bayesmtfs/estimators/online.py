@@ -30,6 +30,9 @@ from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, LossScale
 
 SPARSITIES = ("individual", "features", "features_and_tasks")
+LEARN = "learn"
+# Of the largest penalty: candidates of penalty_strength="learn"
+LEARNED_SHARES = (0.4, 0.2, 0.1, 0.05, 0.025, 0.012, 0.005, 0.002)
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
 
 
@@ -42,9 +45,10 @@ class OnlineMixedNormEstimator(StreamEstimator):
     sparsity : {"features", "individual", "features_and_tasks"}
         What the penalty makes zero: features for all tasks at once (eq. 10), single coefficients (eq. 9), or features
         and, among those that stay, single tasks (eq. 11 and 12).
-    penalty_strength : float or None
+    penalty_strength : float, "learn" or None
         Weight of the penalty; None takes a tenth of the smallest strength at which all coefficients are zero, in
-        ``fit`` of its data, in ``partial_fit`` of the first batch.
+        ``fit`` of its data, in ``partial_fit`` of the first batch. "learn" lets several shares of that strength learn side
+        by side and uses the one with the smallest loss on rows that it had not seen yet.
     task_sparsity : float or (n_features,) array, default 0.01
         r of eq. (6), for ``sparsity="features_and_tasks"``.
     norm_q : float in [1, inf], several of them, or "learn"
@@ -55,7 +59,9 @@ class OnlineMixedNormEstimator(StreamEstimator):
         about half of |x|^2. "auto" follows the running mean of |x|^2 of each task.
     average : bool
         Use the average of the weights over each task's rounds instead of the last ones. Smoother, hardly sparse, and an
-        update then costs O(n_features x n_tasks).
+        update then costs O(n_features x n_tasks). With several ``epochs`` and ``gamma="auto"`` it is the average of the
+        second half of them, which settles much faster than the last weights, has their zeros, and takes a step that is
+        chosen by a fifth of the rows, predicted before they are learned.
     standardize : bool
         Scale features to unit deviation within each task before ``fit``; not for ``partial_fit``.
     shared_mean : bool
@@ -66,16 +72,23 @@ class OnlineMixedNormEstimator(StreamEstimator):
     norm_q_, penalty_strength_ : float
         What is used.
     progressive_loss_ : float
-        Mean loss of the predictions, each made before its row was learned.
+        Mean loss of the predictions, each made before its row was learned: of the first epoch or, where ``fit`` has
+        chosen a step or penalty by them, of the fifth of the rows that was kept apart until then.
+    progressive_error_ : float
+        The same as a multiple of the loss of each task's best constant; under the squared loss 1 - R2.
+    converged_ : bool
+        A stream converges to nothing: True says that no ``fit`` was interrupted or left predictions far worse than
+        constants. ``progressive_error_`` says how good they are.
 
     References
     ----------
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
+    Flammarion, Bach (2017), Stochastic composite least-squares regression with convergence rate O(1/n).
     """
 
     normalize_rows: bool = field(init=False, default=False)
     sparsity: str = "features"
-    penalty_strength: float | None = None
+    penalty_strength: float | str | None = None
     task_sparsity: float | ArrayLike = 0.01
     norm_q: float | str | Sequence[float] = 2
     gamma: float | str = "auto"
@@ -101,10 +114,12 @@ class OnlineMixedNormEstimator(StreamEstimator):
         check_choice("sparsity", self.sparsity, SPARSITIES)
         self._family.require("A stream", "slope")
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
-        for name in ("penalty_strength", "mean_strength"):
+        for name, words in (("penalty_strength", (None, LEARN)), ("mean_strength", (None,))):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, numbers.Real) and float(value) >= 0):
-                raise ValueError(f"{name} is {value!r}; pass a number of at least 0, or None")
+            if value not in words and not (isinstance(value, numbers.Real) and float(value) >= 0):
+                raise ValueError(
+                    f"{name} is {value!r}; pass a number of at least 0, or {' or '.join(map(repr, words))}"
+                )
         if self.gamma != "auto" and not (isinstance(self.gamma, numbers.Real) and float(self.gamma) > 0):
             raise ValueError(f"gamma is {self.gamma!r}; pass a positive number, or 'auto' to take it from the data")
         self._norms()
@@ -117,7 +132,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
         """Candidates for the norm within a row."""
         norms: tuple[float, ...]
         if isinstance(self.norm_q, str):
-            check_choice("norm_q", self.norm_q, ("learn",))
+            check_choice("norm_q", self.norm_q, (LEARN,))
             norms = LEARNED_NORMS
         else:
             norms = tuple(np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64)).tolist())
@@ -161,26 +176,34 @@ class OnlineMixedNormEstimator(StreamEstimator):
         if groups is None:
             groups = read_groups(self.groups, data.encoding, self.n_features_in_)
         data = replace(data, groups=groups)
-        settings = [self._settings(norm_q, self._strength(data, norm_q, strict), groups) for norm_q in self._norms()]
+        settings = [
+            self._settings(norm_q, strength, groups)
+            for norm_q in self._norms()
+            for strength in self._strengths(data, norm_q, strict)
+        ]
         return DualAveragingCandidates(settings, data.n_features)
 
     def _reopen(self, stored: dict[str, Any]) -> DualAveragingCandidates:
         penalties = zip(stored["norms"], stored["strengths"], strict=True)
         settings = [self._settings(norm_q, strength, stored["groups"]) for norm_q, strength in penalties]
+        steps = stored.get("slowness", [one.slowness for one in settings])  # older files have none
+        settings = [replace(one, slowness=step) for one, step in zip(settings, steps, strict=True)]
         return DualAveragingCandidates(settings, stored["sums"][0]["slots"].size)
 
-    def _strength(self, data: TaskData, norm_q: float, strict: bool) -> float:
-        penalty = RowPenalty(self.penalty_strength or 0.0, norm_q, self._task_sparsity())
-        if self.penalty_strength is not None:
-            return float(self.penalty_strength)
+    def _strengths(self, data: TaskData, norm_q: float, strict: bool) -> list[float]:
+        """Candidates for the strength of the penalty."""
+        if isinstance(self.penalty_strength, numbers.Real):
+            return [float(self.penalty_strength)]
+        penalty = RowPenalty(0.0, norm_q, self._task_sparsity())
         weight = data.loss_weights(self.loss_scale)
         largest = Problem(data, self._family, penalty, weight, self.fit_intercept).largest_penalty
         if strict and not largest > 0:
             raise ValueError(
-                "penalty_strength is None, which takes it from the first batch, but this one has too few rows to tell; "
-                "pass a number, or begin with a larger batch"
+                f"penalty_strength is {self.penalty_strength!r}, which takes it from the first batch, but this one has too "
+                "few rows to tell; pass a number, or begin with a larger batch"
             )
-        return DEFAULT_SHARE * largest
+        shares = LEARNED_SHARES if self.penalty_strength == LEARN else (DEFAULT_SHARE,)
+        return [share * largest for share in shares]
 
     @property
     def _best(self) -> DualAveraging:

@@ -317,7 +317,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """End a batch: what was built from the earlier state is out of date."""
         self._built: dict[str, Any] = {}
         self.n_rounds_ = self.n_iter_ = self._learner.n_rounds
-        self.converged_ = True
+        self.converged_ = self._learner.sound
         as_given = self._encoding is None and self._scales is None and self.task_column is None
         self._plain = None
         if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
@@ -503,9 +503,20 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @_Learned
     def result_(self) -> FitResult:
         """The same in one named object."""
-        ended = Convergence(converged=True, n_iter=self.n_rounds_)
+        ended = Convergence(
+            converged=self.converged_,
+            n_iter=self.n_rounds_,
+            rows_seen=self._learner.n_rows,
+            progressive_error=self.progressive_error_,
+        )
         known = {"absent": self._absent, "effect_unit": self._unit}
         return self._named_result(ended, {}, coef=self.coef_, intercept=self.intercept_, **known)
+
+    @property
+    def progressive_error_(self) -> float:
+        """Loss of rows that were predicted before they were learned, over that of constants; NaN where it is not kept."""
+        losses = self._learner.progressive_losses
+        return float(losses[0] / losses[1]) if losses is not None and losses[1] > 0 else math.nan
 
     # ------------------------------------------------------------------ files
 

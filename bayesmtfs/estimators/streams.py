@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from sklearn.feature_extraction import FeatureHasher
 
-from bayesmtfs.data.frames import as_narwhals, is_frame, is_missing, take_columns
+from bayesmtfs.data.frames import as_narwhals, is_frame, is_missing, missing_rows, take_columns
 from bayesmtfs.data.moments import open_files
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.progress import Progress
@@ -176,7 +176,7 @@ def _batch_of_frame(frame: Any, columns: Columns) -> SourceBatch:
     if absent:
         raise ValueError(f"there is no column {absent[0]!r} in a batch; its columns are {table.columns}")
     n_rows = len(table)
-    observed = np.array([not is_missing(value) for value in table[columns.target].to_list()], dtype=bool)
+    observed = ~missing_rows(table[columns.target])
     if not observed.all():
         table = table[np.flatnonzero(observed)]
     features = [name for name in table.columns if name not in columns.named]

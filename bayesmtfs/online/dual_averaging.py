@@ -26,11 +26,16 @@ What differs from the paper:
 - **Intercepts** are not penalised and are learned from the best constant so far, instead of from 0.
 - **Shared mean.** The mean of all tasks needs no sums of its own: its gradient is the sum of the tasks' gradients,
   ``w_0 = -(sum_k a_k G_k) / (m + mean_strength a)`` with the steps ``a_k = sqrt(t_k) / gamma`` and their mean a.
+- **Several passes** over the same rows, with ``average`` and no gamma, under a loss of bounded curvature: steps do not
+  shrink, ``w = -(t / gamma) U`` with a gamma that is ``slowness`` times as large. The iterates then keep moving about the
+  minimum and their average goes there, at the rate 1/t instead of 1/sqrt(t) under the squared loss (Flammarion and Bach
+  2017). It is taken over the second half of the passes and has the zeros of the last iterate, whose average gradient
+  tells them. Slowness and penalty are chosen by a fifth of the rows that is predicted before it is learned.
 - ``loss_scale="sum"``: G_k is multiplied by the number n_k of distinct rows seen, the step divided by it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -50,14 +55,15 @@ from bayesmtfs.online.dual_averaging_kernels import (
     SlotArray,
     SparseRows,
     round_schedule,
-    shuffle_within_tasks,
 )
 from bayesmtfs.online.learner import Coefficients, StreamBatch, StreamLearner
+from bayesmtfs.online.repeated_rows import RepeatedRows
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, LossScale, warn
 
 ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
+SLOWNESS = (1.0, 4.0, 16.0)  # of steps that do not shrink: what passes over the same rows choose from
 FAR_WORSE = 100.0  # times the loss of constants, above it: what the predictions of a fit that has diverged reach
 # One memory layout for all arrays, since each is compiled anew
 STORED = ("slots", "sums", "totals", "bounds", "table")
@@ -88,6 +94,7 @@ class DualAveragingSettings:
     mean_strength: float | None = None  # None: a hundredth of the mean squared column norm
     average: bool = False
     groups: IntArray | None = None  # (p,)
+    slowness: float = 0.0  # of steps that do not shrink: times the gamma that is safe for a single row; 0: they shrink
 
     def rules(self) -> Rules:
         """Return the same for compiled code."""
@@ -103,12 +110,13 @@ class DualAveragingSettings:
             norm_q=float(self.norm_q),
             strength=float(self.strength),
             gamma=float(self.gamma or 0.0),
-            caution=0.5 * (1 + self.fit_intercept) * (1 + self.shared_mean),
+            caution=0.5 * (1 + self.fit_intercept) * (1 + self.shared_mean) * (self.slowness or 1.0),
             mean_strength=-1.0 if self.mean_strength is None else float(self.mean_strength),
             fit_intercept=bool(self.fit_intercept),
             shared_mean=bool(self.shared_mean),
             average=bool(self.average),
             summed=self.loss_scale == "sum",
+            steady=self.slowness > 0.0,
         )
 
     def _curvature(self) -> float:
@@ -140,6 +148,7 @@ class DualAveraging:
         self.n_features = n_features
         self.n_rounds = 0
         self.n_used = 0
+        self.repeated = np.zeros(3)  # part of the losses that does not count as progressive
         groups = _group_arrays(settings.groups)
         rules, sparsity = settings.rules(), np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
         self.state = GradientSums(
@@ -256,9 +265,19 @@ class DualAveraging:
         return self.state.pool[[kernels.PROGRESSIVE_LOSS, kernels.CONSTANT_LOSS, kernels.POOLED_WEIGHT]]
 
     @property
+    def n_rows(self) -> int:
+        """Rows so far, in every pass."""
+        return int(self.state.table[kernels.CLOCK, : self.n_tasks].sum())
+
+    @property
+    def progressive_losses(self) -> FloatArray:
+        """(3,) The same sums, over predictions of rows that were not learned yet."""
+        return self.losses - self.repeated
+
+    @property
     def progressive_loss(self) -> float:
         """Mean loss of the predictions, each made before its row was learned."""
-        found, _, weight = self.losses.tolist()
+        found, _, weight = self.progressive_losses.tolist()
         return found / weight if weight > 0 else 0.0
 
     # ------------------------------------------------------------------ weights
@@ -272,10 +291,19 @@ class DualAveraging:
             self._coefficients = Coefficients(W, intercept)
         return self._coefficients
 
+    def restart_average(self) -> None:
+        """Take the average over what comes from now on."""
+        self.state.totals[:] = 0.0
+        self.state.table[kernels.INTERCEPT_TOTAL] = 0.0
+        self.state.table[kernels.SINCE] = self.state.table[kernels.CLOCK]
+
     def _average(self, features: IntArray) -> tuple[FloatArray, FloatArray]:
         state, m = self.state, self.n_tasks
-        rounds = np.maximum(state.table[kernels.CLOCK, :m], 1.0)
-        return state.totals[state.slots[features], :m] / rounds, state.table[kernels.INTERCEPT_TOTAL, :m] / rounds
+        rounds = np.maximum(state.table[kernels.CLOCK, :m] - state.table[kernels.SINCE, :m], 1.0)
+        W, intercept = state.totals[state.slots[features], :m], state.table[kernels.INTERCEPT_TOTAL, :m]
+        if self.settings.slowness:
+            W = np.where(self._last(features)[0] != 0.0, W, 0.0)
+        return W / rounds, intercept / rounds
 
     def _last(self, features: IntArray) -> tuple[FloatArray, FloatArray]:
         W, intercept = np.empty((features.size, self.n_tasks)), np.empty(self.n_tasks)
@@ -312,6 +340,7 @@ class DualAveraging:
         m, used = self.n_tasks, self.n_used
         return {
             "n_rounds": self.n_rounds,
+            "repeated": self.repeated,
             "slots": self.state.slots,
             "sums": self.state.sums[:used, :m].copy(),
             "totals": self.state.totals[:used, :m].copy(),
@@ -323,6 +352,7 @@ class DualAveraging:
     def restore(self, stored: dict[str, Any]) -> Self:
         """Take over the numbers of a stored learner with the same settings."""
         self.n_rounds, self.n_used = stored["n_rounds"], stored["sums"].shape[0]
+        self.repeated = np.array(stored.get("repeated", self.repeated))  # older files have none
         arrays: dict[str, Any] = {name: np.array(stored[name]) for name in STORED}
         self.state.pool[: kernels.N_POOLED] = stored["pool"]
         self.state = self.state._replace(n_tasks=stored["table"].shape[1], **arrays)
@@ -351,7 +381,17 @@ class DualAveragingCandidates(StreamLearner):
     @property
     def best(self) -> DualAveraging:
         """The candidate with the smallest loss on rows that it had not seen yet."""
-        return min(self.candidates, key=lambda candidate: candidate.progressive_loss)
+        return min(self.candidates, key=lambda candidate: candidate.losses[0])
+
+    @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return self.best.n_rows
+
+    @property
+    def progressive_losses(self) -> FloatArray:
+        """(3,) Sums over rows that were predicted before they were learned: loss, loss of constants, weight."""
+        return self.best.progressive_losses
 
     @property
     def row_learner(self) -> DualAveraging | None:
@@ -374,32 +414,74 @@ class DualAveragingCandidates(StreamLearner):
 
     def fit(self, batch: StreamBatch, epochs: int, shuffle: bool, random_state: Any, progress: bool | None) -> None:
         """Learn a batch, sorted by task, several times; warns of an interruption and of predictions that are far off."""
-        offsets, design = batch.offsets, learnable(batch.X)
+        design = learnable(batch.X)
         seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
-        for candidate in self.candidates:
-            candidate.add_tasks(0, np.add.reduceat(seen.weight, offsets[:-1]))
-        order, starts = round_schedule(batch.task, self.n_tasks)
-        places = np.arange(seen.y.size)
-        done, before = 0, self.best.losses
+        rows = RepeatedRows(design, seen, np.arange(seen.y.size), batch.offsets)
+        seeds = check_random_state(random_state).randint(2**31 - 1, size=epochs).tolist()
+        order = seeds if shuffle else [None] * epochs
+        tuned = epochs > 1 and all(one.settings.average and one.settings.gamma is None for one in self.candidates)
+        unseen, losses = None, []
         with Progress("dual averaging", progress) as work:
-            for seed in check_random_state(random_state).randint(2**31 - 1, size=epochs).tolist():
-                if shuffle:
-                    shuffle_within_tasks(places, offsets, seed)
-                if done == epochs - 1:
-                    before = self.best.losses
-                for candidate in self.candidates:
-                    candidate.learn(design, seen, Schedule(places[order], starts), growing=False)
-                done += 1
+            if tuned:
+                unseen = self._choose(*rows.split(seeds[0]), order, work)
+            for candidate in self.candidates:
+                candidate.add_tasks(0, rows.sizes)
+            for done in learn_passes(self.candidates, rows, order, tuned):
+                losses.append(np.array([candidate.losses for candidate in self.candidates]))
                 work.update(done / epochs)
         if work.interrupted:
-            if done == 0:
+            if len(losses) < 2:
                 raise KeyboardInterrupt
             warn(
-                f"interrupted after {done} of {epochs} epochs; what was learned until then is kept", ConvergenceWarning
+                f"interrupted after {len(losses) - 1} of {epochs} epochs; what was learned until then is kept",
+                ConvergenceWarning,
             )
-        found, constant, weight = (self.best.losses - before).tolist()
-        if found - constant > FAR_WORSE * abs(constant):  # a loss may be below 0
+        for candidate, first in zip(self.candidates, losses[1], strict=True):
+            candidate.repeated = candidate.losses - (first if unseen is None else unseen)
+        found, constant, weight = (losses[-1] - losses[-2])[self.candidates.index(self.best)].tolist()
+        far = found - constant > FAR_WORSE * abs(constant)  # a loss may be below 0
+        if far:
             warn(FAR_OFF.format(found=found / weight, constant=constant / weight), ConvergenceWarning)
+        self.sound = not (far or work.interrupted)
+
+    def _choose(
+        self, rows: RepeatedRows, apart: RepeatedRows, seeds: Sequence[int | None], work: Progress
+    ) -> FloatArray | None:
+        """Keep the step and penalty that predict rows best which are kept apart; their losses."""
+        if apart.places.size == 0:
+            return None
+        judged: list[tuple[FloatArray, DualAveragingSettings]] = []
+
+        def best_with(options: Iterable[DualAveragingSettings]) -> tuple[FloatArray, DualAveragingSettings]:
+            for one in options:
+                judged.append((self._tried(one, rows, apart, seeds), one))
+                work.update(0.0, f"{len(judged)} candidates")
+            return min(judged, key=lambda found: found[0][0])
+
+        penalties = [candidate.settings for candidate in self.candidates]
+        middle = penalties.pop(len(penalties) // 2)
+        steps = SLOWNESS if middle.family.curvature_bound is not None else (0.0,)
+        losses, best = best_with(replace(middle, slowness=step) for step in steps)
+        if penalties:
+            _, best = best_with(replace(one, slowness=best.slowness) for one in penalties)
+            losses, best = best_with(replace(best, slowness=step) for step in steps if step != best.slowness)
+        self.candidates = [DualAveraging(best, self.n_features)]
+        self.candidates[0].add_tasks(rows.offsets.size - 1)
+        return losses
+
+    def _tried(
+        self, settings: DualAveragingSettings, rows: RepeatedRows, apart: RepeatedRows, seeds: Sequence[int | None]
+    ) -> FloatArray:
+        """(3,) Losses of rows apart after passes over the others; infinite where the weights diverge."""
+        learner = DualAveraging(settings, self.n_features)
+        learner.add_tasks(self.n_tasks, rows.sizes)
+        try:
+            for _ in learn_passes([learner], rows, seeds, tail=True):
+                pass
+        except ValueError:
+            return np.full(3, np.inf)
+        constants = learner.state.table[kernels.CENTRE]
+        return apart.losses(settings.family, learner.coefficients(), constants)
 
     def coefficients(self) -> Coefficients:
         """Weights of the best candidate."""
@@ -410,6 +492,7 @@ class DualAveragingCandidates(StreamLearner):
         return {
             "norms": [candidate.settings.norm_q for candidate in self.candidates],
             "strengths": [candidate.settings.strength for candidate in self.candidates],
+            "slowness": [candidate.settings.slowness for candidate in self.candidates],
             "sums": [candidate.to_stored() for candidate in self.candidates],
             "groups": self.candidates[0].settings.groups,
         }
@@ -419,6 +502,22 @@ class DualAveragingCandidates(StreamLearner):
         for candidate, sums in zip(self.candidates, stored["sums"], strict=True):
             candidate.restore(sums)
         return self
+
+
+def learn_passes(
+    learners: Sequence[DualAveraging], rows: RepeatedRows, seeds: Sequence[int | None], tail: bool
+) -> Iterator[int]:
+    """Learn rows once per seed; gives the number of passes before each of them and in the end.
+
+    ``tail`` takes averages over the second half of the passes.
+    """
+    for done, schedule in enumerate(rows.passes(seeds)):
+        yield done
+        for learner in learners:
+            if tail and done == len(seeds) // 2:
+                learner.restart_average()
+            learner.learn(rows.design, rows.seen, schedule, growing=False)
+    yield len(seeds)
 
 
 def observations(

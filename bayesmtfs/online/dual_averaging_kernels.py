@@ -53,7 +53,8 @@ CENTRE = 11  # best constant so far, from which the intercept is learned
 INTERCEPT_STEP = 12
 INTERCEPT_PULL = 13
 REACH = 14  # sqrt(t) times the curvature for which steps had to be made, of a loss without a bound
-N_QUANTITIES = 15
+SINCE = 15  # clock at which the totals of the average began
+N_QUANTITIES = 16
 
 # Entries of the pool: numbers over all tasks
 POOLED_TARGETS, POOLED_WEIGHT, LARGEST_TARGET, PROGRESSIVE_LOSS, CONSTANT_LOSS, N_POOLED = 0, 1, 2, 3, 4, 5
@@ -92,6 +93,7 @@ class Rules(NamedTuple):
     shared_mean: bool
     average: bool
     summed: bool
+    steady: bool  # steps do not shrink
 
 
 class GradientSums(NamedTuple):
@@ -256,7 +258,7 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
     size = table[SIZE, k] if rules.summed else 1.0
     weight = table[WEIGHT, k]
     inverse = size / weight if weight > 0.0 else 0.0
-    root = math.sqrt(clock)
+    root = clock if rules.steady else math.sqrt(clock)
     table[INVERSE, k] = inverse
     table[STEP, k] = root / (gamma * size) if clock > 0.0 else 0.0
     table[INTERCEPT_STEP, k] = root / (intercept_gamma * size) if clock > 0.0 else 0.0
@@ -866,7 +868,8 @@ def pool_with_rules(rules: Rules, sparsity: FloatArray) -> FloatArray:
 def flat_state(state: GradientSums) -> tuple[Any, ...] | None:
     """What follows the row in the calls below, or None for learners that they do not know."""
     rules = state.rules
-    known = _is_simple(rules, state.group_of) and not (rules.shared_mean or rules.average) and state.sparsity.size == 1
+    known = _is_simple(rules, state.group_of) and not (rules.shared_mean or rules.average or rules.steady)
+    known = known and state.sparsity.size == 1
     arrays = (state.slots, state.sums, state.bounds, state.table, state.pool)
     return (state.n_tasks, *rules[:2], *arrays) if known else None
 
@@ -901,6 +904,7 @@ def _unflattened(
         False,
         False,
         numbers[13] != 0.0,
+        False,
     )
     return GradientSums(rules, n_tasks, slots, sums, sums[:0], bounds, table, pool, pool[-1:], none, none, none)
 

@@ -36,6 +36,17 @@ class StreamLearner(ABC):
     """Linear weights of a growing number of tasks, which learn from batches."""
 
     n_features: int
+    sound: bool = True  # no fit was interrupted or left predictions far worse than constants
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Rows so far, in every pass over them."""
+
+    @property
+    def progressive_losses(self) -> FloatArray | None:
+        """(3,) Sums over rows that were predicted before they were learned: loss, loss of constants, weight."""
+        return None
 
     @property
     @abstractmethod

@@ -55,6 +55,7 @@ class LinearLearner(StreamLearner):
     average: bool = False
     seed: int = 0  # of whatever is random besides the order of rows
     n_rounds: int = field(init=False, default=0)
+    n_rows: int = field(init=False, default=0)
     n_tasks: int = field(init=False, default=0)
     relations: dict[str, NDArray[Any]] = field(init=False, default_factory=dict)  # what relates the learners
 
@@ -111,6 +112,7 @@ class LinearLearner(StreamLearner):
                 "normalize_rows=True or scale the features, and fit again"
             )
         self.n_rounds += longest_task(rounds.offsets)
+        self.n_rows += rounds.rows.size
 
     def coefficients(self) -> Coefficients:
         """Last weights or, with ``average``, their mean over rounds."""
@@ -120,12 +122,13 @@ class LinearLearner(StreamLearner):
 
     def to_stored(self) -> dict[str, Any]:
         """Weights, clocks and relations."""
-        numbers = {"n_rounds": self.n_rounds, "n_tasks": self.n_tasks, "seed": self.seed}
+        numbers = {"n_rounds": self.n_rounds, "n_rows": self.n_rows, "n_tasks": self.n_tasks, "seed": self.seed}
         return {**numbers, "stream": self.stream._asdict(), "relations": self.relations}
 
     def restore(self, stored: dict[str, Any]) -> Self:
         """Take over the numbers of a stored learner."""
         self.n_rounds, self.n_tasks, self.seed = (stored[name] for name in ("n_rounds", "n_tasks", "seed"))
+        self.n_rows = stored.get("n_rows", 0)  # older files have none
         arrays = {name: np.array(array, order=self.memory_order) for name, array in stored["stream"].items()}
         self.stream, self.relations = LinearStream(**arrays), stored["relations"]
         return self

@@ -100,7 +100,7 @@ def _overview(named: dict[str, Any]) -> str:
             name,
             number(int(result.selected.sum()), 6),
             _shared(first, result),
-            "yes" if result.convergence.converged else "NO",
+            "NO" if not result.convergence.converged else "yes" if result.convergence.rows_seen is None else "a stream",
             "draws" if result.posterior is not None else "a point",
         ]
         for name, result in results.items()

@@ -68,6 +68,11 @@ class Convergence:
         Anything else the user should know, in one sentence.
     advice : str, default "raise max_iter or tol"
         What to do where it did not converge.
+    rows_seen : int, optional
+        Rows that a stream has learned, in every pass over them; None for routes that are no streams. A stream converges
+        to nothing, and ``converged`` says no more than that it was neither interrupted nor far worse than constants.
+    progressive_error : float, default nan
+        Loss of rows of a stream that were predicted before they were learned, over the loss of each task's constant.
     """
 
     converged: bool
@@ -78,6 +83,8 @@ class Convergence:
     objective_trace: FloatArray = field(default_factory=lambda: np.empty(0), repr=False)
     message: str = ""
     advice: str = "raise max_iter or tol"
+    rows_seen: int | None = None
+    progressive_error: float = math.nan
 
     def __post_init__(self) -> None:
         set_fields(self, converged=bool(self.converged), n_iter=int(self.n_iter), objective=float(self.objective))
@@ -92,6 +99,8 @@ class Convergence:
         >>> Convergence(converged=True, n_iter=12, objective=3.5, gap=2e-7, tol=1e-6).verdict()
         'Converged in 12 iterations (tol 1e-06); the objective 3.5 is at most 2e-07 above its minimum.'
         """
+        if self.rows_seen is not None:
+            return self._stream_verdict()
         iterations = f"{self.n_iter} iteration{'' if self.n_iter == 1 else 's'}"
         tolerance = "" if self.tol is None else f" (tol {self.tol:g})"
         sentence = f"{'Converged in' if self.converged else 'NOT converged after'} {iterations}{tolerance}"
@@ -101,6 +110,14 @@ class Convergence:
         if not self.converged:
             sentence += f"; {self.advice}"
         return f"{sentence}.{' ' if self.message else ''}{self.message}"
+
+    def _stream_verdict(self) -> str:
+        """Say what a stream has seen, and how well it predicted what it had not."""
+        sentence = f"{self.rows_seen} rows learned in {self.n_iter} rounds"
+        if not math.isnan(self.progressive_error):
+            share = f"{self.progressive_error:.3g} times the loss of constants"
+            sentence += f"; predictions of rows before they were learned have {share}"
+        return f"{sentence}{'' if self.converged else '; interrupted, or far worse than constants: fit again'}."
 
 
 def frozen_copy(array: NDArray[Any]) -> NDArray[Any]:

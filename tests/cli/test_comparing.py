@@ -19,4 +19,4 @@ def test_methods_are_judged_on_the_same_folds(bayesmtfs, table, tmp_path):
 
 def test_unknown_methods_are_named(bayesmtfs, table):
     result = bayesmtfs("compare", table, "--target", "score", "--methods", "magic")
-    assert result.exit_code == 1 and "'magic'" in result.stderr
+    assert result.exit_code == 2 and "'magic'" in result.stderr

@@ -3,6 +3,8 @@
 import matplotlib.image
 import pytest
 
+import bayesmtfs as bm
+
 PICTURES = ("path.png", "coefficients.png", "row_norms.png", "norm_q.png", "penalised_and_posterior.png")
 
 
@@ -26,3 +28,8 @@ def test_demo_walks_the_three_uses(demo):
 def test_help_everywhere(bayesmtfs, arguments):
     result = bayesmtfs(*arguments)
     assert result.exit_code == 0 and "--help" in result.output
+
+
+def test_version_and_wrong_usage(bayesmtfs):
+    assert bayesmtfs("--version").output.split() == ["bayesmtfs", bm.__version__]
+    assert bayesmtfs("fit", "t.csv", "--penality", 1).exit_code == 2

@@ -8,6 +8,7 @@ import pytest
 
 import bayesmtfs as bm
 from bayesmtfs.cli.console import new_folder
+from bayesmtfs.cli.tables import read_table
 
 
 def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
@@ -105,12 +106,13 @@ def test_a_failure_leaves_the_old_folder_whole(tmp_path):
         (["--target", "score", "--route", "em", "--prior", "horseshoe"], "does not go with"),
         (["--target", "score", "--task", "school", "--norm-q", "big"], "--norm-q is 'big'"),
         (["--target", "score", "--task", "school", "--penalty", "big"], "--penalty is 'big'"),
-        (["--target", "score", "--task", "school", "--penalty", "-1"], "penalty_strength is -1"),
+        (["--target", "score", "--task", "school", "--penalty", "-1"], "--penalty is '-1'"),
+        (["--target", "score", "--rule", "best"], "--rule is 'best'"),
     ],
 )
 def test_wrong_options_are_named(bayesmtfs, table, tmp_path, options, message):
     result = bayesmtfs("fit", table, "--out", tmp_path / "o", *options)
-    assert result.exit_code == 1 and message in " ".join(result.stderr.split())
+    assert result.exit_code == 2 and message in " ".join(result.stderr.split())
     assert not (tmp_path / "o").exists()
 
 
@@ -145,7 +147,7 @@ def test_texts_and_named_columns_are_categories_and_rows_without_target_are_coun
     coded.to_csv(tmp_path / "homes.csv", index=False)
     options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", tmp_path / "fit"]
     refused = bayesmtfs("fit", tmp_path / "homes.csv", *options)
-    assert refused.exit_code == 1 and "'remark' holds 90 different texts" in refused.stderr
+    assert refused.exit_code == 1 and "'remark' holds 85 different texts" in refused.stderr
     assert "--drop" in refused.stderr
     fitted = bayesmtfs("fit", tmp_path / "homes.csv", *options, "--drop", "remark,level", "--categories", "floor")
     assert fitted.exit_code == 0, fitted.output
@@ -156,6 +158,40 @@ def test_texts_and_named_columns_are_categories_and_rows_without_target_are_coun
     again = bayesmtfs("predict", tmp_path / "fit", tmp_path / "homes.csv", "--out", tmp_path / "p.csv")
     assert again.exit_code == 0, again.output
     assert len(pd.read_csv(tmp_path / "p.csv")) == 90
+
+
+WRITTEN = [(";", ","), ("\t", "."), ("\t", ","), ("|", "."), (",", ".")]
+
+
+@pytest.mark.parametrize(("sep", "decimal"), WRITTEN)
+def test_separator_and_decimal_sign_are_found_out(frame, tmp_path, sep, decimal):
+    path = tmp_path / "t.tsv"
+    frame.to_csv(path, index=False, sep=sep, decimal=decimal, encoding="utf-8-sig")
+    pd.testing.assert_frame_equal(read_table(path), frame, check_dtype=False)
+
+
+def test_separator_and_decimal_sign_are_told(bayesmtfs, fitted, frame, tmp_path):
+    frame.drop(columns="level").to_csv(tmp_path / "t.csv", index=False, sep=":", decimal=",")
+    told = ["--target", "score", "--task", "school", "--penalty", 0.1, "--sep", ":", "--decimal", ","]
+    result = bayesmtfs("fit", tmp_path / "t.csv", *told, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    expected = bm.load(fitted / "model.bayesmtfs").coef_
+    np.testing.assert_allclose(bm.load(tmp_path / "o" / "model.bayesmtfs").coef_, expected, atol=1e-10)
+
+
+def test_everything_wrong_with_a_file_is_said_at_once_with_its_lines(bayesmtfs, frame, tmp_path):
+    broken = frame.assign(remark=[f"r{i}" for i in range(len(frame))]).astype({"g2": object})
+    broken.loc[[3, 5], "g1"] = np.nan
+    broken["g2"] = [*broken["g2"][:-1], "n.d."]
+    broken.to_csv(tmp_path / "t.csv", index=False)
+    result = bayesmtfs("fit", tmp_path / "t.csv", "--target", "score", "--task", "school", "--out", tmp_path / "o")
+    assert result.exit_code == 1 and len(result.stderr.splitlines()) == 4
+    for words in ("'g1' is missing in 2 of 90 rows (line 5, 7)", "'g2' holds numbers, but also texts such as 'n.d.'",
+                  "'remark' holds 90 different texts"):  # fmt: skip
+        assert words in result.stderr
+    (tmp_path / "twice.csv").write_text("a;b;a;score\n1;2;3;4\n")
+    twice = bayesmtfs("fit", tmp_path / "twice.csv", "--target", "score", "--out", tmp_path / "o")
+    assert twice.exit_code == 1 and "several columns are named 'a'" in twice.stderr
 
 
 def test_a_learned_q_is_told(bayesmtfs, table, tmp_path):

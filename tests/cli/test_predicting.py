@@ -21,7 +21,7 @@ def test_missing_columns_unknown_tasks_and_foreign_files(bayesmtfs, fitted, fram
     assert "'g3'" in bayesmtfs("predict", fitted, tmp_path / "few.csv", "--out", tmp_path / "p.csv").stderr
     frame.assign(school="elsewhere").to_csv(tmp_path / "new.csv", index=False)
     unknown = bayesmtfs("predict", fitted, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
-    assert unknown.exit_code == 1 and "elsewhere" in unknown.stderr
+    assert unknown.exit_code == 1 and "elsewhere" in unknown.stderr and "pass --unknown-task mean" in unknown.stderr
     average = bayesmtfs(
         "predict", fitted, tmp_path / "new.csv", "--unknown-task", "mean", "--out", tmp_path / "mean.csv"
     )

@@ -1,5 +1,7 @@
 """TaskData: every form of the same problem holds the same numbers."""
 
+import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
+from bayesmtfs.types import DataWarning
 
 
 @pytest.fixture
@@ -232,6 +235,44 @@ def test_a_column_null_throughout_a_task_is_absent_there():
     assert data.adjoint(np.ones(4))[2].tolist() == [3.0, 0.0]
 
 
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_texts_are_categories_and_rows_without_target_are_left_out_and_counted(library):
+    kinds = {"kind": ["q", "p", "p", "r"], "score": [0.5, None, 2.5, 3.5]}
+    with pytest.warns(DataWarning, match="1 of 4 rows have no 'score' and are left out"):
+        data = TaskData.from_frame(library({**FRAME, **kinds}), target="score", task="school")
+    assert data.feature_names.tolist() == ["size", "new", "kind[p]", "kind[q]", "kind[r]"]
+    assert data.groups.tolist() == [0, 1, 2, 2, 2] and data.y.tolist() == [3.5, 0.5, 2.5]
+    np.testing.assert_array_equal(data.X, [[4, 1, 0, 0, 1], [1, 1, 0, 1, 0], [3, 1, 1, 0, 0]])
+
+
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_everything_wrong_with_a_table_is_said_at_once(library):
+    n = 60
+    table = {
+        "y": [None, *range(1, n)],
+        "task": [*["a"] * 30, *["b"] * 29, None],
+        "day": [datetime.date(2020, 1, 1)] * n,
+        "name": [f"n{i}" for i in range(n)],
+        "dose": [*(f"{i}" for i in range(n - 1)), "n.d."],
+        "gap": [1.0, None, float("nan"), *[1.0] * (n - 3)],
+        "only_b": [*[None] * 30, *[1.0] * 30],
+        "kind": [*["u", None] * 30],
+        "fine": [True, False] * 30,
+    }
+    with pytest.raises(ValueError) as refused:
+        TaskData.from_frame(library(table), target="y", task="task")
+    lines = str(refused.value).splitlines()
+    said = [line.split(";")[0] for line in lines]
+    assert [line.replace("Object", "Date") for line in said] == [
+        "column 'task' is missing in 1 of 59 rows (row 59)",
+        "column 'day' is not numeric (dtype Date)",
+        "column 'name' holds 59 different texts",
+        "column 'dose' holds numbers, but also texts such as 'n.d.'",
+        "column 'gap' is missing in 2 of 59 rows (row 1, 2)",
+        "column 'kind' is missing in 29 of 59 rows (row 1, 3, 5, 7, 9 and 24 more)",
+    ]
+
+
 def test_frames_with_different_columns_are_aligned_by_name():
     first = pd.DataFrame({"u": [1.0, 2.0], "v": [3.0, 4.0]})
     second = pd.DataFrame({"w": [5.0], "u": [6.0]})
@@ -284,7 +325,7 @@ BAD = [
         lambda: TaskData.from_frame(
             pd.DataFrame(FRAME).assign(s=[np.nan, 1.0, 2.0, 3.0]), target="score", task="school"
         ),
-        r"column 's' is missing in some rows of task 'b'",
+        r"column 's' is missing in 1 of 4 rows \(row 0\); drop those rows or impute them",
     ),
     (lambda: TaskData.from_long(np.ones(3), Y3), r"Expected 2D array, got 1D array instead"),
     (lambda: TaskData.from_long(X3 + 1j, Y3), r"Complex data not supported"),
