@@ -76,6 +76,8 @@ class EMSettings:
     norm_q: float = 2.0  # finite; the first value where q is updated
     shape: float = 0.0  # of the Gamma prior of rho^-q; 0 and a rate of 0 is Jeffreys
     rate: float = 0.0
+    offset: float = 0.0  # added to the norm of a row, in units of sd(y) / sd(x)
+    noise: float = 1.0  # sigma where it is not learned
     noise_floor: float = 0.1  # least sigma_t, in units of sd(y)
     learn_noise: bool = True  # squared loss only
     shared_noise: bool = False  # one sigma for all tasks
@@ -85,11 +87,11 @@ class EMSettings:
     @property
     def improper(self) -> bool:
         """Whether the scales have the Jeffreys prior itself."""
-        return self.shape == self.rate == 0.0
+        return self.shape == self.rate == self.offset == 0.0
 
     def prior(self, norm_q: float) -> Jeffreys:
         """Prior of the rows at q, scales integrated out."""
-        return Jeffreys(norm_q, self.shape, self.rate)
+        return Jeffreys(norm_q, self.shape, self.rate, self.offset)
 
 
 class EMState(NamedTuple):
@@ -98,7 +100,7 @@ class EMState(NamedTuple):
     tasks: ActiveTasks
     W: FloatArray  # (p, m)
     intercept: FloatArray  # (m,)
-    noise: FloatArray  # (m,) sigma, ones where it is not learned
+    noise: FloatArray  # (m,) sigma
     norm_q: float
     eta: FloatArray  # (N,) linear predictor
     active: BoolArray  # which of the features of the start they are
@@ -125,9 +127,10 @@ def active_objective(state: EMState, settings: EMSettings) -> float:
 
 
 def data_terms(state: EMState) -> float:
-    """Minus the log-likelihood."""
+    """Minus the log-likelihood, over sigma^2 where a sigma is given that is not the loss's own."""
     losses, counts = state.tasks.losses(state.eta), state.tasks.counts
-    return float(np.sum(losses / state.noise**2)) + float(counts @ np.log(state.noise))
+    own = float(counts @ np.log(state.noise)) if state.tasks.family.quadratic else 0.0
+    return float(np.sum(losses / state.noise**2)) + own
 
 
 def floored(rows: FloatArray) -> FloatArray:
@@ -243,7 +246,7 @@ def begin(
     tasks: ActiveTasks, W: FloatArray, intercept: FloatArray, settings: EMSettings, zero_rows: FloatArray = NO_ROWS
 ) -> EMState:
     """State of a start, with the noise that its residuals have; its zero rows are left out."""
-    noise, eta = np.ones(tasks.n_tasks), tasks.linear_predictor(W, intercept)
+    noise, eta = np.full(tasks.n_tasks, settings.noise), tasks.linear_predictor(W, intercept)
     state = EMState(tasks, W, intercept, noise, settings.norm_q, eta, np.ones(len(W), dtype=bool), zero_rows)
     return drop_rows(update_noise(state, settings), settings)
 
@@ -449,6 +452,14 @@ def mixed_norm_start(problem: EMProblem, share: float) -> Solution:
     return found
 
 
+def unitless_problem(problem: EMProblem, norm_q: float) -> Problem:
+    """The convex problem with a mixed norm, in the units in which EM works."""
+    data, family, fit_intercept, units = problem
+    factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
+    unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
+    return Problem(unitless, family, RowPenalty(1.0, norm_q), data.weight, fit_intercept)
+
+
 def fit(
     problem: EMProblem, settings: JeffreysSettings, start: Solution | None = None, progress: bool | None = None
 ) -> JeffreysFit:
@@ -575,17 +586,16 @@ def _lowered(floor: float, tasks: ActiveTasks, W: FloatArray, eta: FloatArray) -
 
 def _fit_uniform(problem: EMProblem, start: Solution, settings: JeffreysSettings) -> tuple[Solution, float]:
     """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
-    data, family, fit_intercept, units = problem
-    factor = np.broadcast_to(1.0 / units.feature[:, np.newaxis], (data.n_features, data.n_tasks))
-    unitless = scaled(data, factor).with_target(np.asarray(data.y, dtype=np.float64) / units.target)
-    convex = Problem(unitless, family, RowPenalty(1.0, np.inf), data.weight, fit_intercept)
+    family, units = problem.family, problem.units
+    convex = unitless_problem(problem, np.inf)
     first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
-    noise = None if family.quadratic else 1.0
-    tasks = activate(*problem, np.zeros(data.n_features, dtype=bool))
+    noise, offset = None if family.quadratic else settings.em.noise, settings.em.offset or OFFSET_AT_INF
+    tasks = activate(*problem, np.zeros(problem.data.n_features, dtype=bool))
 
     def run(floor: float) -> tuple[Solution, FloatArray]:
-        found = mm.solve(convex, first, mm.MMSettings(np.inf, OFFSET_AT_INF, noise, floor, tol=settings.em.tol))
-        return found, unitless.linear_predictor(found.W, found.intercept)
+        stages = settings.em.offset == 0.0  # an offset of the user's, or of folds, comes with its start
+        found = mm.solve(convex, first, mm.MMSettings(np.inf, offset, noise, floor, stages, settings.em.tol))
+        return found, convex.data.linear_predictor(found.W, found.intercept)
 
     searched = noise is None and settings.noise_floor is None
     found, floor = _search_floor(run, tasks, settings.noise_floor, searched)
@@ -607,7 +617,8 @@ def _with_learned_q(
         return first, em.norm_q, None
     tasks, W = frame.tasks.restricted(kept), first.W[kept]
     eta, integrated = tasks.linear_predictor(W, first.intercept), settings.q_learning == "integrated"
-    learned = exponent.learn(tasks, W, eta, first.noise, settings.q_bounds, integrated, settings.random_seed)
+    noise = first.noise if em.learn_noise else np.ones_like(first.noise)
+    learned = exponent.learn(tasks, W, eta, noise, settings.q_bounds, integrated, settings.random_seed)
     em = replace(em, norm_q=learned.norm_q)
     return solve(frame.begin(em, first), em, progress=progress)[0], learned.norm_q, learned
 

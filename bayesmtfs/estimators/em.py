@@ -38,6 +38,7 @@ from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
 from bayesmtfs.estimators.base import BatchEstimator, Names, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.estimators.prior_choice import RowPriorChoice, choose
 from bayesmtfs.families import Family, find_family, names
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
@@ -45,6 +46,7 @@ from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solution, warn
 
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
+SMALL_OFFSET = 1e-3
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
 
@@ -56,7 +58,7 @@ class GeneralizedNormalRows(BatchEstimator):
     Parameters
     ----------
     loss : str or Family
-        "squared", or any smooth family of numbers or counts with a curvature; one without a noise has ``noise_`` 1.
+        "squared", or any smooth family of numbers or counts with a curvature.
     start_strength : float
         Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
     shared_mean : bool
@@ -74,7 +76,9 @@ class GeneralizedNormalRows(BatchEstimator):
     Attributes
     ----------
     noise_ : (n_tasks,)
-        sigma; 1 for a loss without a noise.
+        sigma; for a loss without a noise 1, or what was chosen with the offset.
+    offset_ : float
+        What is added to the norm of a row.
     row_scales_ : (n_features,)
         ``rho_i = (q/m)^(1/q) ||w^i||_q``, 0 for features that are out.
     objective_trace_ : (n_iter_ + 1,)
@@ -85,7 +89,14 @@ class GeneralizedNormalRows(BatchEstimator):
         Ridge that was used.
     """
 
-    _saved_attributes: ClassVar[Names] = ("noise_", "row_scales_", "objective_trace_", "mean_coef_", "mean_strength_")
+    _saved_attributes: ClassVar[Names] = (
+        "noise_",
+        "offset_",
+        "row_scales_",
+        "objective_trace_",
+        "mean_coef_",
+        "mean_strength_",
+    )
 
     loss: str | Family = "squared"
     start_strength: float = 0.01
@@ -186,13 +197,17 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     ----------
     norm_q : float in [1, inf], default 2
         Shape of a row.
-    offset : float or None, default 1e-3
+    offset : float, None or "learn"
         alpha in the logarithm, in the units of the coefficients; None takes a thousandth of sd(y) / sd(x), so that the
-        fit does not depend on units. A large offset comes close to a mixed norm.
-    noise : "learn" or float
-        sigma, one for all tasks: the loss is divided by its square. "learn" needs the squared loss.
+        fit does not depend on units. A large offset comes close to a mixed norm. "learn", the default of classifiers,
+        chooses it with the noise by folds of the training rows (`bayesmtfs.estimators.prior_choice`); with the squared
+        loss, a noise that is given or a shared mean it is 1e-3, the default of regressors.
+    noise : "learn", float or None
+        sigma, one for all tasks: the loss is divided by its square. "learn" needs the squared loss. None, the default of
+        classifiers, is 1 unless it is chosen with the offset; then the row prior is ``(||w^i||_q + offset)^-(m
+        sigma^2)``.
     graduated : bool
-        Lower the offset in stages down to its value, for better minima.
+        Lower an offset that is given in stages down to its value, for better minima.
     noise_floor : float or None
         Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
     tol : float
@@ -202,26 +217,22 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     Attributes
     ----------
-    offset_ : float
     objective_trace_ : (n_iter_ + 1,)
-        Problem (5) at the final offset, plus ``N ln sigma`` where sigma is learned; it never rises.
+        Problem (5) at the final noise and offset, plus ``N ln sigma`` where sigma is learned; it never rises.
     """
 
-    _saved_attributes: ClassVar[Names] = ("offset_",)
-
     norm_q: float = 2
-    offset: float | None = 1e-3
-    noise: float | str = "learn"
+    offset: float | str | None = SMALL_OFFSET
+    noise: float | str | None = "learn"
     graduated: bool = True
     max_iter: int = field(default=100, kw_only=True)
 
     def _check_parameters(self) -> None:
         self._check_common()
         self._require("norm_q", self.norm_q >= 1, "a number of at least 1, or np.inf")
-        self._require(
-            "offset", self.offset is None or 0 < self.offset < np.inf, "a positive number such as 1e-3, or None"
-        )
-        known = self.noise == "learn" or (not isinstance(self.noise, str) and self.noise > 0)
+        known = self.offset in ("learn", None) or (not isinstance(self.offset, str) and 0 < self.offset < np.inf)
+        self._require("offset", known, "a positive number such as 1e-3, 'learn' or None")
+        known = self.noise in ("learn", None) or (not isinstance(self.noise, str) and self.noise > 0)
         self._require("noise", known, "a positive number, or 'learn'")
         by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
         if self.noise == "learn" and not self._family.quadratic and not by_default:
@@ -234,17 +245,15 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         scaling = self._rescaled(data)
         scaled, family = scaling.data, self._family
         units = self._problem(scaled).units
-        start = self._last_fit(scaling) or self._mixed_norm_start(scaled)
-        noise = 1.0 if isinstance(self.noise, str) else float(self.noise)
-        settings = MMSettings(
-            norm_q=float(self.norm_q),
-            offset=RELATIVE_OFFSET * units.coefficient if self.offset is None else float(self.offset),
-            noise=None if self._learns_noise else noise,
-            noise_floor=self._least_noise(scaled, units.target, start),
-            graduated=self.graduated,
-            tol=self.tol,
-            max_iter=self.max_iter,
-        )
+        penalty = RowPenalty(1.0, float(self.norm_q))
+        problem = Problem(scaled, family, penalty, scaled.weight, self.fit_intercept)
+        known = self._settings(units.coefficient)
+        chosen = self._choose_prior(problem, units.coefficient, known)
+        start = chosen.start if chosen else self._last_fit(scaling) or self._mixed_norm_start(scaled)
+        if chosen:
+            settings = replace(known, noise=chosen.noise, offset=chosen.offset, graduated=False)
+        else:
+            settings = replace(known, noise_floor=self._least_noise(scaled, units.target, start))
         self.offset_, mean = settings.offset, None
         if self.shared_mean:
             sigma = units.target if settings.noise is None else settings.noise
@@ -252,8 +261,6 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             point = shared_mean.fit_generalized_normal(mean_problem, settings, begin, sigma, progress=self.progress)
             solution, mean = shared_mean.as_sums(mean_problem, point), point.mean
         else:
-            penalty = RowPenalty(1.0, settings.norm_q)
-            problem = Problem(scaled, family, penalty, scaled.weight, self.fit_intercept)
             solution = mm.solve(problem, start, settings, progress=self.progress)
         self._store_rows(data, solution, scaling, settings.norm_q, mean, offset=settings.offset)
 
@@ -261,6 +268,31 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     def _scales_wide_targets(self) -> bool:
         """A noise that is given is stated in the user's units."""
         return isinstance(self.noise, str)
+
+    def _settings(self, unit: float) -> MMSettings:
+        """What is known before the data are looked at, but for their unit."""
+        offset = SMALL_OFFSET if self.offset == "learn" else self.offset
+        noise = 1.0 if self.noise is None or isinstance(self.noise, str) else float(self.noise)
+        return MMSettings(
+            norm_q=float(self.norm_q),
+            offset=RELATIVE_OFFSET * unit if offset is None else float(offset),
+            noise=None if self._learns_noise else noise,
+            graduated=self.graduated,
+            tol=self.tol,
+            max_iter=self.max_iter,
+        )
+
+    def _choose_prior(self, problem: Problem, unit: float, plain: MMSettings) -> RowPriorChoice | None:
+        """Noise and offset by folds, where both are open and better than the plain ones."""
+        if self.offset != "learn" or self.noise is not None or self.shared_mean or self._family.quadratic:
+            return None
+
+        def fit(data: TaskData) -> Solution:
+            return mm.solve(
+                replace(problem, data=data, weight=data.weight), self._mixed_norm_start(data), plain, progress=False
+            )
+
+        return choose(problem, unit, fit, progress=self.progress)
 
     @property
     def _learns_noise(self) -> bool:
@@ -311,7 +343,8 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     """
 
     loss: str | Family = field(default="logistic", kw_only=True)
-    noise: float | str = 1.0
+    offset: float | str | None = "learn"
+    noise: float | str | None = None
 
 
 @estimator_class()
@@ -331,6 +364,11 @@ class JeffreysEstimator(GeneralizedNormalRows):
         Where EM begins; features that are zero there stay zero.
     hyper_shape, hyper_rate : float
         Gamma prior of ``rho^-q``, rho in units of sd(y) / sd(x); both 0: Jeffreys.
+    offset : float or "learn", default 0
+        The row prior is ``(||w^i||_q + offset)^-m``, w in units of sd(y) / sd(x). "learn", the default of classifiers,
+        chooses it by folds of the training rows, together with a noise sigma that divides the loss by its square
+        (`bayesmtfs.estimators.prior_choice`; the start is then the fit that it ends with); it is 0 with a loss that has a
+        noise of its own, a shared mean, another prior, an ``init`` or integrated coefficients.
     noise_floor : float or None
         Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
     tol : float
@@ -360,6 +398,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
     hyper_rate: float = 0.0
     shared_noise: bool = False
     random_state: Any = None
+    offset: float | str = 0.0
 
     def _check_parameters(self) -> None:
         check_choice("q_learning", self.q_learning, Q_LEARNING)
@@ -368,6 +407,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
             check_choice("init", self.init, ("mixed_norm",))
         self._check_norm_q()
         self._check_common()
+        known = self.offset == "learn" or (not isinstance(self.offset, str) and 0 <= self.offset < np.inf)
+        self._require("offset", known, "a number of at least 0, or 'learn'")
         family, name = self._family, type(self).__name__
         if family.has_noise and not family.quadratic:
             raise ValueError(
@@ -396,6 +437,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         return EMSettings(
             shape=self.hyper_shape,
             rate=self.hyper_rate,
+            offset=self.offset_,
             shared_noise=self.shared_noise,
             tol=self.tol,
             max_iter=self.max_iter,
@@ -406,6 +448,7 @@ class JeffreysEstimator(GeneralizedNormalRows):
         """Fit data whose targets are numbers, or -1 and +1."""
         scaling = self._rescaled(data)
         self._warn_of_single_rows(data)
+        self.offset_ = 0.0 if isinstance(self.offset, str) else float(self.offset)
         found = self._fit_integrated(scaling) if self.coefficients == "integrated" else self._fit_mode(scaling)
         self.norm_q_ = float(found.norm_q)
         self.norm_q_interval_ = self._interval(found)
@@ -420,20 +463,37 @@ class JeffreysEstimator(GeneralizedNormalRows):
                 "use 'two_stage' or 'integrated' for anything but reproduction",
                 DataWarning,
             )
+        data, start, noise = scaling.data, self._start(scaling), 1.0
+        chosen = self._choose_prior(data)
+        if chosen:
+            self.offset_, noise, start = chosen.offset, chosen.noise, chosen.start
         settings = JeffreysSettings(
             norm_q=None if self.norm_q == "learn" else float(self.norm_q),
             q_learning=cast(jeffreys.QLearning, self.q_learning),
             q_bounds=(float(self.norm_q_bounds[0]), float(self.norm_q_bounds[1])),
             start_strength=self.start_strength,
             noise_floor=self.noise_floor,
-            em=self._em_settings(),
+            em=self._em_settings(noise=noise),
             random_seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        data, start = scaling.data, self._start(scaling)
         if self.shared_mean:
             problem, begin = self._mean_problem(data), self._mean_start(data, start)
             return shared_mean.fit_jeffreys(problem, settings, begin, progress=self.progress)
         return jeffreys.fit(self._problem(data), settings, start, self.progress)
+
+    def _choose_prior(self, data: TaskData) -> RowPriorChoice | None:
+        """Noise and offset by folds, where they are open and better than 1 and 0; the start in the user's units."""
+        other = self.shared_mean or self._family.quadratic or self.hyper_shape > 0 or self.hyper_rate > 0
+        if self.offset != "learn" or other or not isinstance(self.init, str):
+            return None
+        norm_q, whole = 2.0 if self.norm_q == "learn" else float(self.norm_q), self._problem(data)
+        plain = JeffreysSettings(norm_q, start_strength=self.start_strength, em=self._em_settings())
+
+        def fit(data: TaskData) -> Solution:
+            return jeffreys.fit(self._problem(data), plain, progress=False).solution
+
+        chosen = choose(jeffreys.unitless_problem(whole, norm_q), 1.0, fit, progress=self.progress)
+        return chosen and chosen._replace(start=chosen.start._replace(W=whole.units.to_user(chosen.start.W)))
 
     def _fit_integrated(self, scaling: Rescaled) -> JeffreysFit:
         return self._as_fit(*self._fit_evidence(scaling.data))
@@ -524,6 +584,7 @@ class JeffreysClassifier(MultiTaskClassifier, JeffreysEstimator):
     """
 
     loss: str | Family = field(default="logistic", kw_only=True)
+    offset: float | str = "learn"
 
 
 @estimator_class()
@@ -589,7 +650,10 @@ class MatrixVariateEstimator(JeffreysEstimator):
     def _fit_mode(self, scaling: Rescaled) -> JeffreysFit:
         data, unrelated = scaling.data, super()._fit_mode(scaling)
         floor = 0.0 if self.noise_floor is None else self.noise_floor
-        settings = self._em_settings(norm_q=unrelated.norm_q, noise_floor=floor)
+        noise = (
+            1.0 if self._family.quadratic or unrelated.solution.noise is None else float(unrelated.solution.noise[0])
+        )
+        settings = self._em_settings(norm_q=unrelated.norm_q, noise_floor=floor, noise=noise)
         options: dict[str, Any] = {"shrinkage": self.relation_shrinkage, "progress": self.progress}
         mean = None
         if self.shared_mean:
@@ -668,3 +732,4 @@ class MatrixVariateClassifier(MultiTaskClassifier, MatrixVariateEstimator):
     """
 
     loss: str | Family = field(default="logistic", kw_only=True)
+    offset: float | str = "learn"

@@ -18,7 +18,9 @@ keeps m for every row; here a row that lacks entries counts its own.
 ``a = b = 0`` is the Jeffreys prior ``p(rho) = 1/rho`` of Zhang, Yeung and Xu 2010, eq. (8):
 ``p(w) = Gamma(m/q) / (q [2 Gamma(1 + 1/q)]^m) ||w||_q^-m`` and ``E[u | w] = m / (q S)``, their E-step (section 4.2).
 It is improper, integrable neither at 0 nor at infinity: it is meant for EM with a floor on the row norms or with
-``a, b > 0``, never for sampling. The paper has neither the marginal nor the Gamma prior. Where exactly one of a and b is
+``a, b > 0``, never for sampling. With an offset its marginal is ``p(w) ~ (||w||_q + offset)^-m`` instead, finite at 0 with
+a kink there, and the weights are its slope in S, ``E[u | w] = m / (q ||w||_q^(q-1) (||w||_q + offset))``. The paper has
+neither the marginal nor the Gamma prior nor the offset. Where exactly one of a and b is
 0 the prior of u is improper too; its density is taken as ``u^(a-1) exp(-b u) / q``, without normaliser.
 
 S is never formed: everything is computed from ``ln ||w||_q``. In all methods ``sizes`` (R,) is the number of entries of
@@ -95,6 +97,8 @@ class Jeffreys:
     shape, rate : float
         Parameters a and b of the Gamma prior of ``rho^-q``, at least 0. Both 0: Jeffreys. ``rate`` bounds the weight of
         a zero row by ``(a + m/q) / b``.
+    offset : float
+        Added to the norm of a row; needs ``shape = rate = 0`` where it is not 0.
 
     Examples
     --------
@@ -105,11 +109,18 @@ class Jeffreys:
     norm_q: float
     shape: float = 0.0
     rate: float = 0.0
+    offset: float = 0.0
 
     def __post_init__(self) -> None:
         check_norm_q(self.norm_q, smallest=0.0)
         for name, number in (("shape", self.shape), ("rate", self.rate)):
             check_not_negative(name, number, " (0 for both is Jeffreys)")
+        check_not_negative("offset", self.offset, ", such as 0.1")
+        if self.offset > 0.0 and (self.shape > 0.0 or self.rate > 0.0):
+            raise ValueError(
+                f"offset is {self.offset} with shape {self.shape} and rate {self.rate}, and an offset goes with the "
+                "Jeffreys prior only; pass offset=0, or shape=0 and rate=0"
+            )
         if self.norm_q == math.inf and (self.shape > 0.0 or self.rate > 0.0):
             raise ValueError(
                 f"shape is {self.shape} and rate is {self.rate} with norm_q=inf, where rho^-q has no Gamma prior; "
@@ -121,7 +132,7 @@ class Jeffreys:
         counts = row_sizes(W, sizes)
         counted = counts > 0
         m = counts[counted]
-        log_norms = _log_row_norms(np.asarray(W)[counted], self.norm_q)
+        log_norms = self._offset_by(_log_row_norms(np.asarray(W)[counted], self.norm_q))
         log_densities = self._log_scale_prior() - m * log_entry_volume(self.norm_q)
         if self.norm_q == math.inf:
             log_densities += -np.log(m) - m * log_norms
@@ -139,7 +150,14 @@ class Jeffreys:
         if self.norm_q == math.inf:
             raise ValueError("norm_q is inf, where rho^-q has no expectation; pass a finite norm_q, such as 50")
         shapes = self.shape + np.maximum(row_sizes(rows, sizes), 1) / self.norm_q
-        return np.log(shapes) - self._log_posterior_rate(_log_row_norms(rows, self.norm_q))
+        log_norms = _log_row_norms(rows, self.norm_q)
+        if self.offset > 0.0:
+            return np.log(shapes) - (self.norm_q - 1.0) * log_norms - self._offset_by(log_norms)
+        return np.log(shapes) - self._log_posterior_rate(log_norms)
+
+    def _offset_by(self, log_norms: FloatArray) -> FloatArray:
+        """``ln(||w||_q + offset)`` from ``ln ||w||_q``."""
+        return np.logaddexp(log_norms, math.log(self.offset)) if self.offset > 0.0 else log_norms
 
     def _log_posterior_rate(self, log_norms: FloatArray) -> FloatArray:
         """``ln(b + S)`` from ``ln ||w||_q``."""
