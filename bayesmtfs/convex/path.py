@@ -151,7 +151,7 @@ def _explained(problem: Problem, solution: Solution, shared: bool) -> float:
     if shared:  # the objective has a penalty on the mean, too
         loss = problem.loss(problem.data.linear_predictor(solution.W, solution.intercept))
     else:
-        loss = solution.objective - problem.penalty.value(problem.blocks.gather(solution.W))
+        loss = solution.objective - problem.penalty_value(solution.W)
     return 1.0 - (loss - problem.least_loss) / most
 
 

@@ -1,6 +1,6 @@
 """A quadratic model of a smooth loss plus the row penalty, minimised by block coordinate descent.
 
-    minimise over W, d:   sum_i [ g_i e_i + h_i e_i^2 / 2 ] + penalty(W),    e_i = x_i' (w_t - w0_t) + d_t
+    minimise over W, d:   sum_i [ g_i e_i + h_i e_i^2 / 2 ] + ridge / 2 ||W||^2 + penalty(W),  e_i = x_i' (w_t - w0_t) + d_t
 
 with slopes g (of sum 0 over each task, where there is an intercept) and curvatures h >= 0 of the loss at the linear
 predictor, and the moves d of the intercepts minimised out: features are centred by their h-weighted means. For the
@@ -58,13 +58,19 @@ class QuadraticRowModel(ABC):
     iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
 
     def __init__(
-        self, curvature: FloatArray, means: FloatArray, sums: FloatArray, squares: FloatArray, bounds: FloatArray
+        self,
+        curvature: FloatArray,
+        means: FloatArray,
+        sums: FloatArray,
+        squares: FloatArray,
+        bounds: FloatArray,
+        ridge: float,
     ) -> None:
-        self.curvature = curvature
+        self.curvature, self.ridge = curvature, ridge
         self.means = means
         # An empty column, or one that is constant where there is an intercept, has the coefficient 0
         self.free = squares > np.maximum(ROUNDING * means * sums, NO_CURVATURE)
-        self.bounds = np.where(self.free, bounds, NO_CURVATURE)
+        self.bounds = np.where(self.free, bounds + ridge, NO_CURVATURE)
 
     @property
     def coefficients(self) -> FloatArray:
@@ -75,9 +81,10 @@ class QuadraticRowModel(ABC):
         """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength."""
         self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
-        self.first_square = float(np.sum(slope * ratio))
+        self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
         self.first_W = W
-        self.state = (np.where(self.free, W, 0.0), *self.first_state(slope))
+        self.state = (np.where(self.free, W, 0.0),)
+        self.state = (*self.state, *self.first_state(slope))
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
         if self.iterates == ():
@@ -162,7 +169,12 @@ class GramModel(QuadraticRowModel):
     """
 
     def __init__(
-        self, columns: DenseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+        self,
+        columns: DenseColumns,
+        rows: PenaltyRows,
+        curvature: FloatArray,
+        curvature_sums: FloatArray,
+        ridge: float = 0.0,
     ) -> None:
         self.columns = columns
         k = len(rows.features)
@@ -171,7 +183,9 @@ class GramModel(QuadraticRowModel):
         self.Q = np.empty((k, len(sums), sums.shape[1]))
         gram(columns.A, curvature, means, columns.offsets, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
-        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares))
+        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge)
+        if ridge > 0.0:
+            self.Q[np.arange(k), :, np.arange(k)] += ridge
 
     def _bounds(self, rows: PenaltyRows, squares: FloatArray) -> FloatArray:
         """Curvatures; within a group, their sums of absolute values over the group, which bound its Gram matrix."""
@@ -182,7 +196,9 @@ class GramModel(QuadraticRowModel):
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Gradient."""
-        return (self.columns.adjoint(slope),)
+        gradient = self.columns.adjoint(slope)
+        gradient[:, : len(self.means)] += self.ridge * self.coefficients.T
+        return (gradient,)
 
     def gradient(self) -> FloatArray:
         """Gradient as the sweeps kept it."""
@@ -231,14 +247,19 @@ class ColumnModel(QuadraticRowModel):
     """
 
     def __init__(
-        self, columns: SparseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+        self,
+        columns: SparseColumns,
+        rows: PenaltyRows,
+        curvature: FloatArray,
+        curvature_sums: FloatArray,
+        ridge: float = 0.0,
     ) -> None:
         self.columns = columns
         self.sums, squares = columns.moments(curvature, curvature_sums)
         self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
         # The Gram matrix of a group is at most its diagonal times the size of the group
         bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
-        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds)
+        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds, ridge)
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Slopes, and no move of the intercepts."""
@@ -246,19 +267,23 @@ class ColumnModel(QuadraticRowModel):
 
     def gradient(self) -> FloatArray:
         """Gradient from the slopes."""
-        _, slope, shift = self.state
-        return self.columns.adjoint(slope + self.curvature * shift[self.task]).T
+        W, slope, shift = self.state
+        return self.columns.adjoint(slope + self.curvature * shift[self.task]).T + self.ridge * W
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         columns = (self.sums, self.means, self.bounds)
-        sweep_columns(
-            self.columns.entries, self.curvature, columns, self.state, self.norms, self.arguments, self.iterates
-        )
+        rows = (self.norms, self.arguments, self.iterates)
+        sweep_columns(self.columns.entries, self.curvature, columns, self.ridge, self.state, *rows)
 
 
 def quadratic_model(
-    columns: Columns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray, lasting: bool
+    columns: Columns,
+    rows: PenaltyRows,
+    curvature: FloatArray,
+    curvature_sums: FloatArray,
+    lasting: bool,
+    ridge: float = 0.0,
 ) -> QuadraticRowModel:
     """Model of the fitting kind, from curvatures (N,) of the loss and their sums (m,), inf where a task has no intercept.
 
@@ -268,11 +293,11 @@ def quadratic_model(
     large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
     if isinstance(columns, SparseColumns):
         if large or len(curvature) * k > SMALL_DENSE:
-            return ColumnModel(columns, rows, curvature, curvature_sums)
+            return ColumnModel(columns, rows, curvature, curvature_sums, ridge)
         columns = columns.as_dense()
     if large:
-        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums)
-    return GramModel(columns, rows, curvature, curvature_sums)
+        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums, ridge)
+    return GramModel(columns, rows, curvature, curvature_sums, ridge)
 
 
 def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:

@@ -462,6 +462,7 @@ def sweep_columns(
     entries: Entries,
     weight: FloatArray,
     columns: tuple[FloatArray, ...],
+    ridge: float,
     state: tuple[FloatArray, ...],
     norms: FloatArray,
     rows: StepArguments,
@@ -472,7 +473,7 @@ def sweep_columns(
     The ``state`` is W (k, m), the ``slope`` (N,), which is the derivative of the quadratic part in the linear predictor
     without the move of the intercepts, so that no column has to be centred, and this move, the ``shift`` (m,). The
     ``columns`` have (k, m) weighted sums, means, which are what a unit of their coefficient takes from the intercept,
-    and bounds.
+    and bounds, which a ridge is a part of.
     """
     (segments, observation, values), (sums, means, bounds) = entries, columns
     W, slope, shift = state
@@ -488,7 +489,7 @@ def sweep_columns(
             for j in range(starts[r], starts[r + 1]):
                 for t in range(m):
                     total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
-                    linear[e] = bounds[j, t] * W[j, t] - total - sums[j, t] * shift[t]
+                    linear[e] = (bounds[j, t] - ridge) * W[j, t] - total - sums[j, t] * shift[t]
                     e += 1
             if not move_row(r, linear, bounds, W, norms, rows, moves):
                 continue

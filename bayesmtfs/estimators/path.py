@@ -72,7 +72,7 @@ class MixedNormPath:
 
 def problem_of(model: MixedNormEstimator, data: TaskData) -> Problem:
     """The problem of a model at penalty 0, for data that are scaled already."""
-    return model._problem(data, model.norm_q, 0.0)
+    return model._problem(data, 0.0)
 
 
 def read_penalties(penalties: ArrayLike | None, n_penalties: int, ratio: float) -> FloatArray | Grid:
@@ -160,6 +160,7 @@ def mixed_norm_path(
     max_iter: int = 10_000,
     solver: str = "auto",
     penalty: Penalty | None = None,
+    ridge: float = 0.0,
     progress: bool | None = None,
 ) -> MixedNormPath:
     """Fit an l1,q penalised model at many penalty strengths, each from the solution before it.
@@ -179,7 +180,7 @@ def mixed_norm_path(
         With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
         each.
     loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver,
-    penalty
+    penalty, ridge
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
     progress : bool or None
@@ -219,6 +220,7 @@ def mixed_norm_path(
         tol=tol,
         max_iter=max_iter,
         penalty=penalty,
+        ridge=ridge,
     )
     data = model.training_data(X, y, tasks, sample_weight)
     if shared_mean and mean_strength is None:

@@ -1,10 +1,10 @@
 """Penalised estimators that choose their penalty, and their norm, by cross-validation or an information criterion.
 
-    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q
+    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
-Candidates are the values of ``norm_q`` and, with a shared mean, of its ridge, each with its own grid of penalties from
-the lambda_max of all data; the same penalties are used in every fold. The final fit on all data is that of the plain
-estimator at the chosen values.
+Candidates are the values of ``norm_q`` and of ``ridge`` and, with a shared mean, of the ridge on it, each with its own
+grid of penalties from the lambda_max of all data; the same penalties are used in every fold. The final fit on all data is
+that of the plain estimator at the chosen values.
 
 **Folds.** A task that has no training observations is predicted with the average of the other tasks' coefficients and
 intercepts. The error of a fold is
@@ -34,6 +34,7 @@ criterion ``inf``.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -188,6 +189,8 @@ class MixedNormCV(MixedNormEstimator):
     ----------
     norm_q : float in [1, inf], or a list of them
         How the tasks share a feature; of several the best is chosen.
+    ridge : float, or a list of them
+        Elastic part; of several the best is chosen.
     n_penalties, penalty_ratio : int, float
         Size of the automatic grid of penalties, and its smallest as a share of its largest, which is the smallest
         strength at which all coefficients are zero. The grid ends early where the model is saturated.
@@ -218,16 +221,16 @@ class MixedNormCV(MixedNormEstimator):
 
     Attributes
     ----------
-    penalty_strength_, norm_q_ : float
+    penalty_strength_, norm_q_, ridge_ : float
         What was chosen.
     mean_strength_ : float or None
         Ridge that was chosen with a shared mean.
     path_ : MixedNormPath
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q``, and with a shared mean each ridge), NaN after the end of its grid:
-        ``norm_q`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
-        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        One row per candidate (each ``norm_q`` with each ``ridge``, and each ridge on a shared mean), NaN after the end of
+        its grid: ``norm_q``, ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and
+        ``standard_error`` (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
 
     References
     ----------
@@ -235,10 +238,11 @@ class MixedNormCV(MixedNormEstimator):
     Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "path_", "cv_results_")
-    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q may be a list
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "ridge_", "path_", "cv_results_")
+    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q and ridge may be lists
 
     norm_q: Any = 2  # one or several
+    ridge: Any = field(default=0.0, kw_only=True)  # one or several
     penalty_strength: None = field(init=False, default=None)  # chosen, not given
     n_penalties: int = 100
     penalty_ratio: float = 1e-3
@@ -265,11 +269,15 @@ class MixedNormCV(MixedNormEstimator):
         if not 0 <= self.ebic_gamma <= 1:
             raise ValueError(f"ebic_gamma is {self.ebic_gamma}; pass a number from 0 to 1, such as 0.5")
 
-    def _norms(self) -> list[float]:
-        norms = np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64))
-        if norms.ndim != 1 or len(norms) == 0:
-            raise ValueError(f"norm_q is {self.norm_q!r}; pass one number of at least 1, or a list of them")
-        return norms.tolist()
+    def _several(self, name: str) -> list[float]:
+        """Values of a parameter that is one number or a list of them."""
+        values = np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64))
+        if values.ndim != 1 or len(values) == 0:
+            least = 1 if name == "norm_q" else 0
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}; pass one number of at least {least}, or a list of them"
+            )
+        return values.tolist()
 
     def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Choose the penalty and fit all tasks together.
@@ -280,17 +288,18 @@ class MixedNormCV(MixedNormEstimator):
         """
         with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight)
-            penalty = self._choose(data, _n_rows(X), y)
-            self._fit_at(data, self.norm_q_, penalty, self.mean_strength_)
+            model, penalty = self._choose(data, _n_rows(X), y)
+            self._fit_as(model, data, penalty)
         return self
 
-    def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> float:
-        """Fit the paths, compare them, set what is known of them, and return the best penalty."""
+    def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> tuple[Self, float]:
+        """Fit the paths, compare them, set what is known of them, and return the best model and its penalty."""
         grid = read_penalties(self.penalties, self.n_penalties, self.penalty_ratio)
         models = self._candidates(data)
         paths = [path_of(data, model, grid, self.progress) for model in models]
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
+            "ridge": np.array([model.ridge for model in models]),
             "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
             "penalties": _padded([path.penalties for path in paths]),
         }
@@ -307,13 +316,15 @@ class MixedNormCV(MixedNormEstimator):
         self.path_ = paths[best]
         warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
         self.cv_results_ = results
-        self.norm_q_, self.mean_strength_ = models[best].norm_q, models[best].mean_strength
-        return float(self.path_.penalties[place])
+        model = models[best]
+        self.norm_q_, self.ridge_, self.mean_strength_ = model.norm_q, model.ridge, model.mean_strength
+        return model, float(self.path_.penalties[place])
 
     def _candidates(self, data: TaskData) -> list[Self]:
-        """Every norm, with a shared mean at every ridge that is tried."""
+        """Every norm with every ridge, with a shared mean at every ridge on it that is tried."""
         strengths = [self.mean_strength if self.shared_mean else None]
-        norms = [replace(self, norm_q=norm_q, cv=None) for norm_q in self._norms()]
+        pairs = product(self._several("norm_q"), self._several("ridge"))
+        norms = [replace(self, norm_q=norm_q, ridge=ridge, cv=None) for norm_q, ridge in pairs]
         if self.shared_mean and self.mean_strength is None:
             default = default_mean_strength(data, norms[0])
             strengths = [factor * default for factor in MEAN_STRENGTH_FACTORS]
