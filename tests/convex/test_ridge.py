@@ -79,7 +79,7 @@ def oracle(X, y, weight, loss, norm_q, sparsity, groups, fit_intercept):
         row = cp.vec(W[groups == group], order="C")
         parts.append(0.1 * (cp.norm(row, norm_q) + sparsity * cp.norm(row, 1)))
     problem = cp.Problem(cp.Minimize(sum(parts) + 0.15 * cp.sum_squares(W)))
-    problem.solve(solver="CLARABEL", tol_gap_abs=1e-9, tol_gap_rel=1e-9)
+    problem.solve(solver="CLARABEL")
     return problem.value, W.value.T
 
 
