@@ -21,6 +21,7 @@ size of the number of rows (Sherman-Morrison-Woodbury).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -47,6 +48,28 @@ TIED = 1e-9  # relative difference below which entries share the largest absolut
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
 
+class MeanPenalty(NamedTuple):
+    """Penalty ``sum_j ridge_j / 2 a_j^2 + threshold_j |a_j|`` on a mean a that all tasks share; empty: no such mean.
+
+    The coefficients of task t are then ``a + w_t``.
+    """
+
+    ridge: FloatArray  # (k,)
+    threshold: FloatArray  # (k,)
+
+    def value(self, mean: FloatArray) -> float:
+        """Penalty of a mean (k,)."""
+        return float(0.5 * self.ridge @ mean**2 + self.threshold @ np.abs(mean))
+
+    def dual(self, sums: FloatArray) -> float:
+        """Conjugate at the sums (k,) over tasks of the gradient, which are 0 where there is no ridge."""
+        excess = np.maximum(np.abs(sums) - self.threshold, 0.0)
+        return 0.5 * float(np.sum(np.divide(excess**2, self.ridge, out=np.zeros_like(excess), where=self.ridge > 0)))
+
+
+NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
+
+
 class QuadraticRowModel(ABC):
     """A quadratic model with the curvatures (N,) of one point; `start` sets the slopes and where to begin.
 
@@ -65,8 +88,10 @@ class QuadraticRowModel(ABC):
         squares: FloatArray,
         bounds: FloatArray,
         ridge: float,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
-        self.curvature, self.ridge = curvature, ridge
+        self.curvature, self.ridge, self.mean_penalty = curvature, ridge, mean
+        self.mean_terms = (*mean, squares.sum(axis=1)[: len(mean.ridge)])
         self.means = means
         # An empty column, or one that is constant where there is an intercept, has the coefficient 0
         self.free = squares > np.maximum(ROUNDING * means * sums, NO_CURVATURE)
@@ -77,14 +102,24 @@ class QuadraticRowModel(ABC):
         """(k, m) Coefficients."""
         return self.state[0]
 
-    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray) -> None:
+    @property
+    def mean(self) -> FloatArray:
+        """(k,) or (0,) Mean that the tasks share."""
+        return self.state[-1][0]
+
+    @property
+    def penalty(self) -> float:
+        """Penalty of the coefficients and of the mean."""
+        return self.rows.value(self.coefficients, self.norms) + self.mean_penalty.value(self.mean)
+
+    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray, mean: FloatArray = NO_MEAN.ridge) -> None:
         """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength."""
         self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
         self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
-        self.first_W = W
+        self.first_W, self.first_mean = W, mean
         self.state = (np.where(self.free, W, 0.0),)
-        self.state = (*self.state, *self.first_state(slope))
+        self.state = (*self.state, *self.first_state(slope), mean[np.newaxis].copy())
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
         if self.iterates == ():
@@ -118,7 +153,7 @@ class QuadraticRowModel(ABC):
             self.sweep()
             gradient = self.gradient()
             change = self.change(gradient)
-            penalty = self.rows.value(self.coefficients, self.norms)
+            penalty = self.penalty
             reached = self.gap(gradient, change, penalty)
             if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
                 break
@@ -132,15 +167,22 @@ class QuadraticRowModel(ABC):
 
     def change(self, gradient: FloatArray) -> float:
         """Quadratic part, which is 0 at the start."""
-        return 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
+        change = 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
+        if self.mean.size == 0:
+            return change
+        both = self.first_gradient + gradient - self.ridge * (self.first_W + self.coefficients)
+        return change + 0.5 * float(both.sum(axis=1) @ (self.mean - self.first_mean))
 
     def gap(self, gradient: FloatArray, change: float, penalty: float) -> float:
         """Duality gap of the model, from the dual point along its own slopes."""
         square = max(self.first_square + 2.0 * change, 0.0)
         inner = float(np.sum(gradient * self.coefficients))
         largest = float(self.rows.dual_norms(gradient).max(initial=0.0))
-        top = max(1.0 - inner / square, 0.0) if square > 0 else 1.0
+        top = max(1.0 - inner / square, 0.0) if square > 0 and self.mean.size == 0 else 1.0
         scale = min(top, self.rows.penalty.strength / largest) if largest > 0 else top
+        if self.mean.size > 0:
+            sums = (gradient - self.ridge * self.coefficients).sum(axis=1)
+            inner, penalty = inner + float(sums @ self.mean), penalty + self.mean_penalty.dual(scale * sums)
         return 0.5 * square * (1.0 - scale) ** 2 + penalty + scale * inner
 
     def extrapolate(self, objective: float) -> bool:
@@ -156,7 +198,7 @@ class QuadraticRowModel(ABC):
         """Go to another state if its objective is lower; return whether it was."""
         before = self.state, self.norms
         self.state, self.norms = state, self.rows.norms(state[0])
-        if self.change(self.gradient()) + self.rows.value(self.coefficients, self.norms) < objective:
+        if self.change(self.gradient()) + self.penalty < objective:
             return True
         self.state, self.norms = before
         return False
@@ -175,6 +217,7 @@ class GramModel(QuadraticRowModel):
         curvature: FloatArray,
         curvature_sums: FloatArray,
         ridge: float = 0.0,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
         self.columns = columns
         k = len(rows.features)
@@ -183,7 +226,7 @@ class GramModel(QuadraticRowModel):
         self.Q = np.empty((k, len(sums), sums.shape[1]))
         gram(columns.A, curvature, means, columns.offsets, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
-        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge)
+        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge, mean)
         if ridge > 0.0:
             self.Q[np.arange(k), :, np.arange(k)] += ridge
 
@@ -206,8 +249,8 @@ class GramModel(QuadraticRowModel):
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
-        W, gradient = self.state
-        sweep_gram(self.Q, self.bounds, gradient, W, self.norms, self.arguments, self.iterates)
+        rows = (self.norms, self.arguments, self.iterates)
+        sweep_gram(self.Q, self.bounds, self.ridge, self.state, self.mean_terms, *rows)
 
     def newton_price(self) -> int:
         """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
@@ -237,7 +280,7 @@ class GramModel(QuadraticRowModel):
         new_W = self.coefficients.copy()
         new_W[places] = moved
         by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
-        return self.try_state((new_W, by_task), objective) and step == 1.0
+        return self.try_state((new_W, by_task, self.state[2]), objective) and step == 1.0
 
 
 class ColumnModel(QuadraticRowModel):
@@ -253,28 +296,29 @@ class ColumnModel(QuadraticRowModel):
         curvature: FloatArray,
         curvature_sums: FloatArray,
         ridge: float = 0.0,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
         self.columns = columns
         self.sums, squares = columns.moments(curvature, curvature_sums)
         self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
         # The Gram matrix of a group is at most its diagonal times the size of the group
         bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
-        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds, ridge)
+        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds, ridge, mean)
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Slopes, and no move of the intercepts."""
-        return slope.copy(), np.zeros(self.means.shape[1])
+        return slope[np.newaxis].copy(), np.zeros((1, self.means.shape[1]))
 
     def gradient(self) -> FloatArray:
         """Gradient from the slopes."""
-        W, slope, shift = self.state
-        return self.columns.adjoint(slope + self.curvature * shift[self.task]).T + self.ridge * W
+        W, slope, shift, _ = self.state
+        return self.columns.adjoint(slope[0] + self.curvature * shift[0][self.task]).T + self.ridge * W
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         columns = (self.sums, self.means, self.bounds)
         rows = (self.norms, self.arguments, self.iterates)
-        sweep_columns(self.columns.entries, self.curvature, columns, self.ridge, self.state, *rows)
+        sweep_columns(self.columns.entries, self.curvature, columns, self.ridge, self.state, self.mean_terms, *rows)
 
 
 def quadratic_model(
@@ -284,6 +328,7 @@ def quadratic_model(
     curvature_sums: FloatArray,
     lasting: bool,
     ridge: float = 0.0,
+    mean: MeanPenalty = NO_MEAN,
 ) -> QuadraticRowModel:
     """Model of the fitting kind, from curvatures (N,) of the loss and their sums (m,), inf where a task has no intercept.
 
@@ -293,11 +338,11 @@ def quadratic_model(
     large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
     if isinstance(columns, SparseColumns):
         if large or len(curvature) * k > SMALL_DENSE:
-            return ColumnModel(columns, rows, curvature, curvature_sums, ridge)
+            return ColumnModel(columns, rows, curvature, curvature_sums, ridge, mean)
         columns = columns.as_dense()
     if large:
-        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums, ridge)
-    return GramModel(columns, rows, curvature, curvature_sums, ridge)
+        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums, ridge, mean)
+    return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
 
 
 def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:
