@@ -31,6 +31,7 @@ class SolveSettings(NamedTuple):
     tol: float = 1e-6
     max_iter: int = 10_000
     mean_strength: float | None = None  # ridge on a mean shared by the tasks; None: no such mean
+    mean_penalty: float = 0.0  # weight of its 1-norm
 
 
 class Path(NamedTuple):
@@ -124,7 +125,7 @@ def _prepared(problem: Problem, settings: SolveSettings) -> dict[str, Any]:
     """What the solves of a path share."""
     if settings.mean_strength is None:
         return automatic.prepare(problem, settings.solver)
-    return {"state": shared_mean.MeanState(problem, settings.mean_strength)}
+    return {"state": shared_mean.MeanState(problem, settings.mean_strength, settings.mean_penalty)}
 
 
 def _solved(

@@ -21,7 +21,7 @@ size of the number of rows (Sherman-Morrison-Woodbury).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -57,6 +57,10 @@ class MeanPenalty(NamedTuple):
     ridge: FloatArray  # (k,)
     threshold: FloatArray  # (k,)
 
+    def take(self, entries: IntArray) -> Self:
+        """Return the penalty of some entries."""
+        return type(self)(self.ridge[entries], self.threshold[entries])
+
     def value(self, mean: FloatArray) -> float:
         """Penalty of a mean (k,)."""
         return float(0.5 * self.ridge @ mean**2 + self.threshold @ np.abs(mean))
@@ -65,6 +69,14 @@ class MeanPenalty(NamedTuple):
         """Conjugate at the sums (k,) over tasks of the gradient, which are 0 where there is no ridge."""
         excess = np.maximum(np.abs(sums) - self.threshold, 0.0)
         return 0.5 * float(np.sum(np.divide(excess**2, self.ridge, out=np.zeros_like(excess), where=self.ridge > 0)))
+
+
+class MeanSystem(NamedTuple):
+    """The part of a mean (M,) in a Newton system on rows of W (k, m)."""
+
+    coupling: FloatArray  # (m, k, M)
+    square: FloatArray  # (M, M)
+    descent: FloatArray  # (M,) minus the gradient
 
 
 NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
@@ -254,7 +266,7 @@ class GramModel(QuadraticRowModel):
 
     def newton_price(self) -> int:
         """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
-        active = int(self.rows.sizes[self.norms > 0].sum())
+        active = max(int(self.rows.sizes[self.norms > 0].sum()), int(np.count_nonzero(self.mean)))
         return 1 + active**2 // (2 * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
 
     def newton(self, gradient: FloatArray, objective: float) -> bool:
@@ -263,24 +275,55 @@ class GramModel(QuadraticRowModel):
         places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
         Q, W = self.Q[places], self.coefficients[places]
         rows = self.rows.take(np.flatnonzero(alive))
-        direction = newton_direction(Q[:, :, places], gradient[places], W, rows)
-        if direction is None:
+        means = np.flatnonzero(self.mean)
+        both = newton_direction(Q[:, :, places], gradient[places], W, rows, self._mean_system(places, means, gradient))
+        if both is None:
             return False
-        change = np.einsum("jti,jt->ti", Q, direction)
-        slope = float(np.sum(gradient[places] * direction))
+        direction, mean_direction = both
+        change = self._gradient_change(places, direction, means, mean_direction)
+        sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
+        slope = float(np.sum(gradient[places] * direction)) + float(sums @ mean_direction)
         curvature = float(np.sum(change[:, places].T * direction))
+        if len(means) > 0:
+            whole = np.zeros_like(self.coefficients)
+            whole[places] = direction
+            of_mean = change[:, means].sum(axis=0) - self.ridge * whole[means].sum(axis=1)
+            curvature += float(of_mean @ mean_direction)
 
         def objective_at(step: float) -> float:
             moved = W + step * direction
-            return slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+            value = slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+            return value + some.value(self.mean[means] + step * mean_direction)
 
+        some = self.mean_penalty.take(means)
         step = shortest_to_minimum(objective_at)
         moved = W + step * direction
         moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
-        new_W = self.coefficients.copy()
+        new_W, new_mean = self.coefficients.copy(), self.mean.copy()
         new_W[places] = moved
-        by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
-        return self.try_state((new_W, by_task, self.state[2]), objective) and step == 1.0
+        new_mean[means] += step * mean_direction
+        by_task = self.state[1] + self._gradient_change(places, moved - W, means, step * mean_direction)
+        return self.try_state((new_W, by_task, new_mean[np.newaxis]), objective) and step == 1.0
+
+    def _gradient_change(self, places: IntArray, V: FloatArray, means: IntArray, mean: FloatArray) -> FloatArray:
+        """(m, k or more) Change of the gradient with changes of some rows of W and some entries of the mean."""
+        change = np.einsum("jti,jt->ti", self.Q[places], V)
+        if len(means) > 0:
+            change += np.einsum("jti,j->ti", self.Q[means], mean)
+            change[:, means] -= self.ridge * mean
+        return change
+
+    def _mean_system(self, places: IntArray, means: IntArray, gradient: FloatArray) -> MeanSystem | None:
+        """What some entries of the mean add to the Newton system of some rows of W."""
+        if len(means) == 0:
+            return None
+        own = self.ridge * (places[:, np.newaxis] == means)
+        coupling = self.Q[places][:, :, means].transpose(1, 0, 2) - own
+        square = self.Q[means][:, :, means].sum(axis=1) - np.diag(np.full(len(means), self.ridge * self.Q.shape[1]))
+        some, mean = self.mean_penalty.take(means), self.mean[means]
+        square[np.diag_indices_from(square)] += some.ridge
+        sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
+        return MeanSystem(coupling, square, -sums - some.ridge * mean - some.threshold * np.sign(mean))
 
 
 class ColumnModel(QuadraticRowModel):
@@ -345,14 +388,16 @@ def quadratic_model(
     return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
 
 
-def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:
-    """(k, m) Newton direction at W (k, m), whose rows are all non-zero; None where the system is singular.
+def newton_direction(
+    Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows, mean: MeanSystem | None = None
+) -> tuple[FloatArray, FloatArray] | None:
+    """Newton direction (k, m) at W (k, m), whose rows are all non-zero, and (M,) of a mean; None where it is singular.
 
     ``Q`` (k, m, k) are the Gram matrices, ``gradient`` (k, m) is that of the quadratic part.
     """
     by_task = Q.transpose(1, 0, 2)
     squares = np.einsum("tjj->jt", by_task)
-    stiff = STIFF * float(squares.max())
+    stiff = STIFF * float(squares.max(initial=1e-300))
     blocks = rows.blocks(W.shape[1])
     lines = blocks.gather(W)
     hessian = rows.penalty.curvature(lines, stiff, TIED)
@@ -362,27 +407,54 @@ def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: P
     k = len(W)
     system = by_task.copy()
     system[:, np.arange(k), np.arange(k)] += (np.minimum(diagonal, stiff) + RIDGE * float(squares.mean())).T
+    z = blocks.scatter(hessian.direction)
     try:
         inverse = np.linalg.inv(system)
-        direction = np.einsum("tjl,lt->jt", inverse, descent)
-        if hessian.direction.any():
-            z = blocks.scatter(hessian.direction)
-            direction += _rank_one_part(inverse, direction, z, hessian.scale, rows.starts)
+        direction, of_mean = _coupled(inverse, descent, z, hessian.scale, rows.starts, mean)
     except np.linalg.LinAlgError:
         return None
-    return np.where(fixed, 0.0, direction) if np.all(np.isfinite(direction)) else None
+    finite = np.all(np.isfinite(direction)) and np.all(np.isfinite(of_mean))
+    return (np.where(fixed, 0.0, direction), of_mean) if finite else None
 
 
-def _rank_one_part(
-    inverse: FloatArray, direction: FloatArray, z: FloatArray, scale: FloatArray, starts: IntArray
-) -> FloatArray:
-    """What the terms ``- scale_i z_i z_i'`` add to a solution without them."""
-    first = starts[:-1]
-    products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
-    coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
-    right_side = np.add.reduceat(np.sum(z * direction, axis=1), first)
-    share = np.linalg.solve(np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling, right_side)
-    return np.einsum("tjl,lt->jt", inverse, z * np.repeat(share, np.diff(starts))[:, np.newaxis])
+def _coupled(
+    inverse: FloatArray,
+    descent: FloatArray,
+    z: FloatArray,
+    scale: FloatArray,
+    starts: IntArray,
+    mean: MeanSystem | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Solve for W (k, m) and the mean (M,), given the inverses by task of all but the terms ``- scale_i z_i z_i'``.
+
+    ``w_t = inverse_t (descent_t - coupling_t a + z_t s)``, with one factor s per row and the mean a from a system of
+    their size.
+    """
+    first, sizes = starts[:-1], np.diff(starts)
+    alone = np.einsum("tjl,lt->jt", inverse, descent)
+    n_rows = len(sizes) if z.any() else 0
+    n_mean = 0 if mean is None else len(mean.descent)
+    if n_rows + n_mean == 0:
+        return alone, np.zeros(0)
+    system, right = np.zeros((n_rows + n_mean, n_rows + n_mean)), np.zeros(n_rows + n_mean)
+    if n_rows > 0:
+        products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
+        coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
+        system[:n_rows, :n_rows] = np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling
+        right[:n_rows] = np.add.reduceat(np.sum(z * alone, axis=1), first)
+    if mean is not None:
+        through = inverse @ mean.coupling  # (m, k, M)
+        system[n_rows:, n_rows:] = mean.square - np.einsum("tjM,tjN->MN", mean.coupling, through, optimize=True)
+        right[n_rows:] = mean.descent - np.einsum("tjM,jt->M", mean.coupling, alone)
+        if n_rows > 0:
+            across = np.add.reduceat(np.einsum("jt,tjM->jM", z, through), first)
+            system[:n_rows, n_rows:], system[n_rows:, :n_rows] = across, across.T
+    found = np.linalg.solve(system, right)
+    change = z * np.repeat(found[:n_rows], sizes)[:, np.newaxis] if n_rows > 0 else np.zeros_like(z)
+    of_mean = found[n_rows:]
+    if mean is not None:
+        change = change - (mean.coupling @ of_mean).T
+    return alone + np.einsum("tjl,lt->jt", inverse, change), of_mean
 
 
 def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:

@@ -55,6 +55,14 @@ def default_mean_strength(problem: Problem) -> float:
     return MEAN_SHARE * float(np.mean(np.sum(squares, axis=0))) or 1.0
 
 
+def largest_mean_penalty(problem: Problem) -> float:
+    """Smallest weight of the 1-norm at which the mean is zero, where there are no deviations from it either."""
+    constant = problem.family.best_constant(problem.data.y, problem.weight) if problem.fit_intercept else 0.0
+    eta = np.full(problem.data.n_observations, constant)
+    theta = problem.weight * problem.family.gradient(problem.data.y, eta)
+    return float(np.abs(problem.data.adjoint(theta).sum(axis=1)).max())
+
+
 class MeanState:
     """What one solve leaves to the next on the same data: the columns, and a quadratic model that lasts."""
 

@@ -97,7 +97,7 @@ def path_of(
     """Fit data whose targets are numbers, or -1 and +1, along given penalties or an automatic grid."""
     scaled, scales = standardized(data) if model.standardize else (data, None)
     problem = problem_of(model, scaled)
-    solving = SolveSettings(model.solver, model.tol, model.max_iter, model.mean_strength if model.shared_mean else None)
+    solving = _settings(model)
     automatic = isinstance(penalties, tuple)
     if isinstance(penalties, tuple):
         penalties = penalty_grid(largest_penalty(problem, solving), *penalties)
@@ -120,12 +120,21 @@ def path_of(
     )
 
 
-def default_mean_strength(data: TaskData, model: MixedNormEstimator) -> float:
-    """Ridge on the shared mean where the user names none, for data that are not scaled yet."""
+def _settings(model: MixedNormEstimator) -> SolveSettings:
+    mean_strength = model.mean_strength if model.shared_mean else None
+    return SolveSettings(model.solver, model.tol, model.max_iter, mean_strength, model.mean_penalty or 0.0)
+
+
+def coarse_penalties(data: TaskData, model: MixedNormEstimator, grid: Grid) -> FloatArray:
+    """(k,) Automatic grid of penalties, without any fit at them."""
+    return penalty_grid(largest_penalty(scaled_problem(data, model), _settings(model)), *grid)
+
+
+def scaled_problem(data: TaskData, model: MixedNormEstimator) -> Problem:
+    """The problem of a model at penalty 0, for data that are not scaled yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        scaled = standardized(data).data if model.standardize else data
-    return shared_mean_solver.default_mean_strength(problem_of(model, scaled))
+        return problem_of(model, standardized(data).data if model.standardize else data)
 
 
 def warn_if_not_converged(converged: BoolArray, what: str, tol: float) -> None:
@@ -157,6 +166,7 @@ def mixed_norm_path(
     standardize: bool = False,
     shared_mean: bool = False,
     mean_strength: float | None = None,
+    mean_penalty: float = 0.0,
     max_iter: int = 10_000,
     solver: str = "auto",
     penalty: Penalty | None = None,
@@ -179,8 +189,8 @@ def mixed_norm_path(
     loss : "squared", "absolute", "logistic", "hinge", or a family
         With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
         each.
-    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, max_iter, solver,
-    penalty, ridge
+    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, shared_mean, mean_strength, mean_penalty,
+    max_iter, solver, penalty, ridge
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
     progress : bool or None
@@ -216,6 +226,7 @@ def mixed_norm_path(
         standardize=standardize,
         shared_mean=shared_mean,
         mean_strength=mean_strength,
+        mean_penalty=mean_penalty,
         groups=groups,
         tol=tol,
         max_iter=max_iter,
@@ -224,7 +235,8 @@ def mixed_norm_path(
     )
     data = model.training_data(X, y, tasks, sample_weight)
     if shared_mean and mean_strength is None:
-        model = replace(model, mean_strength=default_mean_strength(data, model))
+        default = shared_mean_solver.default_mean_strength(scaled_problem(data, model))
+        model = replace(model, mean_strength=default)
     path = path_of(data, model, grid, progress)
     warn_if_not_converged(path.converged, "penalties", tol)
     return path

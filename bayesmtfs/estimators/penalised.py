@@ -52,6 +52,9 @@ class MixedNormEstimator(BatchEstimator):
         Fit the selected coefficients once more without their penalty, against shrinkage.
     shared_mean : bool
         Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
+    mean_penalty : float, default 0
+        Adds ``mean_penalty * ||w_0||_1``, which makes the mean sparse: with about as many features as observations a
+        ridge alone (``mean_strength``) is not enough.
     tol : float
         Duality gap to reach, relative to the objective at W = 0.
 
@@ -63,8 +66,8 @@ class MixedNormEstimator(BatchEstimator):
         Objective at the solution, and a bound on how far it can be above the minimum.
     converged_ : bool
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
-    mean_coef_, mean_strength_ : with ``shared_mean``
-        The mean w_0 (in standardised units with ``standardize``) and its ridge.
+    mean_coef_, mean_strength_, mean_penalty_ : with ``shared_mean``
+        The mean w_0 (in standardised units with ``standardize``), its ridge, and the weight of its 1-norm.
 
     References
     ----------
@@ -73,9 +76,21 @@ class MixedNormEstimator(BatchEstimator):
     """
 
     _numbers: ClassVar[tuple[str, ...]]
-    _numbers = ("norm_q", "penalty_strength", "task_sparsity", "tol", "max_iter", "mean_strength", "ridge")
+    _numbers = (
+        "norm_q",
+        "penalty_strength",
+        "task_sparsity",
+        "tol",
+        "max_iter",
+        "mean_strength",
+        "mean_penalty",
+        "ridge",
+    )
     _saved_attributes: ClassVar[tuple[str, ...]]
-    _saved_attributes = ("penalty_strength_", "objective_", "dual_gap_", "mean_strength_", "mean_coef_")
+    _saved_attributes = (
+        *("penalty_strength_", "objective_", "dual_gap_"),
+        *("mean_strength_", "mean_penalty_", "mean_coef_"),
+    )
 
     norm_q: float = 2
     penalty_strength: float | None = None
@@ -86,6 +101,7 @@ class MixedNormEstimator(BatchEstimator):
     refit: bool = False
     penalty: Penalty | None = field(default=None, kw_only=True)
     ridge: float = field(default=0.0, kw_only=True)
+    mean_penalty: float | None = field(default=0.0, kw_only=True)
     max_iter: int = field(default=10_000, kw_only=True)
 
     def _check_parameters(self) -> None:
@@ -97,6 +113,7 @@ class MixedNormEstimator(BatchEstimator):
         if self.penalty_strength is not None and not self.penalty_strength >= 0:
             raise ValueError(f"penalty_strength is {self.penalty_strength}; pass a number of at least 0, or None")
         check_not_negative("ridge", self.ridge, ", such as 0.01 (0: no elastic part)")
+        check_not_negative("mean_penalty", self.mean_penalty or 0.0, " (0: the mean is not sparse)")
         self._check_common()
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
@@ -121,7 +138,7 @@ class MixedNormEstimator(BatchEstimator):
         """Fit data whose targets are numbers, or -1 and +1, with the penalty of a model; what is None is found in them."""
         scaled, scales = standardize(data) if self.standardize else (data, None)
         problem = model._problem(scaled, strength)
-        solution = self._solve(problem, model.mean_strength, self._last_fit(data, scales))
+        solution = self._solve(problem, model, self._last_fit(data, scales))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         self.penalty_strength_ = problem.penalty.strength
@@ -136,12 +153,13 @@ class MixedNormEstimator(BatchEstimator):
             return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
         return problem
 
-    def _solve(self, problem: Problem, mean_strength: float | None, start: Solution | None) -> Solution:
+    def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         if not self.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
-        self.mean_strength_: float | None = mean_strength or shared_mean.default_mean_strength(problem)
-        found = shared_mean.solve(problem, self.mean_strength_, **stop)
+        self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
+        self.mean_penalty_: float | None = model.mean_penalty or 0.0
+        found = shared_mean.solve(problem, self.mean_strength_, mean_penalty=self.mean_penalty_, **stop)
         self.mean_coef_ = found.mean
         return found.solution
 
