@@ -6,7 +6,7 @@ solver              for
 shared_design       squared loss, one complete design for all tasks: one Gram matrix serves every task
 working_set         any smooth loss and any data: working sets of rows, proximal Newton on them
 nonsmooth           losses with kinks: interior points
-extragradient       the same, as in Obozinski, Taskar and Jordan 2006: many more steps
+extragradient       the same, as in Obozinski, Taskar and Jordan 2006: many more steps; also with a ridge
 proximal_gradient   any smooth loss and any penalty, also a user's own: no working sets, no curvatures
 ==================  ==========================================================================================
 """
@@ -37,7 +37,7 @@ STATES: dict[str, Callable[[Problem], Any]] = {
 def choose(problem: Problem) -> str:
     """Name of the fastest solver that fits a problem."""
     if not problem.family.smooth:
-        return "nonsmooth"
+        return "nonsmooth" if problem.ridge == 0.0 else "extragradient"
     if not (problem.penalty.has_row_steps and problem.family.offers("curvature")):
         return "proximal_gradient"
     return "shared_design" if problem.has_one_gram else "working_set"
@@ -85,6 +85,10 @@ def _check_fits(name: str, problem: Problem) -> None:
     if name != "proximal_gradient" and not penalty.has_row_steps:
         raise ValueError(
             f"solver is {name!r}, which does not know the penalty {type(penalty).__name__}; use solver='auto'"
+        )
+    if name == "nonsmooth" and problem.ridge > 0.0:
+        raise ValueError(
+            f"solver is 'nonsmooth', which knows no ridge, but ridge is {problem.ridge}; use solver='auto'"
         )
     if name == "working_set":
         family.require("solver='working_set'", "curvature")

@@ -12,7 +12,7 @@ Applications* 112:111-128): shorter when the gradient changes too much on the wa
 What differs from the paper: its cone variable v (with ``v_k >= ||w_k||``) is eliminated, so that a proximal step takes
 the place of the projection on the cone and every q works; coefficients and objective are measured in units of the data,
 so that the number of steps does not depend on those of X and y; and the method stops at a duality gap. It needs many
-more steps than `nonsmooth`, and is here for comparison.
+more steps than `nonsmooth`, and is here for comparison, and for a ridge, which interior points do not know.
 """
 
 from typing import NamedTuple
@@ -49,6 +49,7 @@ class Saddle(NamedTuple):
     coefficient_unit: float  # of W
     residual_unit: float  # of b and of residuals
     penalty_unit: float
+    ridge_unit: float  # the ridge itself, in units of the data
 
 
 def solve(
@@ -89,7 +90,8 @@ def _saddle(problem: Problem) -> Saddle:
     coefficient_unit = residual_unit / row_size
     penalty_unit = coefficient_unit / (residual_unit * float(c.mean()))
     lower, upper = problem.kinks.left / c, problem.kinks.right / c
-    return Saddle(problem, lower, upper, c / c.mean(), coefficient_unit, residual_unit, penalty_unit)
+    ridge_unit = problem.ridge * coefficient_unit * penalty_unit
+    return Saddle(problem, lower, upper, c / c.mean(), coefficient_unit, residual_unit, penalty_unit, ridge_unit)
 
 
 def _gradient(saddle: Saddle, state: SaddleState) -> SaddleState:
@@ -107,6 +109,7 @@ def _moved(saddle: Saddle, state: SaddleState, gradient: SaddleState, step: floa
     blocks = saddle.problem.blocks
     rows = blocks.gather(state.W - step * gradient.W)
     W = blocks.scatter(saddle.problem.penalty.prox(rows, step * saddle.penalty_unit))
+    W /= 1.0 + step * saddle.ridge_unit
     z = np.clip(state.z - step * gradient.z, saddle.lower, saddle.upper)
     return SaddleState(W, state.b - step * gradient.b, z)
 
@@ -139,6 +142,6 @@ def _certify(saddle: Saddle, state: SaddleState, iteration: int, tol: float) -> 
     b = best_intercept(problem, predictor)
     objective = problem.objective(W, predictor + b[data.task])
     theta = balanced(problem, problem.weight * state.z)
-    gap = max(objective - problem.dual_objective(theta), 0.0)
+    gap = max(objective - problem.dual_objective(theta, W), 0.0)
     scale = problem.gap_scale
     return Solution(W, b, objective, gap, scale, gap <= tol * scale, iteration, objective_trace=np.empty(0))

@@ -31,6 +31,7 @@ class SolveSettings(NamedTuple):
     tol: float = 1e-6
     max_iter: int = 10_000
     mean_strength: float | None = None  # ridge on a mean shared by the tasks; None: no such mean
+    mean_penalty: float = 0.0  # weight of its 1-norm
 
 
 class Path(NamedTuple):
@@ -60,7 +61,7 @@ def largest_penalty(problem: Problem, settings: SolveSettings) -> float:
         return automatic.largest_penalty(problem)
     strength = 10.0 * (problem.largest_penalty or 1.0)
     while True:
-        pooled, _ = _solved(problem.with_strength(strength), None, None, settings)
+        pooled, _ = _solved(problem.with_strength(strength), None, None, settings, _prepared(problem, settings))
         largest = _deviation_penalty(problem, pooled)
         if largest <= strength:
             return largest
@@ -98,7 +99,7 @@ def solve_path(
     # Known once for all penalties; a loss that is not smooth, or a shared mean, has no such shortcut
     known_zero = settings.mean_strength is None and problem.family.smooth
     largest = problem.largest_penalty if known_zero else np.inf
-    prepared = None if settings.mean_strength is not None else automatic.prepare(problem, settings.solver)
+    prepared = _prepared(problem, settings)
     with Progress("path", progress) as bar:
         for place in np.argsort(-penalties, kind="stable").tolist():
             problem = problem.with_strength(float(penalties[place]))
@@ -120,17 +121,24 @@ def solve_path(
     return Path(penalties[: len(solutions)], [solutions[place] for place in range(len(solutions))], stop_reason)
 
 
+def _prepared(problem: Problem, settings: SolveSettings) -> dict[str, Any]:
+    """What the solves of a path share."""
+    if settings.mean_strength is None:
+        return automatic.prepare(problem, settings.solver)
+    return {"state": shared_mean.MeanState(problem, settings.mean_strength, settings.mean_penalty)}
+
+
 def _solved(
     problem: Problem,
     last: Solution | None,
     shared: shared_mean.SharedMean | None,
     settings: SolveSettings,
-    prepared: dict[str, Any] | None = None,
+    prepared: dict[str, Any],
 ) -> tuple[Solution, shared_mean.SharedMean | None]:
     """Solution from the last one, and with a shared mean also its parts."""
     stop: dict[str, Any] = {"tol": settings.tol, "max_iter": settings.max_iter, "progress": False}
     if settings.mean_strength is not None:
-        found = shared_mean.solve(problem, settings.mean_strength, shared, **stop)
+        found = shared_mean.solve(problem, settings.mean_strength, shared, **prepared, **stop)
         return found.solution, found
     return automatic.solve(problem, last, solver=settings.solver, prepared=prepared, **stop), None
 
@@ -151,7 +159,7 @@ def _explained(problem: Problem, solution: Solution, shared: bool) -> float:
     if shared:  # the objective has a penalty on the mean, too
         loss = problem.loss(problem.data.linear_predictor(solution.W, solution.intercept))
     else:
-        loss = solution.objective - problem.penalty.value(problem.blocks.gather(solution.W))
+        loss = solution.objective - problem.penalty_value(solution.W)
     return 1.0 - (loss - problem.least_loss) / most
 
 

@@ -1,15 +1,20 @@
 """The convex problem that every penalised route solves, and its certificate.
 
-    minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W)
+    minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W) + ridge / 2 ||W||^2
 
 with row factors ``c`` (the weights, divided by their task's total for a mean loss) and a penalty that is a norm per
-row of W. Its dual has one variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
+row of W. Without a ridge its dual has one variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
 
     maximise over theta:  - sum_i c_i loss*(y_i, theta_i / c_i)
     subject to            dual norm of every row of X' theta <= penalty strength,
                           sum of theta over each task = 0 where there is an intercept.
 
 Any feasible theta bounds the minimum from below, so that ``primal - dual`` is a true bound on the suboptimality.
+
+The ridge, the elastic part of Zou and Hastie 2005, adds a squared loss per entry of W, and so a dual variable per entry:
+the rows of ``X' theta + u`` must be in the balls, at the cost of ``||u||^2 / (2 ridge)``. Two choices of u are used.
+``u = ridge W`` is scaled along with theta into the balls, which serves a small ridge; the best u takes just what exceeds
+the balls, ``u = - prox(X' theta)``, so that every theta is feasible, which serves a small penalty.
 """
 
 from copy import copy
@@ -39,6 +44,7 @@ class Problem:
     penalty: RowPenalty | Any  # a user's own penalty has less to offer, see `priors.Penalty`
     weight: FloatArray  # (N,) factor c of each observation's loss
     fit_intercept: bool = True  # whether every task has an unpenalised intercept
+    ridge: float = 0.0  # elastic part, which does not change with the strength of the penalty
 
     def __post_init__(self) -> None:
         if not (self.family.smooth or self.penalty.has_row_steps):
@@ -170,7 +176,15 @@ class Problem:
 
     def objective(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W, whose linear predictor is eta."""
-        return self.loss(eta) + self.penalty.value(self.blocks.gather(W))
+        return self.loss(eta) + self.penalty_value(W)
+
+    def penalty_value(self, W: FloatArray) -> float:
+        """Penalty and ridge of W."""
+        return float(self.penalty.value(self.blocks.gather(W))) + self.ridge_value(W)
+
+    def ridge_value(self, W: FloatArray) -> float:
+        """Elastic part ``ridge / 2 ||W||^2`` of W, or of some of its rows."""
+        return 0.5 * self.ridge * float(np.vdot(W, W)) if self.ridge > 0.0 else 0.0
 
     def dual_candidate(self, eta: FloatArray) -> FloatArray:
         """(N,) Gradient of the loss in eta, with task sums of 0 where there is an intercept.
@@ -184,18 +198,27 @@ class Problem:
         """Dual norm of every row of X' theta: the strength that would just hold it at zero."""
         return self.penalty.dual_norm(self.blocks.gather(self.data.adjoint(theta)))
 
-    def dual_objective(self, theta: FloatArray) -> float:
-        """Best dual value along the ray of a candidate theta, made feasible by scaling."""
-        return self.dual_on_ray(theta, self.feasible_end(self.row_dual_norms(theta)))
+    def dual_objective(self, theta: FloatArray, W: FloatArray | None = None) -> float:
+        """Best dual value along the ray of a candidate theta, made feasible by scaling; a ridge makes use of W, too."""
+        if self.ridge == 0.0 or W is None:
+            return self.dual_on_ray(theta, self.feasible_end(self.row_dual_norms(theta)))
+        rows = self.blocks.gather(self.data.adjoint(theta))
+        norms = self.penalty.dual_norm(rows + self.ridge * self.blocks.gather(W))
+        on_ray = self.dual_on_ray(theta, self.feasible_end(norms), 2.0 * self.ridge_value(W))
+        return max(on_ray, self.elastic_dual(theta, self.penalty.prox(rows, 1.0)))
+
+    def elastic_dual(self, theta: FloatArray, excess: FloatArray) -> float:
+        """Dual value of theta where the ridge takes what the rows of ``X' theta`` exceed the balls by."""
+        return self.dual_on_ray(theta, 1.0, float(np.vdot(excess, excess)) / self.ridge, fixed=True)
 
     def feasible_end(self, norms: FloatArray) -> float:
         """Largest factor at which no dual norm exceeds the penalty strength."""
         largest = float(norms.max(initial=0.0))
         return self.penalty.strength / largest if largest > 0 else np.inf
 
-    def dual_on_ray(self, theta: FloatArray, end: float, square: float = 0.0) -> float:
-        """Best dual value at theta times a factor f <= ``end``, less ``square * f^2 / 2``."""
-        if not self.family.quadratic:
+    def dual_on_ray(self, theta: FloatArray, end: float, square: float = 0.0, *, fixed: bool = False) -> float:
+        """Best dual value at theta times a factor f <= ``end`` (or 1, where it is fixed), less ``square * f^2 / 2``."""
+        if fixed or not self.family.quadratic:
             scale = min(1.0, end)
             return -total_conjugate(self.family, self.data.y, scale * theta, self.weight) - 0.5 * scale**2 * square
         # The dual is a parabola along the ray: take its top, or the end of the feasible part
@@ -205,7 +228,7 @@ class Problem:
 
     def gap(self, W: FloatArray, eta: FloatArray) -> float:
         """Objective at W minus the best dual value known: an upper bound on the suboptimality of W."""
-        return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta)), 0.0)
+        return max(self.objective(W, eta) - self.dual_objective(self.dual_candidate(eta), W), 0.0)
 
 
 StepArguments = tuple[IntArray, FloatArray, float, FloatArray, Scratch]

@@ -125,7 +125,7 @@ def solve(
     progress: bool | None = None,
 ) -> Solution:
     """Minimise a problem with a smooth loss, see `automatic.solve`."""
-    spectral = Spectral(LocalPasses(problem), problem.penalty, problem.fit_intercept, problem.blocks)
+    spectral = Spectral(LocalPasses(problem), problem.penalty, problem.fit_intercept, problem.blocks, problem.ridge)
     point = spectral.at(np.zeros_like(spectral.means), problem.null_intercept)
     if start is not None:
         point = spectral.at(start.W, start.intercept + np.einsum("pm,pm->m", spectral.means, start.W))
@@ -135,15 +135,19 @@ def solve(
 class Spectral:
     """Loss plus penalty of rows wherever they are: steps, curvatures and gaps.
 
-    ``blocks`` says how W is cut into the rows of the penalty; None where they are the features.
+    ``blocks`` says how W is cut into the rows of the penalty; None where they are the features. The ridge counts as a
+    part of the loss.
     """
 
-    def __init__(self, passes: Passes, penalty: Penalty, fit_intercept: bool, blocks: Blocks | None = None) -> None:
+    def __init__(
+        self, passes: Passes, penalty: Penalty, fit_intercept: bool, blocks: Blocks | None = None, ridge: float = 0.0
+    ) -> None:
         self.passes = passes
         self.penalty = penalty
         self.fit_intercept = fit_intercept
         self.means = passes.means if fit_intercept else np.zeros_like(passes.means)
         self.blocks = Blocks(*self.means.shape) if blocks is None else blocks
+        self.ridge = ridge
 
     def minimise(
         self, point: SpectralPoint, scale: float, tol: float, max_iter: int, progress: bool | None = None
@@ -174,13 +178,14 @@ class Spectral:
     def at(self, W: FloatArray, b: FloatArray) -> SpectralPoint:
         """Point with its sums and objective."""
         sums = self.passes.sums(W, self.intercept(W, b))
-        return SpectralPoint(W, b, sums, sums.value + self.penalty.value(self.blocks.gather(W)))
+        penalty = self.penalty.value(self.blocks.gather(W)) + 0.5 * self.ridge * float(np.vdot(W, W))
+        return SpectralPoint(W, b, sums, sums.value + penalty)
 
     def gradient(self, point: SpectralPoint) -> tuple[FloatArray, FloatArray]:
         """Gradient in W and in b."""
         sums = point.sums
         in_b = (sums.positive_total + sums.negative_total) * self.fit_intercept
-        return sums.positive + sums.negative - self.means * in_b, in_b
+        return sums.positive + sums.negative - self.means * in_b + self.ridge * point.W, in_b
 
     def first_curvature(self, point: SpectralPoint) -> float:
         """Curvature along the gradient, from a short step; positive whatever the data are."""
@@ -219,6 +224,7 @@ class Spectral:
         feasible = 1.0 if largest <= self.penalty.strength else self.penalty.strength / largest
         intercept = self.intercept(point.W, point.b)
         conjugate = self.passes.conjugate(point.W, intercept, feasible * above, feasible * below)
+        conjugate += 0.5 * feasible**2 * self.ridge * float(np.vdot(point.W, point.W))
         return max(point.objective + conjugate, 0.0)
 
     def balance(self, point: SpectralPoint) -> tuple[FloatArray, FloatArray, float]:
@@ -227,7 +233,7 @@ class Spectral:
         above = below = np.ones_like(sums.positive_total)
         if self.fit_intercept:
             above, below = balancing_factors(sums.positive_total, -sums.negative_total)
-        rows = self.blocks.gather(sums.positive * above + sums.negative * below)
+        rows = self.blocks.gather(sums.positive * above + sums.negative * below + self.ridge * point.W)
         return above, below, float(self.penalty.dual_norm(rows).max())
 
 

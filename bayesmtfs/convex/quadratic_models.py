@@ -1,6 +1,6 @@
 """A quadratic model of a smooth loss plus the row penalty, minimised by block coordinate descent.
 
-    minimise over W, d:   sum_i [ g_i e_i + h_i e_i^2 / 2 ] + penalty(W),    e_i = x_i' (w_t - w0_t) + d_t
+    minimise over W, d:   sum_i [ g_i e_i + h_i e_i^2 / 2 ] + ridge / 2 ||W||^2 + penalty(W),  e_i = x_i' (w_t - w0_t) + d_t
 
 with slopes g (of sum 0 over each task, where there is an intercept) and curvatures h >= 0 of the loss at the linear
 predictor, and the moves d of the intercepts minimised out: features are centred by their h-weighted means. For the
@@ -21,6 +21,7 @@ size of the number of rows (Sherman-Morrison-Woodbury).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.optimize import minimize_scalar
@@ -47,6 +48,40 @@ TIED = 1e-9  # relative difference below which entries share the largest absolut
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
 
+class MeanPenalty(NamedTuple):
+    """Penalty ``sum_j ridge_j / 2 a_j^2 + threshold_j |a_j|`` on a mean a that all tasks share; empty: no such mean.
+
+    The coefficients of task t are then ``a + w_t``.
+    """
+
+    ridge: FloatArray  # (k,)
+    threshold: FloatArray  # (k,)
+
+    def take(self, entries: IntArray) -> Self:
+        """Return the penalty of some entries."""
+        return type(self)(self.ridge[entries], self.threshold[entries])
+
+    def value(self, mean: FloatArray) -> float:
+        """Penalty of a mean (k,)."""
+        return float(0.5 * self.ridge @ mean**2 + self.threshold @ np.abs(mean))
+
+    def dual(self, sums: FloatArray) -> float:
+        """Conjugate at the sums (k,) over tasks of the gradient, which are 0 where there is no ridge."""
+        excess = np.maximum(np.abs(sums) - self.threshold, 0.0)
+        return 0.5 * float(np.sum(np.divide(excess**2, self.ridge, out=np.zeros_like(excess), where=self.ridge > 0)))
+
+
+class MeanSystem(NamedTuple):
+    """The part of a mean (M,) in a Newton system on rows of W (k, m)."""
+
+    coupling: FloatArray  # (m, k, M)
+    square: FloatArray  # (M, M)
+    descent: FloatArray  # (M,) minus the gradient
+
+
+NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
+
+
 class QuadraticRowModel(ABC):
     """A quadratic model with the curvatures (N,) of one point; `start` sets the slopes and where to begin.
 
@@ -58,26 +93,45 @@ class QuadraticRowModel(ABC):
     iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
 
     def __init__(
-        self, curvature: FloatArray, means: FloatArray, sums: FloatArray, squares: FloatArray, bounds: FloatArray
+        self,
+        curvature: FloatArray,
+        means: FloatArray,
+        sums: FloatArray,
+        squares: FloatArray,
+        bounds: FloatArray,
+        ridge: float,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
-        self.curvature = curvature
+        self.curvature, self.ridge, self.mean_penalty = curvature, ridge, mean
+        self.mean_terms = (*mean, squares.sum(axis=1)[: len(mean.ridge)])
         self.means = means
         # An empty column, or one that is constant where there is an intercept, has the coefficient 0
         self.free = squares > np.maximum(ROUNDING * means * sums, NO_CURVATURE)
-        self.bounds = np.where(self.free, bounds, NO_CURVATURE)
+        self.bounds = np.where(self.free, bounds + ridge, NO_CURVATURE)
 
     @property
     def coefficients(self) -> FloatArray:
         """(k, m) Coefficients."""
         return self.state[0]
 
-    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray) -> None:
+    @property
+    def mean(self) -> FloatArray:
+        """(k,) or (0,) Mean that the tasks share."""
+        return self.state[-1][0]
+
+    @property
+    def penalty(self) -> float:
+        """Penalty of the coefficients and of the mean."""
+        return self.rows.value(self.coefficients, self.norms) + self.mean_penalty.value(self.mean)
+
+    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray, mean: FloatArray = NO_MEAN.ridge) -> None:
         """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength."""
         self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
-        self.first_square = float(np.sum(slope * ratio))
-        self.first_W = W
-        self.state = (np.where(self.free, W, 0.0), *self.first_state(slope))
+        self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
+        self.first_W, self.first_mean = W, mean
+        self.state = (np.where(self.free, W, 0.0),)
+        self.state = (*self.state, *self.first_state(slope), mean[np.newaxis].copy())
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
         if self.iterates == ():
@@ -111,7 +165,7 @@ class QuadraticRowModel(ABC):
             self.sweep()
             gradient = self.gradient()
             change = self.change(gradient)
-            penalty = self.rows.value(self.coefficients, self.norms)
+            penalty = self.penalty
             reached = self.gap(gradient, change, penalty)
             if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
                 break
@@ -125,15 +179,22 @@ class QuadraticRowModel(ABC):
 
     def change(self, gradient: FloatArray) -> float:
         """Quadratic part, which is 0 at the start."""
-        return 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
+        change = 0.5 * float(np.sum((self.first_gradient + gradient) * (self.coefficients - self.first_W)))
+        if self.mean.size == 0:
+            return change
+        both = self.first_gradient + gradient - self.ridge * (self.first_W + self.coefficients)
+        return change + 0.5 * float(both.sum(axis=1) @ (self.mean - self.first_mean))
 
     def gap(self, gradient: FloatArray, change: float, penalty: float) -> float:
         """Duality gap of the model, from the dual point along its own slopes."""
         square = max(self.first_square + 2.0 * change, 0.0)
         inner = float(np.sum(gradient * self.coefficients))
         largest = float(self.rows.dual_norms(gradient).max(initial=0.0))
-        top = max(1.0 - inner / square, 0.0) if square > 0 else 1.0
+        top = max(1.0 - inner / square, 0.0) if square > 0 and self.mean.size == 0 else 1.0
         scale = min(top, self.rows.penalty.strength / largest) if largest > 0 else top
+        if self.mean.size > 0:
+            sums = (gradient - self.ridge * self.coefficients).sum(axis=1)
+            inner, penalty = inner + float(sums @ self.mean), penalty + self.mean_penalty.dual(scale * sums)
         return 0.5 * square * (1.0 - scale) ** 2 + penalty + scale * inner
 
     def extrapolate(self, objective: float) -> bool:
@@ -149,7 +210,7 @@ class QuadraticRowModel(ABC):
         """Go to another state if its objective is lower; return whether it was."""
         before = self.state, self.norms
         self.state, self.norms = state, self.rows.norms(state[0])
-        if self.change(self.gradient()) + self.rows.value(self.coefficients, self.norms) < objective:
+        if self.change(self.gradient()) + self.penalty < objective:
             return True
         self.state, self.norms = before
         return False
@@ -162,7 +223,13 @@ class GramModel(QuadraticRowModel):
     """
 
     def __init__(
-        self, columns: DenseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+        self,
+        columns: DenseColumns,
+        rows: PenaltyRows,
+        curvature: FloatArray,
+        curvature_sums: FloatArray,
+        ridge: float = 0.0,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
         self.columns = columns
         k = len(rows.features)
@@ -171,7 +238,9 @@ class GramModel(QuadraticRowModel):
         self.Q = np.empty((k, len(sums), sums.shape[1]))
         gram(columns.A, curvature, means, columns.offsets, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
-        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares))
+        super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge, mean)
+        if ridge > 0.0:
+            self.Q[np.arange(k), :, np.arange(k)] += ridge
 
     def _bounds(self, rows: PenaltyRows, squares: FloatArray) -> FloatArray:
         """Curvatures; within a group, their sums of absolute values over the group, which bound its Gram matrix."""
@@ -182,7 +251,9 @@ class GramModel(QuadraticRowModel):
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Gradient."""
-        return (self.columns.adjoint(slope),)
+        gradient = self.columns.adjoint(slope)
+        gradient[:, : len(self.means)] += self.ridge * self.coefficients.T
+        return (gradient,)
 
     def gradient(self) -> FloatArray:
         """Gradient as the sweeps kept it."""
@@ -190,12 +261,12 @@ class GramModel(QuadraticRowModel):
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
-        W, gradient = self.state
-        sweep_gram(self.Q, self.bounds, gradient, W, self.norms, self.arguments, self.iterates)
+        rows = (self.norms, self.arguments, self.iterates)
+        sweep_gram(self.Q, self.bounds, self.ridge, self.state, self.mean_terms, *rows)
 
     def newton_price(self) -> int:
         """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
-        active = int(self.rows.sizes[self.norms > 0].sum())
+        active = max(int(self.rows.sizes[self.norms > 0].sum()), int(np.count_nonzero(self.mean)))
         return 1 + active**2 // (2 * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
 
     def newton(self, gradient: FloatArray, objective: float) -> bool:
@@ -204,24 +275,55 @@ class GramModel(QuadraticRowModel):
         places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
         Q, W = self.Q[places], self.coefficients[places]
         rows = self.rows.take(np.flatnonzero(alive))
-        direction = newton_direction(Q[:, :, places], gradient[places], W, rows)
-        if direction is None:
+        means = np.flatnonzero(self.mean)
+        both = newton_direction(Q[:, :, places], gradient[places], W, rows, self._mean_system(places, means, gradient))
+        if both is None:
             return False
-        change = np.einsum("jti,jt->ti", Q, direction)
-        slope = float(np.sum(gradient[places] * direction))
+        direction, mean_direction = both
+        change = self._gradient_change(places, direction, means, mean_direction)
+        sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
+        slope = float(np.sum(gradient[places] * direction)) + float(sums @ mean_direction)
         curvature = float(np.sum(change[:, places].T * direction))
+        if len(means) > 0:
+            whole = np.zeros_like(self.coefficients)
+            whole[places] = direction
+            of_mean = change[:, means].sum(axis=0) - self.ridge * whole[means].sum(axis=1)
+            curvature += float(of_mean @ mean_direction)
 
         def objective_at(step: float) -> float:
             moved = W + step * direction
-            return slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+            value = slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
+            return value + some.value(self.mean[means] + step * mean_direction)
 
+        some = self.mean_penalty.take(means)
         step = shortest_to_minimum(objective_at)
         moved = W + step * direction
         moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
-        new_W = self.coefficients.copy()
+        new_W, new_mean = self.coefficients.copy(), self.mean.copy()
         new_W[places] = moved
-        by_task = self.state[1] + np.einsum("jti,jt->ti", Q, moved - W)
-        return self.try_state((new_W, by_task), objective) and step == 1.0
+        new_mean[means] += step * mean_direction
+        by_task = self.state[1] + self._gradient_change(places, moved - W, means, step * mean_direction)
+        return self.try_state((new_W, by_task, new_mean[np.newaxis]), objective) and step == 1.0
+
+    def _gradient_change(self, places: IntArray, V: FloatArray, means: IntArray, mean: FloatArray) -> FloatArray:
+        """(m, k or more) Change of the gradient with changes of some rows of W and some entries of the mean."""
+        change = np.einsum("jti,jt->ti", self.Q[places], V)
+        if len(means) > 0:
+            change += np.einsum("jti,j->ti", self.Q[means], mean)
+            change[:, means] -= self.ridge * mean
+        return change
+
+    def _mean_system(self, places: IntArray, means: IntArray, gradient: FloatArray) -> MeanSystem | None:
+        """What some entries of the mean add to the Newton system of some rows of W."""
+        if len(means) == 0:
+            return None
+        own = self.ridge * (places[:, np.newaxis] == means)
+        coupling = self.Q[places][:, :, means].transpose(1, 0, 2) - own
+        square = self.Q[means][:, :, means].sum(axis=1) - np.diag(np.full(len(means), self.ridge * self.Q.shape[1]))
+        some, mean = self.mean_penalty.take(means), self.mean[means]
+        square[np.diag_indices_from(square)] += some.ridge
+        sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
+        return MeanSystem(coupling, square, -sums - some.ridge * mean - some.threshold * np.sign(mean))
 
 
 class ColumnModel(QuadraticRowModel):
@@ -231,34 +333,45 @@ class ColumnModel(QuadraticRowModel):
     """
 
     def __init__(
-        self, columns: SparseColumns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray
+        self,
+        columns: SparseColumns,
+        rows: PenaltyRows,
+        curvature: FloatArray,
+        curvature_sums: FloatArray,
+        ridge: float = 0.0,
+        mean: MeanPenalty = NO_MEAN,
     ) -> None:
         self.columns = columns
         self.sums, squares = columns.moments(curvature, curvature_sums)
         self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
         # The Gram matrix of a group is at most its diagonal times the size of the group
         bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
-        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds)
+        super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds, ridge, mean)
 
     def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
         """Slopes, and no move of the intercepts."""
-        return slope.copy(), np.zeros(self.means.shape[1])
+        return slope[np.newaxis].copy(), np.zeros((1, self.means.shape[1]))
 
     def gradient(self) -> FloatArray:
         """Gradient from the slopes."""
-        _, slope, shift = self.state
-        return self.columns.adjoint(slope + self.curvature * shift[self.task]).T
+        W, slope, shift, _ = self.state
+        return self.columns.adjoint(slope[0] + self.curvature * shift[0][self.task]).T + self.ridge * W
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         columns = (self.sums, self.means, self.bounds)
-        sweep_columns(
-            self.columns.entries, self.curvature, columns, self.state, self.norms, self.arguments, self.iterates
-        )
+        rows = (self.norms, self.arguments, self.iterates)
+        sweep_columns(self.columns.entries, self.curvature, columns, self.ridge, self.state, self.mean_terms, *rows)
 
 
 def quadratic_model(
-    columns: Columns, rows: PenaltyRows, curvature: FloatArray, curvature_sums: FloatArray, lasting: bool
+    columns: Columns,
+    rows: PenaltyRows,
+    curvature: FloatArray,
+    curvature_sums: FloatArray,
+    lasting: bool,
+    ridge: float = 0.0,
+    mean: MeanPenalty = NO_MEAN,
 ) -> QuadraticRowModel:
     """Model of the fitting kind, from curvatures (N,) of the loss and their sums (m,), inf where a task has no intercept.
 
@@ -268,21 +381,23 @@ def quadratic_model(
     large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
     if isinstance(columns, SparseColumns):
         if large or len(curvature) * k > SMALL_DENSE:
-            return ColumnModel(columns, rows, curvature, curvature_sums)
+            return ColumnModel(columns, rows, curvature, curvature_sums, ridge, mean)
         columns = columns.as_dense()
     if large:
-        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums)
-    return GramModel(columns, rows, curvature, curvature_sums)
+        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums, ridge, mean)
+    return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
 
 
-def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows) -> FloatArray | None:
-    """(k, m) Newton direction at W (k, m), whose rows are all non-zero; None where the system is singular.
+def newton_direction(
+    Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows, mean: MeanSystem | None = None
+) -> tuple[FloatArray, FloatArray] | None:
+    """Newton direction (k, m) at W (k, m), whose rows are all non-zero, and (M,) of a mean; None where it is singular.
 
     ``Q`` (k, m, k) are the Gram matrices, ``gradient`` (k, m) is that of the quadratic part.
     """
     by_task = Q.transpose(1, 0, 2)
     squares = np.einsum("tjj->jt", by_task)
-    stiff = STIFF * float(squares.max())
+    stiff = STIFF * float(squares.max(initial=1e-300))
     blocks = rows.blocks(W.shape[1])
     lines = blocks.gather(W)
     hessian = rows.penalty.curvature(lines, stiff, TIED)
@@ -292,27 +407,54 @@ def newton_direction(Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: P
     k = len(W)
     system = by_task.copy()
     system[:, np.arange(k), np.arange(k)] += (np.minimum(diagonal, stiff) + RIDGE * float(squares.mean())).T
+    z = blocks.scatter(hessian.direction)
     try:
         inverse = np.linalg.inv(system)
-        direction = np.einsum("tjl,lt->jt", inverse, descent)
-        if hessian.direction.any():
-            z = blocks.scatter(hessian.direction)
-            direction += _rank_one_part(inverse, direction, z, hessian.scale, rows.starts)
+        direction, of_mean = _coupled(inverse, descent, z, hessian.scale, rows.starts, mean)
     except np.linalg.LinAlgError:
         return None
-    return np.where(fixed, 0.0, direction) if np.all(np.isfinite(direction)) else None
+    finite = np.all(np.isfinite(direction)) and np.all(np.isfinite(of_mean))
+    return (np.where(fixed, 0.0, direction), of_mean) if finite else None
 
 
-def _rank_one_part(
-    inverse: FloatArray, direction: FloatArray, z: FloatArray, scale: FloatArray, starts: IntArray
-) -> FloatArray:
-    """What the terms ``- scale_i z_i z_i'`` add to a solution without them."""
-    first = starts[:-1]
-    products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
-    coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
-    right_side = np.add.reduceat(np.sum(z * direction, axis=1), first)
-    share = np.linalg.solve(np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling, right_side)
-    return np.einsum("tjl,lt->jt", inverse, z * np.repeat(share, np.diff(starts))[:, np.newaxis])
+def _coupled(
+    inverse: FloatArray,
+    descent: FloatArray,
+    z: FloatArray,
+    scale: FloatArray,
+    starts: IntArray,
+    mean: MeanSystem | None,
+) -> tuple[FloatArray, FloatArray]:
+    """Solve for W (k, m) and the mean (M,), given the inverses by task of all but the terms ``- scale_i z_i z_i'``.
+
+    ``w_t = inverse_t (descent_t - coupling_t a + z_t s)``, with one factor s per row and the mean a from a system of
+    their size.
+    """
+    first, sizes = starts[:-1], np.diff(starts)
+    alone = np.einsum("tjl,lt->jt", inverse, descent)
+    n_rows = len(sizes) if z.any() else 0
+    n_mean = 0 if mean is None else len(mean.descent)
+    if n_rows + n_mean == 0:
+        return alone, np.zeros(0)
+    system, right = np.zeros((n_rows + n_mean, n_rows + n_mean)), np.zeros(n_rows + n_mean)
+    if n_rows > 0:
+        products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
+        coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
+        system[:n_rows, :n_rows] = np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling
+        right[:n_rows] = np.add.reduceat(np.sum(z * alone, axis=1), first)
+    if mean is not None:
+        through = inverse @ mean.coupling  # (m, k, M)
+        system[n_rows:, n_rows:] = mean.square - np.einsum("tjM,tjN->MN", mean.coupling, through, optimize=True)
+        right[n_rows:] = mean.descent - np.einsum("tjM,jt->M", mean.coupling, alone)
+        if n_rows > 0:
+            across = np.add.reduceat(np.einsum("jt,tjM->jM", z, through), first)
+            system[:n_rows, n_rows:], system[n_rows:, :n_rows] = across, across.T
+    found = np.linalg.solve(system, right)
+    change = z * np.repeat(found[:n_rows], sizes)[:, np.newaxis] if n_rows > 0 else np.zeros_like(z)
+    of_mean = found[n_rows:]
+    if mean is not None:
+        change = change - (mean.coupling @ of_mean).T
+    return alone + np.einsum("tjl,lt->jt", inverse, change), of_mean
 
 
 def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:

@@ -53,7 +53,8 @@ def _loosened(problem: Problem, selected: BoolArray, solution: Solution, tol: fl
     smaller = replace(
         data, design=data.design[:, rows], groups=groups, present=selected[rows], names=None, encoding=None
     )
-    loose = replace(problem, data=smaller).with_strength(KEPT_PENALTY * problem.penalty.strength)
+    loose = replace(problem, data=smaller, ridge=KEPT_PENALTY * problem.ridge)
+    loose = loose.with_strength(KEPT_PENALTY * problem.penalty.strength)
     found = automatic.solve(loose, solution._replace(W=solution.W[rows]), tol=tol, max_iter=max_iter)
     W = np.zeros(selected.shape)
     W[rows] = found.W

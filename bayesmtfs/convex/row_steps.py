@@ -42,6 +42,7 @@ LARGEST_FACTOR = 8.0  # by which s may grow or shrink in one step
 SMALLEST_UNIT = 1e-100  # below it, the row before says nothing about its root
 
 RowTerms = tuple[FloatArray, FloatArray, float, float]  # b, h, lam and q of a row problem
+MeanTerms = tuple[FloatArray, FloatArray, FloatArray]  # ridge, 1-norm and curvature (k,) of a mean that tasks share
 
 
 @njit(cache=True, error_model="numpy")
@@ -412,12 +413,21 @@ def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray
                 Q[a, t, b] = Q[b, t, a]
 
 
+@njit(cache=True, error_model="numpy")
+def mean_step(total: float, mean: float, ridge: float, threshold: float, curvature: float) -> float:
+    """Minimiser over one entry of the mean, where the loss has the slope ``total`` and the curvature is without ridge."""
+    linear = curvature * mean - total
+    size = abs(linear) - threshold
+    return math.copysign(size, linear) / (curvature + ridge) if size > 0.0 and curvature > NO_CURVATURE else 0.0
+
+
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
 def sweep_gram(
     Q: FloatArray,
     bounds: FloatArray,
-    gradient: FloatArray,
-    W: FloatArray,
+    ridge: float,
+    state: tuple[FloatArray, ...],
+    terms: MeanTerms,
     norms: FloatArray,
     rows: StepArguments,
     iterates: tuple[FloatArray, ...],
@@ -425,36 +435,47 @@ def sweep_gram(
     """Sweep over the rows as often as the iterates have room, keeping W and its gradient after every sweep.
 
     ``Q`` (k, m, k or more) is the Gram matrix of every task, ``bounds`` (k, m) the curvature used for every entry: that
-    of Q, or for the features of a group a bound on it. The gradient (m, k or more) of the quadratic part, W (k, m) and
-    its q-norms by row (R,) are updated; the first sweep visits every row, the others only those that are not zero. The
-    iterates (n + 1, ...) receive the values before the first and after each of the n sweeps.
+    of Q, or for the features of a group a bound on it; the ridge is part of both. The state is updated: W (k, m), the
+    gradient (m, k or more) of the quadratic part, and a mean (1, k) that the tasks share, or (1, 0); so are the q-norms
+    (R,) of the rows of W. The first sweep visits every row, the others only those that are not zero. The iterates
+    (n + 1, ...) receive the values before the first and after each of the n sweeps.
     """
+    W, gradient, mean = state
+    mean_ridge, mean_threshold, mean_bounds = terms
     starts, m = rows[0], W.shape[1]
-    W_iterates, gradient_iterates = iterates
     linear = np.empty(W.size)  # of which a row uses the beginning
     moves = np.empty(W.size)
-    copy(W, W_iterates[0])
-    copy(gradient, gradient_iterates[0])
-    for sweep in range(1, W_iterates.shape[0]):
-        for r in range(starts.size - 1):
-            if sweep > 1 and norms[r] == 0.0:
-                continue
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
+    for sweep in range(iterates[0].shape[0]):
+        for r in range(starts.size - 1 if sweep > 0 else 0):
+            first, stop = starts[r], starts[r + 1]
+            if sweep == 1 or norms[r] != 0.0:
+                e = 0
+                for j in range(first, stop):
+                    for t in range(m):
+                        linear[e] = bounds[j, t] * W[j, t] - gradient[t, j]
+                        e += 1
+                if move_row(r, linear, bounds, W, norms, rows, moves):
+                    e = 0
+                    for j in range(first, stop):
+                        for t in range(m):
+                            if moves[e] != 0.0:
+                                for i in range(gradient.shape[1]):
+                                    gradient[t, i] += moves[e] * Q[j, t, i]
+                            e += 1
+            for j in range(first, stop if mean.size > 0 else first):
+                total = 0.0
                 for t in range(m):
-                    linear[e] = bounds[j, t] * W[j, t] - gradient[t, j]
-                    e += 1
-            if not move_row(r, linear, bounds, W, norms, rows, moves):
-                continue
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
-                for t in range(m):
-                    if moves[e] != 0.0:
-                        for i in range(gradient.shape[1]):
-                            gradient[t, i] += moves[e] * Q[j, t, i]
-                    e += 1
-        copy(W, W_iterates[sweep])
-        copy(gradient, gradient_iterates[sweep])
+                    total += gradient[t, j] - ridge * W[j, t]
+                before = mean[0, j]
+                mean[0, j] = mean_step(total, before, mean_ridge[j], mean_threshold[j], mean_bounds[j])
+                move = mean[0, j] - before
+                for t in range(m if move != 0.0 else 0):
+                    for i in range(gradient.shape[1]):
+                        gradient[t, i] += move * Q[j, t, i]
+                    gradient[t, j] -= ridge * move
+        copy(W, iterates[0][sweep])
+        copy(gradient, iterates[1][sweep])
+        copy(mean, iterates[2][sweep])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -462,45 +483,55 @@ def sweep_columns(
     entries: Entries,
     weight: FloatArray,
     columns: tuple[FloatArray, ...],
+    ridge: float,
     state: tuple[FloatArray, ...],
+    terms: MeanTerms,
     norms: FloatArray,
     rows: StepArguments,
     iterates: tuple[FloatArray, ...],
 ) -> None:
     """Sweep over the rows as `sweep_gram` does, without Gram matrices.
 
-    The ``state`` is W (k, m), the ``slope`` (N,), which is the derivative of the quadratic part in the linear predictor
-    without the move of the intercepts, so that no column has to be centred, and this move, the ``shift`` (m,). The
+    The ``state`` is W (k, m), the ``slope`` (1, N), which is the derivative of the quadratic part in the linear predictor
+    without the move of the intercepts, so that no column has to be centred, this move, the ``shift`` (1, m), and a mean
+    (1, k) that the tasks share, or (1, 0). The
     ``columns`` have (k, m) weighted sums, means, which are what a unit of their coefficient takes from the intercept,
-    and bounds.
+    and bounds, which a ridge is a part of.
     """
     (segments, observation, values), (sums, means, bounds) = entries, columns
-    W, slope, shift = state
-    W_iterates, slope_iterates, shift_iterates = iterates
+    W, slope, shift, mean = state[0], state[1][0], state[2][0], state[3]
+    mean_ridge, mean_threshold, mean_bounds = terms
     starts, m = rows[0], W.shape[1]
     linear = np.empty(W.size)  # of which a row uses the beginning
     moves = np.empty(W.size)
-    for sweep in range(W_iterates.shape[0]):
-        for r in range(starts.size - 1):
-            if sweep == 0 or (sweep > 1 and norms[r] == 0.0):
-                continue
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
-                for t in range(m):
-                    total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
-                    linear[e] = bounds[j, t] * W[j, t] - total - sums[j, t] * shift[t]
-                    e += 1
-            if not move_row(r, linear, bounds, W, norms, rows, moves):
-                continue
-            e = 0
-            for j in range(starts[r], starts[r + 1]):
-                for t in range(m):
-                    move = moves[e]
-                    e += 1
-                    if move != 0.0:
-                        shift[t] -= means[j, t] * move
-                        for i in range(segments[j, t], segments[j, t + 1]):
-                            slope[observation[i]] += weight[observation[i]] * values[i] * move
-        copy(W, W_iterates[sweep])
-        copy(slope.reshape(1, slope.size), slope_iterates[sweep : sweep + 1])
-        copy(shift.reshape(1, m), shift_iterates[sweep : sweep + 1])
+    for sweep in range(iterates[0].shape[0]):
+        for r in range(starts.size - 1 if sweep > 0 else 0):
+            first, stop = starts[r], starts[r + 1]
+            if sweep == 1 or norms[r] != 0.0:
+                e = 0
+                for j in range(first, stop):
+                    for t in range(m):
+                        total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
+                        linear[e] = (bounds[j, t] - ridge) * W[j, t] - total - sums[j, t] * shift[t]
+                        e += 1
+                if move_row(r, linear, bounds, W, norms, rows, moves):
+                    e = 0
+                    for j in range(first, stop):
+                        for t in range(m):
+                            move = moves[e]
+                            e += 1
+                            if move != 0.0:
+                                shift[t] -= means[j, t] * move
+                                for i in range(segments[j, t], segments[j, t + 1]):
+                                    slope[observation[i]] += weight[observation[i]] * values[i] * move
+            for j in range(first, stop if mean.size > 0 else first):
+                total = segment_sum(segments[j, 0], segments[j, m], observation, values, slope)
+                before = mean[0, j]
+                mean[0, j] = mean_step(total, before, mean_ridge[j], mean_threshold[j], mean_bounds[j])
+                move = mean[0, j] - before
+                for i in range(segments[j, 0], segments[j, m] if move != 0.0 else segments[j, 0]):
+                    slope[observation[i]] += weight[observation[i]] * values[i] * move
+        copy(W, iterates[0][sweep])
+        copy(state[1], iterates[1][sweep])
+        copy(state[2], iterates[2][sweep])
+        copy(mean, iterates[3][sweep])

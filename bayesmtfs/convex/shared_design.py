@@ -1,6 +1,6 @@
 """Working sets for the squared loss where all tasks share one design.
 
-    minimise over W, b:   sum_i c_i/2 ||y_i - W'x_i - b||^2 + sum_j penalty_j(w^j)
+    minimise over W, b:   sum_i c_i/2 ||y_i - W'x_i - b||^2 + sum_j penalty_j(w^j) + ridge / 2 ||W||^2
 
 for any row penalty and row factors c that are the same for all tasks. The rounds are those of `working_set`; the solve
 on the columns in use is that of `shared_rows`. What makes it fast:
@@ -16,6 +16,9 @@ X is never copied or centred. With one factor ``c_i`` per row of the design the 
 row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors: only columns in use are ever
 written out as columns of Z. Scores of all columns need no centring, since the residuals are centred already. Residuals
 are kept task by row ``(m, n)``: their product with X is then the fast one.
+
+The ridge stands for one more row of Z per column, ``sqrt(ridge / unit)`` there and 0 elsewhere, with targets of 0: these
+rows are never written out, but count in the length of a column, of which they are the ``own`` share of the square.
 """
 
 from dataclasses import replace
@@ -68,6 +71,7 @@ class SharedDesign:
         n, m = self.X.shape[0], data.n_tasks
         factor = problem.weight[:n]
         self.unit = float(factor.mean())
+        self.ridge = problem.ridge / self.unit
         self.weighted = bool(np.any(factor != factor[0]))
         self.root = np.sqrt(factor / self.unit) if self.weighted else np.ones(n)
         self.share = factor / factor.sum() if problem.fit_intercept else None
@@ -134,8 +138,9 @@ class SharedDesign:
             Z *= self.root
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
         length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
+        length, own = self._with_ridge(length)
         Z *= inverse(length)[:, None]
-        return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean))
+        return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own)
 
     def _sparse_columns(self, features: IntArray) -> "UnitColumns":
         A = sp.csc_matrix(self.X[:, features], dtype=np.float64).T
@@ -146,8 +151,16 @@ class SharedDesign:
         for j in np.flatnonzero((length <= DOUBTFUL * size) & (size > 0)):
             length[j] = np.linalg.norm(A[[j]].toarray()[0] - self.root * mean[j])
         length[length <= CONSTANT * size] = 0.0
+        length, own = self._with_ridge(length)
         scale = inverse(length)
-        return UnitColumns(self.root, sp.csr_matrix(A.multiply(scale[:, None])), mean, length, mean * scale)
+        return UnitColumns(self.root, sp.csr_matrix(A.multiply(scale[:, None])), mean, length, mean * scale, own)
+
+    def _with_ridge(self, length: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lengths (k,) of columns with their row of the ridge, if they have any, and its share of the square."""
+        if self.ridge == 0.0:
+            return length, np.zeros_like(length)
+        length = np.where(length > 0.0, np.sqrt(length**2 + self.ridge), 0.0)
+        return length, self.ridge * inverse(length) ** 2
 
 
 class UnitColumns(NamedTuple):
@@ -158,6 +171,7 @@ class UnitColumns(NamedTuple):
     mean: FloatArray  # (k,)
     length: FloatArray  # (k,) before they were scaled
     centre: FloatArray  # (k,) mean in units of the length
+    own: FloatArray  # (k,) share of the ridge in the squared length
 
     def take(self, rows: IntArray | slice) -> Self:
         """Some of the columns."""
@@ -177,14 +191,19 @@ class UnitColumns(NamedTuple):
             return np.asarray(products)
         return np.asarray(products.toarray() - len(self.root) * np.outer(self.centre, other.centre))
 
+    def own_gram(self) -> FloatArray:
+        """Inner products with each other."""
+        return self.gram(self) + np.diag(self.own) if self.own.any() else self.gram(self)
+
     def predict(self, W: FloatArray) -> FloatArray:
         """(m, n) Linear predictor of W (k, m)."""
         predictor = np.asarray(W.T @ self.A)
         return predictor - np.outer(self.centre @ W, self.root) if sp.issparse(self.A) else predictor
 
-    def correlations(self, residual: FloatArray) -> FloatArray:
-        """(k, m) Inner products with the residuals (m, n)."""
-        return np.asarray(self.A @ residual.T)
+    def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
+        """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
+        products = np.asarray(self.A @ residual.T)
+        return products if W is None or not self.own.any() else products - self.own[:, None] * W
 
 
 def inverse(length: FloatArray) -> FloatArray:
@@ -371,9 +390,22 @@ class SharedRounds(WorkingSetRounds):
         length = float(np.partition(working.columns.length, middle)[middle]) if len(working.features) > 0 else 0.0
         scores = self.state.scores.bounds(residual, self.strength, length) / self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
+        if design.ridge > 0.0:
+            self.best_dual = max(self.best_dual, cross - (square + self._excess(scores)) / 2)
+            rows = working.features[active]
+            gradient = design.correlations(residual, rows) - design.ridge * inverse(columns.length)[:, None] * W
+            scores[rows] = self.penalty.take(rows).dual_norm(gradient) / self.strength
+            square += float(columns.own @ np.einsum("im,im->i", W, W))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))
         objective = square / 2 + self._penalty(active).value(W)
         return Certificate(working, objective, max(objective - self.best_dual, 0.0), scores)
+
+    def _excess(self, scores: FloatArray) -> float:
+        """Square of what the correlations of all columns exceed their balls by, over the ridge."""
+        outside = np.flatnonzero(scores > 1.0)
+        penalty = self.penalty.take(outside).with_strength(self.strength)
+        excess = penalty.prox(self.design.correlations(self.residual, outside), 1.0)
+        return float(np.vdot(excess, excess)) / self.design.ridge
 
     def _extend(self, scores: FloatArray) -> bool:
         """Bring columns into the working set; whether there were any that violate their bound."""
@@ -413,10 +445,10 @@ class SharedRounds(WorkingSetRounds):
         Q = None
         if k + n_fresh <= self._largest_gram():
             Q = np.empty((k + n_fresh, k + n_fresh))
-            Q[:k, :k] = old.columns.gram(old.columns) if old.Q is None else old.Q
+            Q[:k, :k] = old.columns.own_gram() if old.Q is None else old.Q
             Q[k:, :k] = fresh.gram(old.columns)
             Q[:k, k:] = Q[k:, :k].T
-            Q[k:, k:] = fresh.gram(fresh)
+            Q[k:, k:] = fresh.own_gram()
         W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
         columns = old.columns.join(fresh) if k > 0 else fresh
         self.working = ColumnsInUse(np.append(old.features, features), columns, Q, W)
@@ -432,7 +464,7 @@ class SharedRounds(WorkingSetRounds):
         gram = ColumnGram(working.columns) if working.Q is None else StoredGram(working.Q)
         penalty = self._penalty(np.arange(len(working.features)))
         # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
-        target = working.columns.correlations(self.residual) + gram.times(working.W)
+        target = working.columns.correlations(self.residual, working.W) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with _blas().limit(limits=1):  # on small matrices threads wait for each other more than they work
             W = minimise(rows, working.W, goal)

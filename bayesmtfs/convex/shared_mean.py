@@ -1,38 +1,41 @@
 """A mean shared by all tasks, and penalised deviations from it.
 
     minimise over w_0, b_0, V, c:
-        sum_i c_i loss(y_i, x_i'(w_0 + v_t) + b_0 + c_t) + mean_strength / 2 ||w_0||^2 + penalty(V and c)
+        sum_i c_i loss(y_i, x_i'(w_0 + v_t) + b_0 + c_t) + mean_strength / 2 ||w_0||^2 + mean_penalty ||w_0||_1
+            + penalty(V and c) + ridge / 2 ||V and c||^2
 
 The weights of task t are ``w_0 + v_t``: the row penalty acts on the deviations, so that tasks without much data are
-drawn to the mean instead of to zero (Evgeniou and Pontil 2004, KDD, for the ridge case). The intercepts are
-``b_0 + c_t`` with b_0 free and c one more penalised row; inside, this is a feature that is always 1.
+drawn to the mean instead of to zero (Evgeniou and Pontil 2004, KDD, for the ridge case). The mean is sparse with a
+``mean_penalty``, which it needs where there are about as many features as observations. The intercepts are ``b_0 + c_t``
+with b_0 free and c one more penalised row; inside, this is a feature that is always 1.
 
-For a given mean the rest is an ordinary penalised problem, with the mean's predictions as an offset; its minimum is a
-convex and differentiable function of the mean (of p + 1 numbers), which L-BFGS minimises in the metric of the loss's
-curvature bound. The dual point of `problem` gains one term: ``- ||sum_t X_t' theta_t||^2 / (2 mean_strength)``, and
-the sum of theta over all tasks must be 0.
+Deviations and mean are found together, by the quadratic models of `quadratic_models`, whose sweeps take the step of a row
+and then that of the mean. The dual point of `problem` gains the conjugate of the mean's penalty,
+``sum_j (|g_j| - mean_penalty)_+^2 / (2 mean_strength)`` with ``g = sum_t X_t' theta_t``, and the sum of theta over all
+tasks must be 0.
 """
 
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import minimize
 
-from bayesmtfs.convex import automatic
-from bayesmtfs.convex.problem import Problem, with_zero_sum
+from bayesmtfs.convex.columns import by_columns
+from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
+from bayesmtfs.convex.quadratic_models import MeanPenalty, QuadraticRowModel, quadratic_model
+from bayesmtfs.convex.working_set import LEAST_DAMPING, PATIENCE, WorkingSetRounds, run
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, total
-from bayesmtfs.progress import Progress
+from bayesmtfs.families import total_conjugate
 from bayesmtfs.types import FloatArray, Solution
 
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the mean
-INNER_SHARE = 0.05  # of the tolerated gap, to which the deviations are solved for a given mean
-RESTARTS = 5  # of L-BFGS, when it stops short of the certificate
+INNER_SHARE = 0.1  # of the gap, to which a model is solved
+FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 VANISHING = 1e-8  # of the largest penalty without a mean: what stands for a penalty of 0
+SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
+SMALLEST_STEP = 1e-8
+ROUNDING = 1e-15  # of an objective
 
 
 class SharedMean(NamedTuple):
@@ -41,41 +44,6 @@ class SharedMean(NamedTuple):
     solution: Solution
     mean: FloatArray  # (p,) w_0
     mean_intercept: float  # b_0
-
-
-class WithOffset(Family):
-    """A family whose linear predictor has a known part, one number per observation."""
-
-    def __init__(self, base: Family, offset: FloatArray) -> None:
-        self.base, self.offset = base, offset  # (N,)
-        self.name, self.smooth, self.curvature_bound = base.name, base.smooth, base.curvature_bound
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def offers(self, offer: str) -> bool:
-        """Whether the base has this attribute or method."""
-        return self.base.offers(offer)
-
-    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Loss at eta plus the offset."""
-        return self.base.value(y, eta + self.offset)
-
-    def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Its derivative in eta."""
-        return self.base.gradient(y, eta + self.offset)
-
-    def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Its second derivative in eta."""
-        return self.base.curvature(y, eta + self.offset)
-
-    def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
-        """Its convex conjugate, ``l*(u) - u * offset``."""
-        return self.base.conjugate(y, dual) - dual * self.offset
-
-    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
-        """Constant of the smallest loss, the offset left out of account."""
-        return self.base.best_constant(y, weight)
 
 
 def default_mean_strength(problem: Problem) -> float:
@@ -87,164 +55,187 @@ def default_mean_strength(problem: Problem) -> float:
     return MEAN_SHARE * float(np.mean(np.sum(squares, axis=0))) or 1.0
 
 
+def largest_mean_penalty(problem: Problem) -> float:
+    """Smallest weight of the 1-norm at which the mean is zero, where there are no deviations from it either."""
+    constant = problem.family.best_constant(problem.data.y, problem.weight) if problem.fit_intercept else 0.0
+    eta = np.full(problem.data.n_observations, constant)
+    theta = problem.weight * problem.family.gradient(problem.data.y, eta)
+    return float(np.abs(problem.data.adjoint(theta).sum(axis=1)).max())
+
+
+class MeanState:
+    """What one solve leaves to the next on the same data: the columns, and a quadratic model that lasts."""
+
+    def __init__(self, problem: Problem, mean_strength: float, mean_penalty: float = 0.0) -> None:
+        self.data = _with_constant(problem.data) if problem.fit_intercept else problem.data
+        self.columns = by_columns(self.data).take(np.arange(self.data.n_features))
+        is_slope = np.arange(self.data.n_features) < problem.data.n_features
+        self.penalty = MeanPenalty(np.where(is_slope, mean_strength, 0.0), np.where(is_slope, mean_penalty, 0.0))
+        self.model: QuadraticRowModel | None = None
+
+
 def solve(
     problem: Problem,
     mean_strength: float,
     start: SharedMean | None = None,
     *,
+    mean_penalty: float = 0.0,
     tol: float = 1e-6,
     max_iter: int = 10_000,
     progress: bool | None = None,
+    state: MeanState | None = None,
 ) -> SharedMean:
     """Minimise a problem with a smooth loss and a shared mean, whose ridge ``mean_strength`` is positive.
 
-    ``problem.fit_intercept`` gives b_0 and c; the other arguments are those of `automatic.solve`.
+    ``problem.fit_intercept`` gives b_0 and c; the other arguments are those of `automatic.solve`, and ``state`` what an
+    earlier solve on the same data left.
     """
     if problem.penalty.strength == 0:
         # As the limit of a vanishing penalty, whose balls the dual point can be scaled into
         problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
-    search = _Search(problem, mean_strength, tol, start)
-    with Progress("shared mean", progress) as bar:
-        for _ in range(RESTARTS):
-            left = max_iter - search.evaluations
-            if search.best.solution.converged or left <= 0:
-                break
-            with suppress(_Certified):
-                minimize(
-                    lambda point: search.evaluate(point, bar),
-                    search.best_point,
-                    jac=True,
-                    method="L-BFGS-B",
-                    options={"maxiter": left, "maxfun": left, "maxcor": 30, "ftol": 0.0, "gtol": 0.0},
-                )
-    return search.result(bar.interrupted)
+    rounds = MeanRounds(problem, MeanState(problem, mean_strength, mean_penalty) if state is None else state, start)
+    found = run(rounds, tol, max_iter, progress)
+    p = problem.data.n_features
+    return SharedMean(found, rounds.mean[:p].copy(), float(rounds.mean[p]) if problem.fit_intercept else 0.0)
 
 
-class _Certified(Exception):  # noqa: N818
-    """Raised out of L-BFGS when the gap is small enough."""
+class MeanMove(NamedTuple):
+    """A move to the minimum of a quadratic model."""
+
+    V: FloatArray  # (k, m) change of the deviations
+    mean: FloatArray  # (k,) change of the mean
+    eta: FloatArray  # (N,) change of the linear predictor
+    predicted: float  # change of the objective, to first order in the loss
 
 
-class _Search:
-    """The minimum over the deviations as a function of the mean, and the best point so far.
+class MeanRounds(WorkingSetRounds):
+    """Proximal Newton steps on deviations V (k, m) and mean a (k,), with a constant feature where there are intercepts."""
 
-    Features are extended by a constant where there is an intercept; the mean is searched as ``R mean`` with
-    ``R'R`` = bound of the curvature of the loss in the mean.
-    """
+    def __init__(self, problem: Problem, state: MeanState, start: SharedMean | None) -> None:
+        self.original, self.state, self.columns = problem, state, state.columns
+        self.problem = replace(problem, data=state.data, fit_intercept=False)
+        self.rows = PenaltyRows.of(self.problem)
+        self.order = self.rows.features  # of the features in matrices (k, m) below
+        if self.rows.grouped:
+            self.columns = by_columns(state.data).take(self.order)
+        self.mean_penalty = MeanPenalty(*(part[self.order] for part in state.penalty))
+        self.scale = problem.gap_scale
+        k, m = len(self.order), problem.data.n_tasks
+        self.V, self.a = np.zeros((k, m)), np.zeros(k)
+        self.eta = np.zeros(problem.data.n_observations)
+        if start is not None:
+            self._begin(start)
+        elif problem.fit_intercept:
+            self.a[self.order == k - 1] = problem.family.best_constant(problem.data.y, problem.weight)
+            self.eta[:] = self.a.sum()
+        self.loss, self.penalty = self.problem.loss(self.eta), self._penalty(self.V, self.a)
+        self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
+        self.damping, self.waiting = LEAST_DAMPING, 0
 
-    def __init__(self, problem: Problem, mean_strength: float, tol: float, start: SharedMean | None) -> None:
-        self.original = problem
-        data = _with_constant(problem.data) if problem.fit_intercept else problem.data
-        self.problem = replace(problem, data=data, fit_intercept=False)
-        self.solver = "proximal_gradient" if automatic.choose(self.problem) == "proximal_gradient" else "working_set"
-        self.prepared = automatic.prepare(self.problem, self.solver)
-        self.tol = tol
-        self.wanted = tol * problem.gap_scale
-        self.ridge = np.full(data.n_features, float(mean_strength))
-        if problem.fit_intercept:
-            self.ridge[-1] = 0.0
-        bound = _pooled_gram(self.problem, self._curvature_weights()) + np.diag(self.ridge)
-        bound[np.diag_indices_from(bound)] += 1e-12 * np.trace(bound) / len(bound)
-        self.factor = cholesky(bound)
-        self.evaluations = 0
-        self.trace: list[float] = []
-        self.deviations: Solution | None = None
-        self.value = np.inf
-        self._begin(start)
+    def _begin(self, start: SharedMean) -> None:
+        W, self.a = start.solution.W, start.mean
+        if self.original.fit_intercept:
+            W, self.a = np.vstack([W, start.solution.intercept]), np.append(self.a, start.mean_intercept)
+        V = W - self.a[:, None]
+        present = self.state.data.present
+        self.V = (V if present is None else np.where(present, V, 0.0))[self.order]
+        self.a = self.a[self.order]
+        self.eta = self._predictor(self.V, self.a)
 
-    def _curvature_weights(self) -> FloatArray:
-        """(N,) Bound of the curvature of each loss; its value at W = 0 where there is no bound."""
-        problem = self.original
-        if problem.family.curvature_bound is not None:
-            return problem.weight * problem.family.curvature_bound
-        return problem.weight * problem.family.curvature(problem.data.y, problem.null_intercept[problem.data.task])
+    def _predictor(self, V: FloatArray, mean: FloatArray) -> FloatArray:
+        return self.columns.linear_predictor(V + mean[:, None])
 
-    def _begin(self, start: SharedMean | None) -> None:
-        if start is None:
-            mean = np.zeros(self.problem.data.n_features)
-        else:
-            mean = np.append(start.mean, start.mean_intercept) if self.original.fit_intercept else start.mean
-            W = start.solution.W
-            U = np.vstack([W, start.solution.intercept]) if self.original.fit_intercept else W
-            zero = np.zeros(self.problem.data.n_tasks)
-            V = U - mean[:, None]
-            V = V if self.problem.data.present is None else np.where(self.problem.data.present, V, 0.0)
-            self.deviations = Solution(V, zero, np.nan, np.nan, np.nan, False, 0, np.empty(0))
-        self.best_point = self.factor @ mean
-        with suppress(_Certified):
-            self.evaluate(self.best_point, None)
+    @property
+    def mean(self) -> FloatArray:
+        """(k,) Mean, features in their own order."""
+        mean = np.empty_like(self.a)
+        mean[self.order] = self.a
+        return mean
 
-    def evaluate(self, point: FloatArray, bar: Progress | None) -> tuple[float, FloatArray]:
-        """Minimum over the deviations for a mean, and its gradient in the searched coordinates."""
-        mean = solve_triangular(self.factor, point)
+    def _penalty(self, V: FloatArray, mean: FloatArray) -> float:
+        rows = self.rows.value(V, self.rows.norms(V)) + self.problem.ridge_value(V)
+        return rows + self.mean_penalty.value(mean)
+
+    def look(self) -> tuple[float, float]:
+        """Bound the suboptimality by the slopes made dual feasible."""
         problem = self.problem
-        data = problem.data
-        zero = np.zeros(data.n_tasks)
-        offset = data.linear_predictor(np.repeat(mean[:, None], data.n_tasks, axis=1), zero)
-        inner = self._inner_problem(offset)
-        stop: dict[str, Any] = {"tol": INNER_SHARE * self.wanted / inner.gap_scale, "progress": False}
-        self.deviations = automatic.solve(inner, self.deviations, solver=self.solver, prepared=self.prepared, **stop)
-        V = self.deviations.W
-        eta = offset + data.linear_predictor(V, zero)
-        theta = problem.weight * problem.family.gradient(data.y, eta)
-        gradient = data.adjoint(theta).sum(axis=1) + self.ridge * mean
-        value = self._certify(point, mean, V, eta)
-        self.evaluations += 1
-        if bar is not None:
-            bar.update(self.wanted / max(self.best.solution.gap, self.wanted), f"gap {self.best.solution.gap:.1e}")
-        if self.best.solution.converged:
-            raise _Certified
-        return value, solve_triangular(self.factor, gradient, trans="T")
-
-    def _inner_problem(self, offset: FloatArray) -> Problem:
-        """The problem of the deviations; the squared loss takes the offset from its target."""
-        problem = self.problem
-        if problem.family.quadratic:
-            return replace(problem, data=problem.data.with_target(problem.data.y - offset))
-        return replace(problem, family=WithOffset(problem.family, offset))
-
-    def _certify(self, point: FloatArray, mean: FloatArray, V: FloatArray, eta: FloatArray) -> float:
-        """Objective of a point; keeps it, with its gap, if it is the best so far."""
-        problem = self.problem
-        loss = total(problem.family, problem.data.y, eta, problem.weight)
-        value = loss + problem.penalty.value(problem.blocks.gather(V)) + 0.5 * float(self.ridge @ mean**2)
-        if value >= self.value:
-            return value
-        self.value, self.best_point = value, point.copy()
-        self.trace.append(value)
-        gap = max(value - self._dual(eta), 0.0)
-        last = slice(None, -1) if self.original.fit_intercept else slice(None)
-        U = V + mean[:, None]
-        if problem.data.present is not None:
-            U = np.where(problem.data.present, U, 0.0)
-        solution = Solution(
-            W=U[last],
-            intercept=U[-1] if self.original.fit_intercept else np.zeros(problem.data.n_tasks),
-            objective=value,
-            gap=gap,
-            scale=self.original.gap_scale,
-            converged=gap <= self.wanted,
-            n_iter=self.evaluations,
-            objective_trace=np.empty(0),
-        )
-        self.best = SharedMean(solution, mean[last], float(mean[-1]) if self.original.fit_intercept else 0.0)
-        return value
-
-    def _dual(self, eta: FloatArray) -> float:
-        """Best dual value along the ray of the loss gradient."""
-        problem = self.problem
-        theta = problem.weight * problem.family.gradient(problem.data.y, eta)
+        self.slope = problem.weight * problem.family.gradient(problem.data.y, self.eta)
+        theta = self.slope
         if self.original.fit_intercept:
             theta = with_zero_sum(theta, np.zeros(len(theta), dtype=np.int64), np.array([0]))
-        gradient = problem.data.adjoint(theta)
-        end = problem.feasible_end(problem.penalty.dual_norm(problem.blocks.gather(gradient)))
-        ridged = self.ridge > 0
-        return problem.dual_on_ray(theta, end, float(np.sum(gradient.sum(axis=1)[ridged] ** 2 / self.ridge[ridged])))
+        gradient = self.columns.adjoint(theta)[:, : len(self.order)].T
+        end = problem.feasible_end(self.rows.dual_norms(gradient + problem.ridge * self.V))
+        for scale in {min(1.0, end), min(1.0, end, self._top(theta, gradient))}:
+            conjugate = total_conjugate(problem.family, problem.data.y, scale * theta, problem.weight)
+            mean = self.mean_penalty.dual(scale * gradient.sum(axis=1))
+            self.dual = max(self.dual, -conjugate - mean - scale**2 * problem.ridge_value(self.V))
+        self.gap = self.loss + self.penalty - self.dual
+        self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
+        self.smallest_gap = min(self.gap, self.smallest_gap)
+        self.stuck = self.waiting >= PATIENCE
+        return self.loss + self.penalty, self.gap
 
-    def result(self, interrupted: bool) -> SharedMean:
-        """The best point, with the way to it."""
-        trace = np.array(self.trace)
-        found = self.best.solution._replace(objective_trace=trace, n_iter=self.evaluations, interrupted=interrupted)
-        return self.best._replace(solution=found)
+    def _top(self, theta: FloatArray, gradient: FloatArray) -> float:
+        """Factor of theta with the largest dual value where that is a parabola; 1 for other losses."""
+        problem = self.problem
+        if not problem.family.quadratic:
+            return 1.0
+        square = float(np.sum(theta**2 / problem.weight)) + 2.0 * problem.ridge_value(self.V)
+        square += 2.0 * self.mean_penalty.dual(gradient.sum(axis=1))
+        return max(-float(theta @ problem.data.y) / square, 0.0) if square > 0 else 1.0
+
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""
+        problem, lasting, model = self.problem, self.problem.family.quadratic, self.state.model
+        if model is None:
+            sums = np.full(problem.data.n_tasks, np.inf)
+            penalties = (problem.ridge, self.mean_penalty)
+            model = quadratic_model(self.columns, self.rows, self._curvature(), sums, lasting, *penalties)
+            self.state.model = model if lasting else None
+        model.start(self.rows, self.V, self.slope, self.a)
+        final = FINAL_SHARE * wanted
+        needed = max(final, INNER_SHARE * self.gap)
+        model.minimise(needed, final if lasting else needed)
+        self._search_line(self._move(model))
+        return 1
+
+    def _curvature(self) -> FloatArray:
+        """(N,) Curvatures of the loss, none of them nearly 0."""
+        problem = self.problem
+        if problem.family.quadratic:
+            return problem.weight
+        second = problem.family.curvature(problem.data.y, self.eta)
+        bound = problem.family.curvature_bound
+        largest = float(second.max()) if bound is None else bound
+        return problem.weight * np.maximum(second, self.damping * largest)
+
+    def _move(self, model: QuadraticRowModel) -> MeanMove:
+        V, mean = model.coefficients - self.V, model.mean - self.a
+        eta = self._predictor(V, mean)
+        penalty = self._penalty(model.coefficients, model.mean)
+        return MeanMove(V, mean, eta, float(np.sum(self.slope * eta)) + penalty - self.penalty)
+
+    def _search_line(self, move: MeanMove) -> None:
+        """Go along a move as far as the objective falls enough."""
+        before, step = self.loss + self.penalty, 1.0
+        while step >= SMALLEST_STEP:
+            V, a, eta = self.V + step * move.V, self.a + step * move.mean, self.eta + step * move.eta
+            loss, penalty = self.problem.loss(eta), self._penalty(V, a)
+            if loss + penalty <= before + ROUNDING * abs(before) + SUFFICIENT * step * move.predicted:
+                self.V, self.a, self.eta, self.loss, self.penalty = V, a, eta, loss, penalty
+                break
+            step *= 0.5
+        self.damping = LEAST_DAMPING if step == 1.0 else min(1.0, max(0.02, 4.0 * self.damping))
+
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Return the current point, since no step goes up."""
+        U = np.empty_like(self.V)
+        U[self.order] = self.V + self.a[:, None]
+        if self.state.data.present is not None:
+            U = np.where(self.state.data.present, U, 0.0)
+        p, m = self.original.data.n_features, self.original.data.n_tasks
+        intercept = U[p] if self.original.fit_intercept else np.zeros(m)
+        return U[:p], intercept, self.loss + self.penalty, max(self.gap, 0.0)
 
 
 def _with_constant(data: TaskData) -> TaskData:
@@ -254,16 +245,3 @@ def _with_constant(data: TaskData) -> TaskData:
     groups = None if data.groups is None else np.append(data.groups, data.groups.max() + 1)
     present = None if data.present is None else np.vstack([data.present, np.ones((1, data.n_tasks), dtype=bool)])
     return replace(data, design=design, groups=groups, present=present, names=None, encoding=None)
-
-
-def _pooled_gram(problem: Problem, weight: FloatArray) -> FloatArray:
-    data = problem.data
-    grams = (_gram(X, weight[a:b]) for X, (a, b) in zip(data.task_designs, data.spans, strict=True))
-    return sum(grams, start=np.zeros((data.n_features, data.n_features)))
-
-
-def _gram(X: object, weight: FloatArray) -> FloatArray:
-    if sp.issparse(X):
-        return np.asarray((X.T @ X.multiply(weight[:, None])).todense())  # type: ignore[attr-defined]
-    scaled = np.sqrt(weight)[:, None] * np.asarray(X, dtype=np.float64)
-    return scaled.T @ scaled

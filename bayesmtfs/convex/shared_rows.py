@@ -84,8 +84,8 @@ class StoredGram:
         """What descent keeps up to date."""
         return problem.correlation(W)
 
-    def correlation(self, state: FloatArray, part: slice) -> FloatArray:
-        """Correlations of some rows with the residuals."""
+    def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
+        """Correlations of some rows with the residuals at W (k, m)."""
         return state[part]
 
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
@@ -106,12 +106,11 @@ class ColumnGram:
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
-        return self.columns.correlations(self._predict(V))
+        return -self.columns.correlations(-self._predict(V), V)
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
-        part = self.columns.take(rows)
-        return part.gram(part)
+        return self.columns.take(rows).own_gram()
 
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent, whatever is zero."""
@@ -121,9 +120,9 @@ class ColumnGram:
         """What descent keeps up to date."""
         return problem.Y - self._predict(W)
 
-    def correlation(self, state: FloatArray, part: slice) -> FloatArray:
-        """Correlations of some rows with the residuals."""
-        return self._part(part).correlations(state)
+    def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
+        """Correlations of some rows with the residuals at W (k, m)."""
+        return self._part(part).correlations(state, W[part])
 
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
         """Account for a change of some rows of W."""
@@ -320,14 +319,14 @@ class BlockDescent(Descent):
 
     def _update(self, block: FloatArray, part: slice) -> float:
         before = self.W[part].copy()
-        moved = self.sweep(block, self.gram.correlation(self.state, part).T.copy(), part)
+        moved = self.sweep(block, self.gram.correlation(self.state, part, self.W).T.copy(), part)
         if moved > 0:
             self.gram.move(self.state, part, self.W[part] - before)
         return moved / 2
 
     def correlation(self) -> FloatArray:
         """Correlations of all rows with the residuals."""
-        return self.gram.correlation(self.state, slice(None))
+        return self.gram.correlation(self.state, slice(None), self.W)
 
 
 def start_descent(problem: RowProblem, W: FloatArray) -> Descent:

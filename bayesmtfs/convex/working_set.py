@@ -173,7 +173,8 @@ class NewtonRounds(WorkingSetRounds):
         W = start.W[some.features]
         eta = self.design.take(some.features).linear_predictor(W) + start.intercept[problem.data.task]
         loss = problem.loss(eta)
-        return ActivePoint(active, W, start.intercept, eta, loss, some.value(W, some.norms(W)))
+        penalty = some.value(W, some.norms(W)) + problem.ridge_value(W)
+        return ActivePoint(active, W, start.intercept, eta, loss, penalty)
 
     def look(self) -> tuple[float, float]:
         """Score every row and bound the suboptimality by the slopes made dual feasible."""
@@ -181,13 +182,30 @@ class NewtonRounds(WorkingSetRounds):
         self.slope = problem.weight * problem.family.gradient(problem.data.y, self.point.eta)
         theta = self._with_zero_sums(self.slope)
         norms = self.design.scores(self.rows, theta)
+        if problem.ridge > 0.0:
+            self._look_with_ridge(theta, norms)
+        else:
+            self.dual = max(self.dual, problem.dual_on_ray(theta, problem.feasible_end(norms)))
         self.scores = norms / strength if strength > 0 else np.where(norms > 0, np.inf, 0.0)
-        self.dual = max(self.dual, problem.dual_on_ray(theta, problem.feasible_end(norms)))
         self.gap = self.point.objective - self.dual
         self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
         self.smallest_gap = min(self.gap, self.smallest_gap)
         self.stuck = self.waiting >= PATIENCE
         return self.point.objective, self.gap
+
+    def _look_with_ridge(self, theta: FloatArray, norms: FloatArray) -> None:
+        """Dual value with a ridge; the norms (R,) of rows that are not zero become those of ``X' theta + ridge W``."""
+        problem, point = self.problem, self.point
+        outside = self.rows.take(np.flatnonzero(norms > problem.penalty.strength))
+        excess = outside.penalty.prox(outside.gather(self._gradient(outside, theta)), 1.0)
+        active = self.rows.take(point.active)
+        norms[point.active] = active.dual_norms(self._gradient(active, theta) + problem.ridge * point.W)
+        on_ray = problem.dual_on_ray(theta, problem.feasible_end(norms), 2.0 * problem.ridge_value(point.W))
+        self.dual = max(self.dual, on_ray, problem.elastic_dual(theta, excess))
+
+    def _gradient(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
+        """(k, m) ``X' theta`` of some rows."""
+        return self.design.take(rows.features).adjoint(theta)[:, : len(rows.features)].T
 
     def _with_zero_sums(self, slope: FloatArray) -> FloatArray:
         """Slopes whose sum over each task with an intercept is 0, within the domain of the conjugate loss."""
@@ -206,7 +224,7 @@ class NewtonRounds(WorkingSetRounds):
         lasting = self.problem.family.quadratic
         model = working.model
         if model is None:
-            model = quadratic_model(working.columns, working.rows, curvature, sums, lasting)
+            model = quadratic_model(working.columns, working.rows, curvature, sums, lasting, self.problem.ridge)
         W = self._coefficients(working)
         model.start(working.rows, W, slope)
         final = FINAL_SHARE * wanted
@@ -262,7 +280,8 @@ class NewtonRounds(WorkingSetRounds):
         change = model.coefficients - W
         intercept = shift - np.einsum("km,km->m", model.means, change)
         eta = working.columns.linear_predictor(change) + intercept[self.problem.data.task]
-        penalty_change = working.rows.value(model.coefficients, model.norms) - self.point.penalty
+        penalty = working.rows.value(model.coefficients, model.norms) + self.problem.ridge_value(model.coefficients)
+        penalty_change = penalty - self.point.penalty
         return NewtonMove(W, change, eta, intercept, float(np.sum(self.slope * eta)) + penalty_change)
 
     def _search_line(self, working: ChosenRows, model: QuadraticRowModel, move: NewtonMove) -> float:
@@ -273,7 +292,7 @@ class NewtonRounds(WorkingSetRounds):
             eta = point.eta + step * move.eta
             loss = problem.loss(eta)
             norms = model.norms if step == 1.0 else working.rows.norms(W)
-            penalty = working.rows.value(W, norms)
+            penalty = working.rows.value(W, norms) + problem.ridge_value(W)
             if loss + penalty <= point.objective + ROUNDING * abs(point.objective) + SUFFICIENT * step * move.predicted:
                 alive = norms > 0
                 intercept = point.intercept + step * move.intercept

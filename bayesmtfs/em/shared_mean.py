@@ -39,7 +39,6 @@ from scipy.linalg import sqrtm
 
 from bayesmtfs.convex import shared_mean as convex_shared_mean
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.shared_mean import WithOffset
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm
@@ -51,6 +50,7 @@ from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.ridge import conjugate_gradients, falling_share
 from bayesmtfs.em.row_posterior import LARGEST_DENSE
 from bayesmtfs.families import Family, total
+from bayesmtfs.families.offset import WithOffset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms

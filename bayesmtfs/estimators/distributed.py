@@ -133,7 +133,7 @@ def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution
     best = np.array([passes.family.best_constant(sides, weight) for weight in weights])
     start = best if model.fit_intercept else np.zeros_like(best)
     penalty = RowPenalty(model.penalty_strength or 0.0, model.norm_q, model.task_sparsity)
-    spectral = Spectral(passes, penalty, model.fit_intercept)
+    spectral = Spectral(passes, penalty, model.fit_intercept, ridge=model.ridge)
     point = spectral.at(np.zeros_like(passes.means), start)
     strength = model.penalty_strength
     if strength is None:

@@ -71,7 +71,7 @@ class MixedNormPath:
 
 def problem_of(model: MixedNormEstimator, data: TaskData) -> Problem:
     """The problem of a model at penalty 0, for data that are scaled already."""
-    return model._problem(data, model.norm_q, 0.0)
+    return model._problem(data, 0.0)
 
 
 def read_penalties(penalties: ArrayLike | None, n_penalties: int, ratio: float) -> FloatArray | Grid:
@@ -96,7 +96,7 @@ def path_of(
     """Fit data whose targets are numbers, or -1 and +1, along given penalties or an automatic grid."""
     scaling = model._rescaled(data)
     problem = problem_of(model, scaling.data)
-    solving = SolveSettings(model.solver, model.tol, model.max_iter, model.mean_strength if model.shared_mean else None)
+    solving = _settings(model)
     automatic = isinstance(penalties, tuple)
     if isinstance(penalties, tuple):
         penalties = penalty_grid(largest_penalty(problem, solving), *penalties)
@@ -120,12 +120,21 @@ def path_of(
     )
 
 
-def default_mean_strength(data: TaskData, model: MixedNormEstimator) -> float:
-    """Ridge on the shared mean where the user names none, for data that are not scaled yet."""
+def _settings(model: MixedNormEstimator) -> SolveSettings:
+    mean_strength = model.mean_strength if model.shared_mean else None
+    return SolveSettings(model.solver, model.tol, model.max_iter, mean_strength, model.mean_penalty or 0.0)
+
+
+def coarse_penalties(data: TaskData, model: MixedNormEstimator, grid: Grid) -> FloatArray:
+    """(k,) Automatic grid of penalties, without any fit at them."""
+    return penalty_grid(largest_penalty(scaled_problem(data, model), _settings(model)), *grid)
+
+
+def scaled_problem(data: TaskData, model: MixedNormEstimator) -> Problem:
+    """The problem of a model at penalty 0, for data that are not scaled yet."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)
-        scaled = model._rescaled(data).data
-    return shared_mean_solver.default_mean_strength(problem_of(model, scaled))
+        return problem_of(model, model._rescaled(data).data)
 
 
 def warn_if_not_converged(converged: BoolArray, what: str, tol: float) -> None:
@@ -158,9 +167,11 @@ def mixed_norm_path(
     scale_target: bool = False,
     shared_mean: bool = False,
     mean_strength: float | None = None,
+    mean_penalty: float = 0.0,
     max_iter: int = 10_000,
     solver: str = "auto",
     penalty: Penalty | None = None,
+    ridge: float = 0.0,
     progress: bool | None = None,
 ) -> MixedNormPath:
     """Fit an l1,q penalised model at many penalty strengths, each from the solution before it.
@@ -179,8 +190,8 @@ def mixed_norm_path(
     loss : "squared", "absolute", "logistic", "hinge", or a family
         With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
         each.
-    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, scale_target, shared_mean, mean_strength, max_iter,
-    solver, penalty
+    loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, scale_target, shared_mean, mean_strength,
+    mean_penalty, max_iter, solver, penalty, ridge
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
     progress : bool or None
@@ -217,14 +228,17 @@ def mixed_norm_path(
         **({} if reader is MixedNormClassifier else {"scale_target": scale_target}),
         shared_mean=shared_mean,
         mean_strength=mean_strength,
+        mean_penalty=mean_penalty,
         groups=groups,
         tol=tol,
         max_iter=max_iter,
         penalty=penalty,
+        ridge=ridge,
     )
     data = model.training_data(X, y, tasks, sample_weight)
     if shared_mean and mean_strength is None:
-        model = replace(model, mean_strength=default_mean_strength(data, model))
+        default = shared_mean_solver.default_mean_strength(scaled_problem(data, model))
+        model = replace(model, mean_strength=default)
     path = path_of(data, model, grid, progress)
     warn_if_not_converged(path.converged, "penalties", tol)
     return path

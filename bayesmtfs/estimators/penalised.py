@@ -1,11 +1,13 @@
 """Penalised estimators: the MAP of a model under a prior on the rows of W.
 
-    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q
+    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
 ``norm_q=1`` is iMTFS (independent lassos), ``norm_q=2`` aMTFS or MTFS_1,2 (Obozinski, Taskar and Jordan 2006; Yang,
 King and Lyu 2010, eq. 4), ``norm_q=inf`` MTFS_1,inf, ``loss="hinge"`` the joint SVM, and ``task_sparsity > 0`` MTFTS
 (Yang, King and Lyu 2010, eq. 6): ``penalty_strength * sum_i (r ||w^i||_1 + ||w^i||_2)``. The same models in PyMC are
-`bayesmtfs.models.mixed_norm_model`; the hinge has a pseudo-likelihood only.
+`bayesmtfs.models.mixed_norm_model`; the hinge has a pseudo-likelihood only. ``ridge > 0`` is the elastic net of Zou and
+Hastie 2005 for several tasks: scikit-learn's ``MultiTaskElasticNet(alpha, l1_ratio)`` is ``loss_scale="mean"`` on a wide
+Y with ``penalty_strength = alpha * l1_ratio`` and ``ridge = alpha * (1 - l1_ratio)``.
 """
 
 import numbers
@@ -19,7 +21,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.priors.row_penalty import Penalty, own_penalty
+from bayesmtfs.priors.row_penalty import Penalty, check_not_negative, own_penalty
 from bayesmtfs.types import ConvergenceWarning, LossScale, Solution, warn
 
 DEFAULT_SHARE = 0.1  # of the largest penalty, where the user names no strength
@@ -42,10 +44,16 @@ class MixedNormEstimator(BatchEstimator):
     penalty : Penalty or None
         A penalty of your own on the rows, in place of ``norm_q`` and ``task_sparsity``: an object of a subclass of
         `bayesmtfs.priors.Penalty` with value, dual norm and proximal step. It goes with smooth losses.
+    ridge : float, default 0
+        Elastic part: adds ``ridge / 2 ||W||_F^2``, for signals that are spread over many features, and correlated ones.
+        With a shared mean it acts on the deviations, as the penalty does.
     refit : bool
         Fit the selected coefficients once more without their penalty, against shrinkage.
     shared_mean : bool
         Weights are ``w_0 + v_t`` with the penalty on the deviations v; see `bayesmtfs.convex.shared_mean`.
+    mean_penalty : float, default 0
+        Adds ``mean_penalty * ||w_0||_1``, which makes the mean sparse: with about as many features as observations a
+        ridge alone (``mean_strength``) is not enough.
     tol : float
         Duality gap to reach, relative to the objective at W = 0.
 
@@ -57,8 +65,8 @@ class MixedNormEstimator(BatchEstimator):
         Objective at the solution, and a bound on how far it can be above the minimum.
     converged_ : bool
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
-    mean_coef_, mean_strength_ : with ``shared_mean``
-        The mean w_0 (in standardised units with ``standardize``) and its ridge.
+    mean_coef_, mean_strength_, mean_penalty_ : with ``shared_mean``
+        The mean w_0 (in standardised units with ``standardize``), its ridge, and the weight of its 1-norm.
 
     References
     ----------
@@ -67,9 +75,21 @@ class MixedNormEstimator(BatchEstimator):
     """
 
     _numbers: ClassVar[tuple[str, ...]]
-    _numbers = ("norm_q", "penalty_strength", "task_sparsity", "tol", "max_iter", "mean_strength")
+    _numbers = (
+        "norm_q",
+        "penalty_strength",
+        "task_sparsity",
+        "tol",
+        "max_iter",
+        "mean_strength",
+        "mean_penalty",
+        "ridge",
+    )
     _saved_attributes: ClassVar[tuple[str, ...]]
-    _saved_attributes = ("penalty_strength_", "objective_", "dual_gap_", "mean_strength_", "mean_coef_")
+    _saved_attributes = (
+        *("penalty_strength_", "objective_", "dual_gap_"),
+        *("mean_strength_", "mean_penalty_", "mean_coef_"),
+    )
 
     norm_q: float = 2
     penalty_strength: float | None = None
@@ -79,6 +99,8 @@ class MixedNormEstimator(BatchEstimator):
     solver: str = "auto"
     refit: bool = False
     penalty: Penalty | None = field(default=None, kw_only=True)
+    ridge: float = field(default=0.0, kw_only=True)
+    mean_penalty: float | None = field(default=0.0, kw_only=True)
     max_iter: int = field(default=10_000, kw_only=True)
 
     def _check_parameters(self) -> None:
@@ -89,6 +111,8 @@ class MixedNormEstimator(BatchEstimator):
                 raise ValueError(f"{name} is {value!r}; pass a number{hint}")
         if self.penalty_strength is not None and not self.penalty_strength >= 0:
             raise ValueError(f"penalty_strength is {self.penalty_strength}; pass a number of at least 0, or None")
+        check_not_negative("ridge", self.ridge, ", such as 0.01 (0: no elastic part)")
+        check_not_negative("mean_penalty", self.mean_penalty or 0.0, " (0: the mean is not sparse)")
         self._check_common()
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
@@ -107,34 +131,35 @@ class MixedNormEstimator(BatchEstimator):
             )
 
     def _fit(self, data: TaskData) -> None:
-        self._fit_at(data, self.norm_q, self.penalty_strength, self.mean_strength)
+        self._fit_as(self, data, self.penalty_strength)
 
-    def _fit_at(self, data: TaskData, norm_q: float, strength: float | None, mean_strength: float | None) -> None:
-        """Fit data whose targets are numbers, or -1 and +1; what is None is found in the data."""
+    def _fit_as(self, model: "MixedNormEstimator", data: TaskData, strength: float | None) -> None:
+        """Fit data whose targets are numbers, or -1 and +1, with the penalty of a model; what is None is found in them."""
         self._warn_of_units(data)
         scaling = self._rescaled(data)
-        problem = self._problem(scaling.data, norm_q, strength)
-        solution = self._solve(problem, mean_strength, self._last_fit(scaling))
+        problem = model._problem(scaling.data, strength)
+        solution = self._solve(problem, model, self._last_fit(scaling))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
         self.penalty_strength_ = problem.penalty.strength
         self._store(data, final, scaling, tol=self.tol, penalty_strength=self.penalty_strength_)
         self.objective_, self.dual_gap_ = solution.objective, solution.gap
 
-    def _problem(self, data: TaskData, norm_q: float, strength: float | None) -> Problem:
-        penalty = own_penalty(self.penalty, strength or 0.0, norm_q, self.task_sparsity)
+    def _problem(self, data: TaskData, strength: float | None) -> Problem:
+        penalty = own_penalty(self.penalty, strength or 0.0, self.norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
-        problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept)
+        problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept, float(self.ridge))
         if strength is None:
             return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
         return problem
 
-    def _solve(self, problem: Problem, mean_strength: float | None, start: Solution | None) -> Solution:
+    def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         if not self.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
-        self.mean_strength_: float | None = mean_strength or shared_mean.default_mean_strength(problem)
-        found = shared_mean.solve(problem, self.mean_strength_, **stop)
+        self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
+        self.mean_penalty_: float | None = model.mean_penalty or 0.0
+        found = shared_mean.solve(problem, self.mean_strength_, mean_penalty=self.mean_penalty_, **stop)
         self.mean_coef_ = found.mean
         return found.solution
 

@@ -1,10 +1,14 @@
 """Penalised estimators that choose their penalty, and their norm, by cross-validation or an information criterion.
 
-    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q
+    minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
-Candidates are the values of ``norm_q`` and, with a shared mean, of its ridge, each with its own grid of penalties from
-the lambda_max of all data; the same penalties are used in every fold. The final fit on all data is that of the plain
-estimator at the chosen values.
+Candidates are the values of ``norm_q`` and of ``ridge``, each with its own grid of penalties from the lambda_max of all
+data; the same penalties are used in every fold. The final fit on all data is that of the plain estimator at the chosen
+values.
+
+**A shared mean.** What draws the mean to zero, its ridge and the weight of its 1-norm, is chosen before all else, in the
+same folds, on a grid of few penalties: first the ridge, without the 1-norm; then weights of the 1-norm, at that ridge and
+at the smallest. The smallest error over those penalties decides.
 
 **Folds.** A task that has no training observations is predicted with the average of the other tasks' coefficients and
 intercepts. The error of a fold is
@@ -31,9 +35,11 @@ sparsity), among the entries. Fits with as many degrees of freedom as observatio
 criterion ``inf``.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
+from itertools import product
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -42,6 +48,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.convex import shared_mean
 from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.scaling import rescale
 from bayesmtfs.data.tasks import TaskData
@@ -49,9 +56,10 @@ from bayesmtfs.estimators.base import check_choice, estimator_class, unchanged_o
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.estimators.path import (
     MixedNormPath,
-    default_mean_strength,
+    coarse_penalties,
     path_of,
     read_penalties,
+    scaled_problem,
     warn_if_not_converged,
 )
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
@@ -185,7 +193,11 @@ def _log_choices(data: TaskData, path: MixedNormPath, model: MixedNormEstimator)
     return choices
 
 
-MEAN_STRENGTH_FACTORS = (0.1, 1.0, 10.0)  # of the default ridge on the shared mean: what is tried
+SMALLEST_RIDGE = 0.1  # of the default ridge on the shared mean: the first that is tried
+RIDGE_STEP = 10.0  # from one to the next
+LARGEST_RIDGE = 10.0  # times the number of features: the last that is tried, since many weak features need as much
+MEAN_PENALTIES = (0.03, 0.2)  # of the largest that leaves a mean: weights of its 1-norm that are tried
+COARSE_GRID = (4, 0.01)  # penalties on the deviations at which these are compared
 
 
 @estimator_class()
@@ -196,6 +208,8 @@ class MixedNormCV(MixedNormEstimator):
     ----------
     norm_q : float in [1, inf], or a list of them
         How the tasks share a feature; of several the best is chosen.
+    ridge : float, or a list of them
+        Elastic part; of several the best is chosen.
     n_penalties, penalty_ratio : int, float
         Size of the automatic grid of penalties, and its smallest as a share of its largest, which is the smallest
         strength at which all coefficients are zero. The grid ends early where the model is saturated.
@@ -215,8 +229,9 @@ class MixedNormCV(MixedNormEstimator):
         Weight of the number of candidate features in EBIC.
     refit : bool
         Fit the selected coefficients once more without their penalty, in the folds too.
-    mean_strength : float or None
-        Ridge on w_0; None chooses among a tenth, one and ten times the default of `MixedNormRegressor`.
+    mean_strength, mean_penalty : float or None
+        Ridge on w_0, and weight of its 1-norm; None chooses: the ridge in steps of ten from a tenth of the default of
+        `MixedNormRegressor`, the weight among 0 and two shares of the smallest at which w_0 is zero.
     tol : float
         Duality gap of the path and of the final fit; fits in the folds are solved to 1e-5 where that is larger.
     random_state : int or None
@@ -226,16 +241,18 @@ class MixedNormCV(MixedNormEstimator):
 
     Attributes
     ----------
-    penalty_strength_, norm_q_ : float
+    penalty_strength_, norm_q_, ridge_ : float
         What was chosen.
-    mean_strength_ : float or None
-        Ridge that was chosen with a shared mean.
+    mean_strength_, mean_penalty_ : float or None
+        Ridge and weight of the 1-norm that were chosen with a shared mean.
     path_ : MixedNormPath
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q``, and with a shared mean each ridge), NaN after the end of its grid:
-        ``norm_q`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
-        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q`` and
+        ``ridge`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors``
+        (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+    mean_results_ : dict of arrays, or None
+        What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,).
 
     References
     ----------
@@ -243,10 +260,12 @@ class MixedNormCV(MixedNormEstimator):
     Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "path_", "cv_results_")
-    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength")  # norm_q may be a list
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "ridge_", "path_", "cv_results_", "mean_results_")
+    _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength", "mean_penalty")  # norm_q and ridge may be lists
 
     norm_q: Any = 2  # one or several
+    ridge: Any = field(default=0.0, kw_only=True)  # one or several
+    mean_penalty: float | None = field(default=None, kw_only=True)  # None: chosen
     penalty_strength: None = field(init=False, default=None)  # chosen, not given
     n_penalties: int = 100
     penalty_ratio: float = 1e-3
@@ -273,11 +292,15 @@ class MixedNormCV(MixedNormEstimator):
         if not 0 <= self.ebic_gamma <= 1:
             raise ValueError(f"ebic_gamma is {self.ebic_gamma}; pass a number from 0 to 1, such as 0.5")
 
-    def _norms(self) -> list[float]:
-        norms = np.atleast_1d(np.asarray(self.norm_q, dtype=np.float64))
-        if norms.ndim != 1 or len(norms) == 0:
-            raise ValueError(f"norm_q is {self.norm_q!r}; pass one number of at least 1, or a list of them")
-        return norms.tolist()
+    def _several(self, name: str) -> list[float]:
+        """Values of a parameter that is one number or a list of them."""
+        values = np.atleast_1d(np.asarray(getattr(self, name), dtype=np.float64))
+        if values.ndim != 1 or len(values) == 0:
+            least = 1 if name == "norm_q" else 0
+            raise ValueError(
+                f"{name} is {getattr(self, name)!r}; pass one number of at least {least}, or a list of them"
+            )
+        return values.tolist()
 
     def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
         """Choose the penalty and fit all tasks together.
@@ -288,23 +311,24 @@ class MixedNormCV(MixedNormEstimator):
         """
         with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight)
-            penalty = self._choose(data, _n_rows(X), y)
-            self._fit_at(data, self.norm_q_, penalty, self.mean_strength_)
+            model, penalty = self._choose(data, _n_rows(X), y)
+            self._fit_as(model, data, penalty)
         return self
 
-    def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> float:
-        """Fit the paths, compare them, set what is known of them, and return the best penalty."""
+    def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> tuple[Self, float]:
+        """Fit the paths, compare them, set what is known of them, and return the best model and its penalty."""
         grid = read_penalties(self.penalties, self.n_penalties, self.penalty_ratio)
-        models = self._candidates(data)
+        folds = self._folds(data, n_rows, target) if self.criterion == "cv" else []
+        models = self._candidates(data, folds)
         paths = [path_of(data, model, grid, self.progress) for model in models]
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
-            "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
+            "ridge": np.array([model.ridge for model in models]),
             "penalties": _padded([path.penalties for path in paths]),
         }
         if self.criterion == "cv":
             candidates = [(model, path.penalties) for model, path in zip(models, paths, strict=True)]
-            results |= self._errors(data, candidates, self._folds(data, n_rows, target))
+            results |= self._errors(data, candidates, folds)
             margin = results["standard_error"] if self.rule == "one_se" else None
             best, place = choose(results["penalties"], results["mean_error"], margin)
         else:
@@ -315,17 +339,59 @@ class MixedNormCV(MixedNormEstimator):
         self.path_ = paths[best]
         warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
         self.cv_results_ = results
-        self.norm_q_, self.mean_strength_ = models[best].norm_q, models[best].mean_strength
-        return float(self.path_.penalties[place])
+        model = models[best]
+        self.norm_q_, self.ridge_ = model.norm_q, model.ridge
+        self.mean_strength_, self.mean_penalty_ = model.mean_strength, model.mean_penalty
+        return model, float(self.path_.penalties[place])
 
-    def _candidates(self, data: TaskData) -> list[Self]:
-        """Every norm, with a shared mean at every ridge that is tried."""
-        strengths = [self.mean_strength if self.shared_mean else None]
-        norms = [replace(self, norm_q=norm_q, cv=None) for norm_q in self._norms()]
-        if self.shared_mean and self.mean_strength is None:
-            default = default_mean_strength(data, norms[0])
-            strengths = [factor * default for factor in MEAN_STRENGTH_FACTORS]
-        return [replace(model, mean_strength=strength) for model in norms for strength in strengths]
+    def _candidates(self, data: TaskData, folds: list[Fold]) -> list[Self]:
+        """Every norm with every ridge, with a shared mean under the penalty that suits the first of them best."""
+        self.mean_results_ = None
+        pairs = product(self._several("norm_q"), self._several("ridge"))
+        models = [replace(self, norm_q=norm_q, ridge=ridge, cv=None) for norm_q, ridge in pairs]
+        if not self.shared_mean:
+            return models
+        strength, penalty = self._choose_mean(data, models[0], folds)
+        return [replace(model, mean_strength=strength, mean_penalty=penalty) for model in models]
+
+    def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
+        """Ridge on the shared mean and weight of its 1-norm, where they are not given."""
+        problem = scaled_problem(data, model)
+        strengths, weights = [self.mean_strength], [self.mean_penalty]
+        if self.mean_strength is None:
+            smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem)
+            n_steps = math.log(LARGEST_RIDGE * data.n_features / SMALLEST_RIDGE, RIDGE_STEP)
+            strengths = [smallest * RIDGE_STEP**step for step in range(int(n_steps) + 1)]
+        if self.mean_penalty is None:
+            largest = shared_mean.largest_mean_penalty(problem)
+            weights = [0.0, *(share * largest for share in MEAN_PENALTIES)]
+        found: dict[tuple[float, float], float] = {}
+        self._compare_means(data, model, folds, [(strength, weights[0]) for strength in strengths], found)
+        best = min(found, key=found.__getitem__)[0]
+        rest = [(strength, weight) for strength in dict.fromkeys((best, strengths[0])) for weight in weights[1:]]
+        self._compare_means(data, model, folds, rest, found)
+        tried = np.array(list(found))
+        self.mean_results_ = {"mean_strength": tried[:, 0], "mean_penalty": tried[:, 1]}
+        self.mean_results_ |= {"error": np.array(list(found.values()))}
+        return min(found, key=found.__getitem__)
+
+    def _compare_means(
+        self,
+        data: TaskData,
+        model: Self,
+        folds: list[Fold],
+        tried: list[tuple[float, float]],
+        found: dict[tuple[float, float], float],
+    ) -> None:
+        """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
+        if len(found) + len(tried) == 1:
+            found[tried[0]] = 0.0  # nothing to compare
+            return
+        models = [replace(model, mean_strength=strength, mean_penalty=weight) for strength, weight in tried]
+        candidates = [(each, coarse_penalties(data, each, COARSE_GRID)) for each in models]
+        errors = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
+        for pair, by_fold in zip(tried, errors, strict=True):
+            found[pair] = float(np.mean([error for error, _ in by_fold], axis=0).min())
 
     def _folds(self, data: TaskData, n_rows: int | None, target: Any) -> list[Fold]:
         if leaves_tasks_out(self.cv) and self._form == "classes":

@@ -341,4 +341,4 @@ def sample_centred(
     kept, parts = kept_for(rows, settings.draws, settings.sweeps), parts_for(rows, prior, first_q, None)
     total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
     run(rng, centred, rows, prior, state, space_for(centred), kept, *parts, 0, total, tune)
-    return _collect(kept, rows, settings.draws, 0.0, interrupted=False)
+    return _collect(kept, rows, settings.draws, np.zeros(m), interrupted=False)

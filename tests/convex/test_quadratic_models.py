@@ -176,7 +176,7 @@ def test_direction_solves_the_whole_system(coefficients, kind, norm_q):
     Q = np.einsum("tij,til->jtl", factors, factors)
     rows = rows_of(kind, norm_q)
     gradient = rng.standard_normal((K, M))
-    direction = newton_direction(Q, gradient, W, rows)
+    direction = newton_direction(Q, gradient, W, rows)[0]
     system = hessian(rows, W, 1e7 * np.einsum("jtj->jt", Q).max()).reshape(K, M, K, M)
     for t in range(M):
         system[:, t, :, t] += Q[:, t, :]
@@ -191,7 +191,7 @@ def test_entries_at_a_kink_do_not_move(coefficients, norm_q, sparsity):
     W[0, 1] = 0.0
     Q = np.tile(2 * np.eye(K)[:, np.newaxis], (1, M, 1))
     rows = rows_of("alone", norm_q, sparsity)
-    direction = newton_direction(Q, np.ones((K, M)), W, rows)
+    direction = newton_direction(Q, np.ones((K, M)), W, rows)[0]
     assert direction[0, 1] == 0.0 and np.count_nonzero(direction) == K * M - 1
 
 
@@ -200,5 +200,5 @@ def test_largest_entries_move_together_at_infinity(coefficients):
     W[2] = [1.0, -1.0, 0.2]
     Q = np.tile(np.eye(K)[:, np.newaxis], (1, M, 1)) * np.array([1.0, 3.0, 2.0])[:, np.newaxis]
     rows = rows_of("alone", np.inf)
-    direction = newton_direction(Q, np.random.default_rng(2).standard_normal((K, M)), W, rows)
+    direction = newton_direction(Q, np.random.default_rng(2).standard_normal((K, M)), W, rows)[0]
     assert direction[2, 0] == pytest.approx(-direction[2, 1], rel=1e-5)
