@@ -191,12 +191,12 @@ def _within_task_target_deviation(data: TaskData, centred: bool) -> float:
 
 @dataclass(frozen=True, eq=False)
 class SamplingUnits:
-    """Centres and scales of features and targets, over all rows or, for features, per task."""
+    """Centres and scales of features and targets, over all rows or per task."""
 
     feature_centre: FloatArray  # (p, m), the same in every task unless features are standardised task by task
     feature_scale: FloatArray  # (p, m)
-    target_centre: float = 0.0
-    target_scale: float = 1.0
+    target_centre: FloatArray | float = 0.0  # of all tasks, or (m,)
+    target_scale: FloatArray | float = 1.0
 
     def coefficients(self, W: FloatArray) -> FloatArray:
         """Coefficients (..., p, m) of scaled data in the user's units."""
@@ -240,9 +240,32 @@ def sampling_units(data: TaskData, *, centre: bool, per_task: bool, scale_target
     return SamplingUnits(centres, scale, middle, height)
 
 
+def within_task_sampling_units(data: TaskData, *, centre: bool, per_task: bool, scale_target: bool) -> SamplingUnits:
+    """Centres of each task (0 without an intercept) and pooled scales within tasks, features ``per_task`` if they vary.
+
+    ``scale_target``: whether the target is a number, not a label; tasks of the wide form, different quantities, have a
+    scale each.
+    """
+    shape = (data.n_features, data.n_tasks)
+    units = within_task_units(data, centre, scale_target)
+    own = column_scales(data) if centre else np.sqrt(column_scales(data) ** 2 + column_means(data) ** 2)
+    scale = np.where(own > 0, own, units.feature[:, np.newaxis]) if per_task else units.feature[:, np.newaxis]
+    centres = column_means(data) if centre else np.zeros(shape)
+    if not scale_target:
+        return SamplingUnits(centres, np.broadcast_to(scale, shape))
+    y, totals = np.asarray(data.y, dtype=np.float64), data.task_weights
+    middle = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals if centre else np.zeros(data.n_tasks)
+    height = np.full(data.n_tasks, units.target)
+    if data.shared_design and data.n_tasks > 1:
+        squares = np.add.reduceat(data.weight * (y - middle[data.task]) ** 2, data.offsets[:-1]) / totals
+        height = np.where(squares > 1e-24 * middle**2, np.sqrt(squares), 1.0)
+    return SamplingUnits(centres, np.broadcast_to(scale, shape), middle, height)
+
+
 def in_sampling_units(data: TaskData, units: SamplingUnits) -> TaskData:
     """Return the centred and scaled dense data; features that a task does not have stay 0 there."""
-    y = (np.asarray(data.y, dtype=np.float64) - units.target_centre) / units.target_scale
+    centre, height = (np.broadcast_to(x, data.n_tasks)[data.task] for x in (units.target_centre, units.target_scale))
+    y = (np.asarray(data.y, dtype=np.float64) - centre) / height
     common = all(np.all(part == part[:, :1]) for part in (units.feature_centre, units.feature_scale))
     if common and data.present is None:
         design = (data.design - units.feature_centre[:, 0]) / units.feature_scale[:, 0]

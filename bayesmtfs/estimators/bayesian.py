@@ -28,18 +28,19 @@ from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegres
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
-from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
+from bayesmtfs.posterior.tree import local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
-PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
-SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
+PRIORS = ("spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+SHARED_MEAN_PRIORS = ("spike", "generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
 STATED_PRIOR = (
     *("expected_features", "global_scale", "learn_global_scale", "tail_shape", "spike_shape", "norm_q_bounds"),
     *("shared_noise", "shared_mean", "mean_strength"),
 )
+NO_MEAN = "whose rows have no mean of their own; "
 INTERVAL = (0.05, 0.95)  # of a learned q
 
 
@@ -52,25 +53,28 @@ class BayesianEstimator(MultiTaskEstimator):
     loss : str or Family, default "squared"
         Family of the targets: "squared", "absolute", or any other one of numbers or counts (`bayesmtfs.families`) that
         has a PyMC term, for NUTS. Coefficients act on the linear predictor, and ``predict`` gives the mean target.
-    prior : {"generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
-        Prior of the rows of coefficients: generalized normal with half-Cauchy-like scales; with log-uniform scales
+    prior : {"spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
+        Prior of the rows of coefficients: with exact zeros of rows and of their entries, patterns of tasks learned
+        (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with half-Cauchy-like scales; with log-uniform scales
         between bounds; with learned task relations; the prior whose mode is the mixed-norm fit (noise 1, in the user's
         units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys" with the squared loss, and with labels if
+        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with labels if
         their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of
         the time (`bayesmtfs.posterior.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
     effect_size : float, default 0.05
-        Effect, in deviations of y per deviation of x, above which a feature counts as included.
+        Effect, in deviations of y per deviation of x, above which a feature counts as included, under priors without exact
+        zeros.
     inclusion_threshold : float, default 0.5
         Inclusion probability above which a feature is selected.
     expected_features : float, optional
-        How many features are expected to matter; None: a tenth.
+        How many features are expected to matter; None: a tenth. Of prior="spike" the prior expectation of the number of
+        features in the model; None: their share is learned, with a prior on a logarithmic scale.
     global_scale : float, optional
         Prior median of tau, in units of sd(y) / sd(x), instead of the one that follows from ``expected_features``.
     learn_global_scale : bool, default True
@@ -114,7 +118,10 @@ class BayesianEstimator(MultiTaskEstimator):
         Groups posterior, sample_stats, posterior_predictive, log_likelihood, observed_data, constant_data (with what is
         not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
     inclusion_probability_ : (n_features,)
-        Posterior probability that ``max_t |w_it| sd(x_i) / sd(y)`` exceeds ``effect_size``.
+        Posterior probability that ``max_t |w_it| sd(x_i) / sd(y)`` exceeds ``effect_size``; of prior="spike" that the
+        coefficient is not 0 in some task.
+    task_inclusion_probability_ : (n_tasks, n_features)
+        The same for every entry.
     local_false_sign_rate_ : (n_tasks, n_features)
         ``min(P(w <= 0), P(w >= 0))``.
     coef_, coef_std_ : (n_tasks, n_features)
@@ -132,6 +139,7 @@ class BayesianEstimator(MultiTaskEstimator):
 
     _saved_attributes: ClassVar[Names] = (
         "inclusion_probability_",
+        "task_inclusion_probability_",
         "local_false_sign_rate_",
         "coef_std_",
         "mean_coef_",
@@ -208,8 +216,8 @@ class BayesianEstimator(MultiTaskEstimator):
         self._require("norm_q", known, "a number of at least 1, np.inf, or 'learn'")
         if q == "learn" and self.prior == "mixed_norm":
             raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
-        if self.prior == "horseshoe" and q != 2:
-            raise ValueError(f"norm_q is {q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+        if self.prior in ("horseshoe", "spike") and q != 2:
+            raise ValueError(f"norm_q is {q!r}, but prior={self.prior!r} has normal rows; pass norm_q=2")
 
     def _check_prior(self) -> None:
         if self.unknown_task == "population" and self.prior == "mixed_norm":
@@ -231,7 +239,9 @@ class BayesianEstimator(MultiTaskEstimator):
         self._require("mean_strength", valid, "a finite number above 0, or None")
         if self.shared_mean and self.prior not in SHARED_MEAN_PRIORS:
             raise ValueError(
-                f"shared_mean=True does not go with prior={self.prior!r}, whose rows have no mean of their own; use "
+                f"shared_mean=True does not go with prior={self.prior!r}, "
+                + ("which learns how much effects have in common; " if self.prior == "spike" else NO_MEAN)
+                + "use "
                 "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
             )
 
@@ -270,7 +280,9 @@ class BayesianEstimator(MultiTaskEstimator):
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
         height = target_deviation(data) if request.family.has_noise else 1.0
         unit = found.tree["constant_data"]["feature_deviation"].values / height
-        self.inclusion_probability_ = _widened(inclusion_probability(coef, unit, self.effect_size), kept)
+        included = variables["included"] if "included" in variables else np.abs(coef) * unit[:, None] > self.effect_size
+        self.inclusion_probability_ = _widened(included.any(axis=3).mean(axis=(0, 1)), kept)
+        self.task_inclusion_probability_ = _widened(included.mean(axis=(0, 1)).T, kept)
         self.local_false_sign_rate_ = _widened(local_false_sign_rate(coef), kept, fill=1.0)
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))

@@ -2,6 +2,7 @@
 
 Which sampler ``"auto"`` takes:
 
+- a Gibbs sampler that draws whole rows (`bayesmtfs.gibbs.spike`) under the prior "spike", and no other;
 - the interwoven Gibbs sampler (`bayesmtfs.gibbs.chain`) under generalized normal or Jeffreys rows, for
   normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
   a Pólya-Gamma distribution of another weight has no exact draws;
@@ -31,10 +32,12 @@ from bayesmtfs.data.scaling import (
     no_units,
     sampling_units,
     standardize,
+    within_task_sampling_units,
 )
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
+from bayesmtfs.gibbs import spike as spike_posterior
 from bayesmtfs.posterior import fast
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
@@ -48,6 +51,7 @@ from bayesmtfs.posterior.tree import (
     without,
 )
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
+from bayesmtfs.priors.spike import spike_prior_for
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, SelectionWarning, warn
 
@@ -61,7 +65,7 @@ class PosteriorRequest:
 
     Attributes
     ----------
-    prior : "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
+    prior : "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
     family : of the targets
     norm_q : q, None to learn it
     sampler : "auto", "gibbs", "nuts" or "fast"
@@ -146,6 +150,8 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
     """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "fast"."""
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
+    if request.prior == "spike":
+        return _spike_sampler(data, request)
     gibbs = gibbs_posterior.supports(data, family, request.prior)
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
@@ -168,6 +174,21 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     return sampler
 
 
+def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
+    """Refuse what the sampler of the prior "spike" does not have."""
+    if request.sampler not in ("auto", "gibbs"):
+        raise ValueError(
+            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto' or 'gibbs'"
+        )
+    if request.family.augmentation is None:
+        raise ValueError(
+            f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
+            "hidden precision, such as 'squared' or 'logistic'; use one of them, or another prior"
+        )
+    gibbs_posterior.conditionally_normal(data, request.family)
+    return "gibbs"
+
+
 # ---------------------------------------------------------------------- preparations
 
 
@@ -178,7 +199,8 @@ def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, T
             return no_units(data), data
         scaled, scales = standardize(data)
         return SamplingUnits(np.zeros_like(scales), scales), scaled
-    units = sampling_units(
+    units_of = within_task_sampling_units if request.prior == "spike" else sampling_units
+    units = units_of(
         data, centre=request.fit_intercept, per_task=request.standardize, scale_target=request.family.has_noise
     )
     return units, in_sampling_units(data, units)
@@ -236,6 +258,8 @@ def _run(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> t
         from bayesmtfs.posterior.nuts import sample_mixed_norm
 
         return sample_mixed_norm(data, request)
+    if request.prior == "spike":
+        return _spike(data, request, stated), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
         return _gibbs(data, prior, request), None
@@ -270,6 +294,30 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
         fixed=fixed_variables(prior, learn_q=request.norm_q is None),
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
+    )
+
+
+def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> SampledDraws:
+    family = request.family
+    known = {name: stated[name] for name in ("expected_features", "shared_noise") if name in stated}
+    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, **known)
+    seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
+
+    def run(chain: int, report: Report) -> spike_posterior.SpikeDraws:
+        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]))
+        return spike_posterior.sample_spike_chain(data, prior, settings, family, report)
+
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
+    fields |= {"noise": "noise"} if family.has_noise else {}
+    statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
+    drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
+    return SampledDraws(
+        sampler="gibbs",
+        variables={name: drawn[name] for name in fields},
+        statistics={name: drawn[name] for name in statistics},
+        fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
+        interrupted=any(one.interrupted for one in chains),
     )
 
 
