@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.random import Generator
+from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
@@ -44,6 +45,7 @@ from bayesmtfs.gibbs.spike_row import (
     draw_row,
     exponentiate,
     log_evidence,
+    n_seated,
     nodes_for,
     row_space,
     slab_grid,
@@ -98,6 +100,7 @@ class SpikeNumbers(NamedTuple):
     concentrations: FloatArray
     rates: FloatArray
     log_rates: FloatArray
+    log_odds: FloatArray  # (R,) of a row being on, given how many others are, pi integrated out
     dirichlet: FloatArray  # (3,) of rho, C and omega
     noise_shape: float
     noise_rate: float
@@ -225,14 +228,16 @@ def spike_numbers(prior: SpikePrior, family: Family, data: SpikeData, rows: RowM
     if 0.0 not in prior.shares and len(rows.sizes) < len(data.design):
         raise ValueError(f"shares is {prior.shares}, but a group of features has independent effects; add 0.0")
     neighbours, n_neighbours = neighbours_of(data, rows)
+    rates, log_rates = np.array(prior.inclusion_rates), np.log(np.maximum(prior.inclusion_weights, 1e-300))
     return SpikeNumbers(
         slabs=slab_grid(prior.scales, prior.shares),
         pattern_rates=np.array(prior.pattern_rates),
         task_rates=np.array(prior.task_rates),
         log_task_rates=np.log(prior.task_rate_weights),
         concentrations=np.array(prior.concentrations),
-        rates=np.array(prior.inclusion_rates),
-        log_rates=np.log(np.maximum(prior.inclusion_weights, 1e-300)),
+        rates=rates,
+        log_rates=log_rates,
+        log_odds=_log_odds(rates, log_rates, len(rows.sizes)),
         dirichlet=np.array([prior.scale_concentration, prior.share_concentration, prior.rate_concentration]),
         noise_shape=prior.noise_shape,
         noise_rate=prior.noise_rate,
@@ -242,6 +247,14 @@ def spike_numbers(prior: SpikePrior, family: Family, data: SpikeData, rows: RowM
         neighbours=neighbours,
         n_neighbours=n_neighbours,
     )
+
+
+def _log_odds(rates: FloatArray, log_weights: FloatArray, n_rows: int) -> FloatArray:
+    """(R,) ``ln E[pi^(k+1) (1 - pi)^(R-k-1)] - ln E[pi^k (1 - pi)^(R-k)]`` for k other rows that are on."""
+    on = np.arange(n_rows + 1)[:, np.newaxis]
+    with np.errstate(divide="ignore"):
+        terms = log_weights + on * np.log(rates) + np.where(on < n_rows, (n_rows - on) * np.log1p(-rates), 0.0)
+    return np.asarray(np.diff(logsumexp(terms, axis=1)))
 
 
 def neighbours_of(data: SpikeData, rows: RowMap) -> tuple[IntArray, IntArray]:
@@ -463,7 +476,7 @@ def step_on_row(
     leave_table(state, i)
     fill_row(data, rows, state, space.row, i)
     evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
-    odds = math.log(state.rate[0]) - math.log1p(-state.rate[0]) + evidence
+    odds = prior.log_odds[n_seated(state.weights)] + evidence
     chance = 1.0 / (1.0 + math.exp(min(-odds, 700.0)))
     state.chance[i] += chance
     if rng.random() < chance:
@@ -577,16 +590,19 @@ def move_row(
     leave_table(state, i)
     switch_off(data, rows, state, i)
     near, chances, n_near = prior.neighbours[anchor], space.numbers, prior.n_neighbours[anchor]
-    for k in range(n_near):
-        chances[k] = -np.inf
-        if not state.on[near[k]]:
-            fill_row(data, rows, state, space.row, near[k])
+    place = -1
+    for k in range(n_near + 1):
+        if k == n_near:  # all are known: choose, and compute the choices of that row once more
+            exponentiate(chances, n_near)
+            place = near[choose(rng, chances, n_near)]
+        candidate = near[k] if place < 0 else place
+        if state.on[candidate]:
+            chances[k] = -np.inf
+        else:
+            fill_row(data, rows, state, space.row, candidate)
             evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
-            chances[k] = evidence - math.log(prior.n_neighbours[near[k]])
-    exponentiate(chances, n_near)
-    place = near[choose(rng, chances, n_near)]
-    fill_row(data, rows, state, space.row, place)
-    log_evidence(space.row, prior.slabs, state.weights, space.nodes)
+            if place < 0:
+                chances[k] = evidence - math.log(prior.n_neighbours[candidate])
     switch_on(rng, data, rows, prior, state, space, place)
 
 
@@ -673,9 +689,7 @@ def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chan
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """pi and alpha given how many rows are on, at how many tables."""
-    n_on, n_tables = 0, 0
-    for i in range(len(state.on)):
-        n_on += 1 if state.on[i] else 0
+    n_on, n_tables = n_seated(state.weights), 0
     for table in range(state.weights.n_tables[0]):
         n_tables += 1 if state.weights.counts[table] > 0 else 0
     for k in range(len(prior.rates)):

@@ -266,10 +266,7 @@ def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray
 def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> float:
     """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest."""
     K, n_rates, n_tables = len(slabs.scale), len(weights.log_rate), weights.n_tables[0]
-    total_rows = 0
-    for k in range(n_tables):
-        total_rows += weights.counts[k]
-    log_total = math.log(math.exp(weights.log_concentration[0]) + total_rows)
+    log_total = math.log(math.exp(weights.log_concentration[0]) + n_seated(weights))
     for part in range(len(slabs.starts) - 1):
         first, stop = slabs.starts[part], slabs.starts[part + 1]
         if row.size[0] > 1 and slabs.mean_variance[first] > 0.0:
@@ -288,6 +285,15 @@ def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> floa
                     known = _log_pattern(row, weights.tables[table], slabs.mean_variance[k])
                     nodes.choices[place] = known + prior + math.log(weights.counts[table])
     return exponentiate(nodes.choices, K * (n_rates + n_tables))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def n_seated(weights: Weights) -> int:
+    """How many rows are on, but for the one that was just taken from its table."""
+    total = 0
+    for table in range(weights.n_tables[0]):
+        total += weights.counts[table]
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
