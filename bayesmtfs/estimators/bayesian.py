@@ -33,7 +33,7 @@ from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
-SHARED_MEAN_PRIORS = ("spike", "generalized_normal", "jeffreys", "horseshoe")
+SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
 STATED_PRIOR = (

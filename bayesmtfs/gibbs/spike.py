@@ -100,7 +100,8 @@ class SpikeNumbers(NamedTuple):
     concentrations: FloatArray
     rates: FloatArray
     log_rates: FloatArray
-    log_odds: FloatArray  # (R,) of a row being on, given how many others are, pi integrated out
+    log_odds: FloatArray  # of a row being on, given how many others are, pi integrated out
+    n_left_out: int
     dirichlet: FloatArray  # (3,) of rho, C and omega
     noise_shape: float
     noise_rate: float
@@ -237,7 +238,8 @@ def spike_numbers(prior: SpikePrior, family: Family, data: SpikeData, rows: RowM
         concentrations=np.array(prior.concentrations),
         rates=rates,
         log_rates=log_rates,
-        log_odds=_log_odds(rates, log_rates, len(rows.sizes)),
+        log_odds=_log_odds(rates, log_rates, len(rows.sizes) + prior.n_left_out),
+        n_left_out=prior.n_left_out,
         dirichlet=np.array([prior.scale_concentration, prior.share_concentration, prior.rate_concentration]),
         noise_shape=prior.noise_shape,
         noise_rate=prior.noise_rate,
@@ -292,7 +294,9 @@ def first_state(data: SpikeData, prior: SpikeNumbers, rows: RowMap) -> SpikeStat
         tables=np.zeros((R + 1, m), dtype=np.bool_),
         counts=np.zeros(R + 1, dtype=np.int64),
         n_tables=np.zeros(1, dtype=np.int64),
-        log_concentration=np.log(prior.concentrations[len(prior.concentrations) // 2 : len(prior.concentrations) // 2 + 1]),
+        log_concentration=np.log(
+            prior.concentrations[len(prior.concentrations) // 2 : len(prior.concentrations) // 2 + 1]
+        ),
     )
     squares = np.add.reduceat(data.targets**2, data.offsets[:-1])
     noise = np.sqrt((squares + 2.0 * prior.noise_rate) / (data.counts + 2.0 * prior.noise_shape))
@@ -689,21 +693,19 @@ def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chan
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """pi and alpha given how many rows are on, at how many tables."""
-    n_on, n_tables = n_seated(state.weights), 0
+    n_rows, n_on, n_tables = len(state.on) + prior.n_left_out, n_seated(state.weights), 0
     for table in range(state.weights.n_tables[0]):
         n_tables += 1 if state.weights.counts[table] > 0 else 0
     for k in range(len(prior.rates)):
         pi = prior.rates[k]
-        chances[k] = prior.log_rates[k] + n_on * math.log(pi) + (len(state.on) - n_on) * math.log1p(-pi)
+        chances[k] = prior.log_rates[k] + n_on * math.log(pi) + (n_rows - n_on) * math.log1p(-pi)
     exponentiate(chances, len(prior.rates))
     state.rate[0] = prior.rates[choose(rng, chances, len(prior.rates))]
     for k in range(len(prior.concentrations)):
         alpha = prior.concentrations[k]
         chances[k] = n_tables * math.log(alpha) + math.lgamma(alpha) - math.lgamma(alpha + n_on)
     exponentiate(chances, len(prior.concentrations))
-    state.weights.log_concentration[0] = math.log(
-        prior.concentrations[choose(rng, chances, len(prior.concentrations))]
-    )
+    state.weights.log_concentration[0] = math.log(prior.concentrations[choose(rng, chances, len(prior.concentrations))])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

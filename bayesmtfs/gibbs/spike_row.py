@@ -184,9 +184,7 @@ def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_bell(
-    level: float, slope: float, bend: float, low: float, step: float, count: int, out: FloatArray
-) -> None:
+def _fill_bell(level: float, slope: float, bend: float, low: float, step: float, count: int, out: FloatArray) -> None:
     """``exp(level + slope mu - bend mu^2 / 2)`` at the nodes, from its largest node outwards."""
     top = 0
     if bend > 0.0:
@@ -401,7 +399,9 @@ def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: f
     mu = low + step * choose(rng, nodes.density, count)
     m, chance = len(row.on), nodes.ratios
     for t in range(m):
-        chance[t] = _entry_chance(weights.entry_rates[o, t], row.level[t] + mu * (row.slope[t] - 0.5 * row.bend[t] * mu))
+        chance[t] = _entry_chance(
+            weights.entry_rates[o, t], row.level[t] + mu * (row.slope[t] - 0.5 * row.bend[t] * mu)
+        )
     rest = 1.0  # probability that no task from here on is on, by products from the last one
     for t in range(m - 1, -1, -1):
         rest *= 1.0 - chance[t]

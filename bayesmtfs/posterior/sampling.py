@@ -126,7 +126,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
     units, scaled = _scaled(chosen_features(data, kept).dense(), request)
-    draws, penalty = _run(scaled, request, stated)
+    draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
     diagnostics = diagnose(draws, labels=family.targets == "labels")
@@ -214,6 +214,11 @@ def _whole_units(units: SamplingUnits, kept: BoolArray, whole: TaskData) -> Samp
     return SamplingUnits(centre, scale, units.target_centre, units.target_scale)
 
 
+def _n_rows(data: TaskData, chosen: BoolArray) -> int:
+    """Number of features, or groups, among those chosen."""
+    return int(chosen.sum()) if data.groups is None else len(np.unique(data.groups[chosen]))
+
+
 def _warn_of_screening(screened_out: BoolArray) -> None:
     if screened_out.any():
         warn(
@@ -251,7 +256,9 @@ def hyperprior_of(data: TaskData, request: PosteriorRequest, **stated: Any) -> H
     return hyperprior_for(data, request.family, kind=kind, fit_intercept=request.fit_intercept, **stated)
 
 
-def _run(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> tuple[SampledDraws, float | None]:
+def _run(
+    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int
+) -> tuple[SampledDraws, float | None]:
     sampler = choose_sampler(data, request, bool(stated.get("shared_mean")))
     if request.prior == "mixed_norm":
         # PyMC takes seconds to load, which a Gibbs fit need not wait for
@@ -259,7 +266,7 @@ def _run(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> t
 
         return sample_mixed_norm(data, request)
     if request.prior == "spike":
-        return _spike(data, request, stated), None
+        return _spike(data, request, stated, n_left_out), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
         return _gibbs(data, prior, request), None
@@ -297,10 +304,10 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     )
 
 
-def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> SampledDraws:
+def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
     family = request.family
     known = {name: stated[name] for name in ("expected_features", "shared_noise") if name in stated}
-    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, **known)
+    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> spike_posterior.SpikeDraws:

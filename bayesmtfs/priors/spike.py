@@ -22,7 +22,6 @@ F. Morgante et al. (2023), A flexible empirical Bayes approach to multivariate m
 accuracy in predicting multi-tissue gene expression from genotypes, PLoS Genetics 19:e1010539.
 """
 
-
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -54,6 +53,7 @@ class SpikePrior:
     shared_noise : whether all tasks have one noise
     fit_intercept : whether there are intercepts
     intercept_scale : s
+    n_left_out : further rows that are off: those that were screened out, about which the rate pi has to know
     """
 
     inclusion_rates: Numbers
@@ -72,6 +72,7 @@ class SpikePrior:
     shared_noise: bool = False
     fit_intercept: bool = True
     intercept_scale: float = 5.0
+    n_left_out: int = 0
 
     def __post_init__(self) -> None:
         for name in ("inclusion_rates", "pattern_rates", "task_rates"):
@@ -95,6 +96,7 @@ def spike_prior_for(
     expected_features: float | None = None,
     fit_intercept: bool = True,
     shared_noise: bool = False,
+    n_left_out: int = 0,
 ) -> SpikePrior:
     """Prior with the numbers that depend on the data filled in.
 
@@ -103,7 +105,7 @@ def spike_prior_for(
     data : observations
     family : of the targets; effects on families without noise are measured in their `Family.working_noise`
     expected_features : prior expectation of the number of features (or groups) that are on; None: pi is uniform on its grid
-    fit_intercept, shared_noise : as in `SpikePrior`
+    fit_intercept, shared_noise, n_left_out : as in `SpikePrior`
 
     Examples
     --------
@@ -114,13 +116,14 @@ def spike_prior_for(
     2.0
     """
     sizes = Blocks(data.n_features, data.n_tasks, data.groups, data.present).sizes
-    rates, weights = inclusion_grid(max(int(np.count_nonzero(sizes)), 1), expected_features)
+    rates, weights = inclusion_grid(max(int(np.count_nonzero(sizes)), 1) + n_left_out, expected_features)
     prior = SpikePrior(
         inclusion_rates=tuple(rates.tolist()),
         inclusion_weights=tuple(weights.tolist()),
         pattern_rates=(1.0 / data.n_tasks, 0.3, 0.5, 0.7, 1.0),
         fit_intercept=fit_intercept,
         shared_noise=shared_noise,
+        n_left_out=n_left_out,
     )
     return prior if family.has_noise else prior.times(family.working_noise(data.y, data.weight))
 
@@ -156,5 +159,3 @@ def log_pattern_probability(patterns: FloatArray, rates: FloatArray, task_rates:
         on, off = np.log(each), np.log1p(-each)
     chosen = np.where(patterns[:, np.newaxis] > 0, on, off).sum(axis=2)
     return chosen - np.log(-np.expm1(off.sum(axis=1)))
-
-
