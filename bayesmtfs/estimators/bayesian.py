@@ -55,15 +55,15 @@ class BayesianEstimator(MultiTaskEstimator):
         has a PyMC term, for NUTS. Coefficients act on the linear predictor, and ``predict`` gives the mean target.
     prior : {"spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
         Prior of the rows of coefficients: with exact zeros of rows and of their entries, patterns of tasks learned
-        (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with half-Cauchy-like scales; with log-uniform scales
-        between bounds; with learned task relations; the prior whose mode is the mixed-norm fit (noise 1, in the user's
-        units); the group regularised horseshoe.
+        (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with half-Cauchy-like scales;
+        with log-uniform scales between bounds; with learned task relations; the prior whose mode is the mixed-norm fit
+        (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with labels if
-        their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of
-        the time (`bayesmtfs.posterior.fast` states its error).
+        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
+        labels if their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a
+        fraction of the time (`bayesmtfs.posterior.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.

@@ -140,6 +140,16 @@ class SpikeSpace(NamedTuple):
     numbers: FloatArray  # space for weights of a grid or of neighbours
 
 
+class SpikeParts(NamedTuple):
+    """All that a sweep reads and writes."""
+
+    data: SpikeData
+    rows: RowMap
+    prior: SpikeNumbers
+    state: SpikeState
+    space: SpikeSpace
+
+
 def sample_spike_chain(
     data: TaskData, prior: SpikePrior, settings: ChainSettings, family: Family, report: Report | None = None
 ) -> SpikeDraws:
@@ -170,8 +180,8 @@ def sample_spike_chain(
     observed = spike_data(data, family, prior.fit_intercept)
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
-    advance = partial(run, rng, observed, rows, numbers, state, space_for(numbers, state, rows), kept)
-    done, interrupted = in_slices(advance, settings, report)
+    parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
+    done, interrupted = in_slices(partial(run, rng, parts, kept), settings, report)
     count = max(done - settings.tune, 0)
     return SpikeDraws(*(part[:count] for part in kept), interrupted=interrupted)
 
@@ -185,7 +195,7 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData
     y, spans = np.asarray(data.y, dtype=np.float64), data.spans
     alike = data.is_complete and bool(np.all(weights.reshape(data.n_tasks, -1) == weights[: spans[0][1]]))
     groups = [list(range(data.n_tasks))] if alike else [[t] for t in range(data.n_tasks)]
-    parts, targets, places, column = [], [], [], 0
+    designs, targets, places, column = [], [], [], 0
     for tasks in groups:
         start, stop = spans[tasks[0]]
         Z = np.column_stack([np.full(stop - start, float(fit_intercept)), data.task_designs[tasks[0]]])
@@ -193,11 +203,11 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData
         if form == NORMAL:
             root = np.sqrt(weights[start:stop, np.newaxis])
             Z, Y = _reduced(root * Z, root * Y)
-        parts.append(Z)
+        designs.append(Z)
         targets += list(Y.T)
         places += [column] * len(tasks)
         column += len(Z)
-    stacked, lengths = np.concatenate(parts).T, [len(part) for part in targets]
+    stacked, lengths = np.concatenate(designs).T, [len(part) for part in targets]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return SpikeData(
         design=np.ascontiguousarray(stacked[1:]),
@@ -355,19 +365,9 @@ def kept_for(draws: int, rows: RowMap) -> KeptDraws:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run(
-    rng: Generator,
-    data: SpikeData,
-    rows: RowMap,
-    prior: SpikeNumbers,
-    state: SpikeState,
-    space: SpikeSpace,
-    kept: KeptDraws,
-    first: int,
-    stop: int,
-    tune: int,
-) -> None:
+def run(rng: Generator, parts: SpikeParts, kept: KeptDraws, first: int, stop: int, tune: int) -> None:
     """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that visits are tuned."""
+    data, rows, prior, state, space = parts
     for number in range(first, stop):
         fill_rates(prior, state)
         fill_predictors(data, state)
@@ -377,8 +377,8 @@ def run(
         tune_visits(state, number, tune)
         for i in range(len(state.on)):
             if state.visits[i] >= 1.0 or rng.random() < state.visits[i]:
-                step_on_row(rng, data, rows, prior, state, space, i)
-        step_on_locations(rng, data, rows, prior, state, space)
+                step_on_row(rng, parts, i)
+        step_on_locations(rng, parts)
         draw_weights(rng, prior, rows, state, space.numbers)
         draw_task_rates(rng, prior, state, space.numbers)
         draw_rates(rng, prior, state, space.numbers)
@@ -473,10 +473,9 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_row(
-    rng: Generator, data: SpikeData, rows: RowMap, prior: SpikeNumbers, state: SpikeState, space: SpikeSpace, i: int
-) -> None:
+def step_on_row(rng: Generator, parts: SpikeParts, i: int) -> None:
     """Draw whether a row is on, and all of it."""
+    data, rows, prior, state, space = parts
     leave_table(state, i)
     fill_row(data, rows, state, space.row, i)
     evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
@@ -484,7 +483,7 @@ def step_on_row(
     chance = 1.0 / (1.0 + math.exp(min(-odds, 700.0)))
     state.chance[i] += chance
     if rng.random() < chance:
-        switch_on(rng, data, rows, prior, state, space, i)
+        switch_on(rng, parts, i)
     elif state.on[i]:
         switch_off(data, rows, state, i)
 
@@ -510,10 +509,9 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def switch_on(
-    rng: Generator, data: SpikeData, rows: RowMap, prior: SpikeNumbers, state: SpikeState, space: SpikeSpace, i: int
-) -> None:
+def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
     """Draw slab, pattern and coefficients of a row whose evidence was just computed."""
+    data, rows, prior, state, space = parts
     row = space.row
     slab, rate, table = draw_row(rng, row, prior.slabs, state.weights, space.nodes)
     if table < 0:
@@ -569,10 +567,9 @@ def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_locations(
-    rng: Generator, data: SpikeData, rows: RowMap, prior: SpikeNumbers, state: SpikeState, space: SpikeSpace
-) -> None:
+def step_on_locations(rng: Generator, parts: SpikeParts) -> None:
     """Let every row that is on move to a correlated one."""
+    state, prior, space = parts.state, parts.prior, parts.space
     count = 0
     for i in range(len(state.on)):
         if state.on[i] and prior.n_neighbours[i] > 1:
@@ -582,14 +579,13 @@ def step_on_locations(
         other = int(rng.random() * (k + 1))
         space.order[k], space.order[other] = space.order[other], space.order[k]
     for k in range(count):
-        move_row(rng, data, rows, prior, state, space, space.order[k])
+        move_row(rng, parts, space.order[k])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_row(
-    rng: Generator, data: SpikeData, rows: RowMap, prior: SpikeNumbers, state: SpikeState, space: SpikeSpace, i: int
-) -> None:
+def move_row(rng: Generator, parts: SpikeParts, i: int) -> None:
     """Take out a row and switch on one of its anchor's neighbours."""
+    data, rows, prior, state, space = parts
     anchor = prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
     leave_table(state, i)
     switch_off(data, rows, state, i)
@@ -607,7 +603,7 @@ def move_row(
             evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
             if place < 0:
                 chances[k] = evidence - math.log(prior.n_neighbours[candidate])
-    switch_on(rng, data, rows, prior, state, space, place)
+    switch_on(rng, parts, place)
 
 
 # ---------------------------------------------------------------------- hyperparameters and noise
@@ -672,7 +668,7 @@ def log_entry(rate: float, on: bool) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
-    """kappa of every task given the patterns of the tables."""
+    """Rates kappa of all tasks given the patterns of the tables."""
     weights, m = state.weights, len(state.task_rate)
     for t in range(m):
         for k in range(len(prior.task_rates)):
@@ -692,7 +688,7 @@ def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chan
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
-    """pi and alpha given how many rows are on, at how many tables."""
+    """Draw pi and alpha given how many rows are on, at how many tables."""
     n_rows, n_on, n_tables = len(state.on) + prior.n_left_out, n_seated(state.weights), 0
     for table in range(state.weights.n_tables[0]):
         n_tables += 1 if state.weights.counts[table] > 0 else 0

@@ -6,13 +6,13 @@ variances M of the common part mu and V of the individual ones, an entry that is
     LR_t(mu) = int N(w; mu, V) exp(g_t w - a_t w^2 / 2) dw = exp(c_t + B_t mu - A_t mu^2 / 2),
     A = a / (1 + a V),   B = g / (1 + a V),   c = (g^2 V / (1 + a V) - ln(1 + a V)) / 2.
 
-A pattern S of tasks that other rows have already (a table) gives ``prod_S e^c`` times ``(1 + M q)^(-1/2) exp(M b^2 / 2 (1 + M
-q))``, q and b the sums of A and B over S. The sum over all patterns that are not empty, at entry rates ``r_t = omega
-kappa_t``, is an integral over one dimension,
+A pattern S of tasks that other rows have already (a table) gives ``prod_S e^c`` times ``(1 + M q)^(-1/2)`` and
+``exp(M b^2 / 2 (1 + M q))``, q and b the sums of A and B over S. The sum over all patterns that are not empty, at entry
+rates ``r_t = omega kappa_t``, is an integral over one dimension,
 
     int N(mu; 0, M) [prod_t {1 - r_t + r_t LR_t(mu)} - prod_t (1 - r_t)] dmu / (1 - prod_t (1 - r_t)),
 
-by the trapezoidal rule with steps of `STEP` deviations of mu where all tasks count, for which the error is below 1e-5. On its
+by the trapezoidal rule with steps of `STEP` deviations of mu where all tasks count: its error is below 1e-5. On its
 equidistant nodes ``LR_t`` needs two multiplications each, since the second difference of its logarithm is constant.
 
 In a group of k features g and a are a vector and a matrix; its slabs have M = 0, and ``ln LR_t = c_t`` with
@@ -153,7 +153,7 @@ def _factorise_group(row: Row, t: int, V: float) -> float:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _group_level(row: Row, t: int, V: float) -> float:
-    """c of a group."""
+    """Level c of a group."""
     total = -_factorise_group(row, t, V)
     for i in range(row.size[0]):
         total += row.vector[i] * row.vector[i]

@@ -9,8 +9,9 @@ information (BFMI) and trajectories that were cut off at their largest depth.
 Coefficients of labels that can be separated may have no mean, however well they mix: the Pareto shape of their tails is
 looked at too (Vehtari, Simpson, Gelman, Yao and Gabry 2024, *Journal of Machine Learning Research* 25:72).
 
-Coefficients that are exactly 0 in most draws have no R-hat to speak of. Under a prior with such zeros the log-likelihood and
-the number of features are judged instead, and the largest difference between chains in a feature's inclusion probability.
+Coefficients that are exactly 0 in most draws have no R-hat to speak of. Under a prior with such zeros the log-likelihood
+and the number of features are judged instead, and the largest difference between chains in a feature's inclusion
+probability.
 
 Of a variable with many entries the `ENTRIES` that look worst by split R-hat, of the entry and of its distance from its
 mean, and by lag-1 autocorrelation are judged in full, since ranks of a hundred thousand draws take longer than drawing
