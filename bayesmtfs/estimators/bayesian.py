@@ -32,7 +32,7 @@ from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rat
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
-PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+PRIORS = ("spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
@@ -40,6 +40,7 @@ STATED_PRIOR = (
     *("expected_features", "global_scale", "learn_global_scale", "tail_shape", "spike_shape", "norm_q_bounds"),
     *("shared_noise", "shared_mean", "mean_strength"),
 )
+NO_MEAN = "whose rows have no mean of their own; "
 INTERVAL = (0.05, 0.95)  # of a learned q
 
 
@@ -52,25 +53,28 @@ class BayesianEstimator(MultiTaskEstimator):
     loss : str or Family, default "squared"
         Family of the targets: "squared", "absolute", or any other one of numbers or counts (`bayesmtfs.families`) that
         has a PyMC term, for NUTS. Coefficients act on the linear predictor, and ``predict`` gives the mean target.
-    prior : {"generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
-        Prior of the rows of coefficients: generalized normal with half-Cauchy-like scales; with log-uniform scales
-        between bounds; with learned task relations; the prior whose mode is the mixed-norm fit (noise 1, in the user's
-        units); the group regularised horseshoe.
+    prior : {"spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
+        Prior of the rows of coefficients: with exact zeros of rows and of their entries, patterns of tasks learned
+        (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with half-Cauchy-like scales;
+        with log-uniform scales between bounds; with learned task relations; the prior whose mode is the mixed-norm fit
+        (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
-        "auto" takes Gibbs for the priors "generalized_normal" and "jeffreys" with the squared loss, and with labels if
-        their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a fraction of
-        the time (`bayesmtfs.posterior.fast` states its error).
+        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
+        labels if their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a
+        fraction of the time (`bayesmtfs.posterior.fast` states its error).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
     effect_size : float, default 0.05
-        Effect, in deviations of y per deviation of x, both within tasks, above which a feature counts as included.
+        Effect, in deviations of y per deviation of x, both within tasks, above which a feature counts as included, under
+        priors without exact zeros.
     inclusion_threshold : float, default 0.5
         Inclusion probability above which a feature is selected.
     expected_features : float, optional
-        How many features are expected to matter; None: a tenth.
+        How many features are expected to matter; None: a tenth. Of prior="spike" the prior expectation of the number of
+        features in the model; None: their share is learned, with a prior on a logarithmic scale.
     global_scale : float, optional
         Prior median of tau, in units of s_y / s_x (deviations within tasks), instead of the one that follows from
         ``expected_features``.
@@ -116,7 +120,7 @@ class BayesianEstimator(MultiTaskEstimator):
         not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
     inclusion_probability_ : (n_features,)
         Posterior probability that ``max_t |w_it| s_i / s_y`` exceeds ``effect_size``, s the deviations within tasks
-        (`bayesmtfs.data.scaling.effect_unit`).
+        (`bayesmtfs.data.scaling.effect_unit`); of prior="spike" that the coefficient is not 0 in some task.
     task_inclusion_probability_ : (n_tasks, n_features)
         The same of every entry; 0 for features that were screened out or that a task does not have.
     local_false_sign_rate_ : (n_tasks, n_features)
@@ -218,8 +222,8 @@ class BayesianEstimator(MultiTaskEstimator):
         self._require("norm_q", known, "a number of at least 1, np.inf, or 'learn'")
         if q == "learn" and self.prior == "mixed_norm":
             raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
-        if self.prior == "horseshoe" and q != 2:
-            raise ValueError(f"norm_q is {q!r}, but prior='horseshoe' has normal rows; pass norm_q=2")
+        if self.prior in ("horseshoe", "spike") and q != 2:
+            raise ValueError(f"norm_q is {q!r}, but prior={self.prior!r} has normal rows; pass norm_q=2")
 
     def _check_prior(self) -> None:
         if self.unknown_task == "population" and self.prior == "mixed_norm":
@@ -241,7 +245,9 @@ class BayesianEstimator(MultiTaskEstimator):
         self._require("mean_strength", valid, "a finite number above 0, or None")
         if self.shared_mean and self.prior not in SHARED_MEAN_PRIORS:
             raise ValueError(
-                f"shared_mean=True does not go with prior={self.prior!r}, whose rows have no mean of their own; use "
+                f"shared_mean=True does not go with prior={self.prior!r}, "
+                + ("which learns how much effects have in common; " if self.prior == "spike" else NO_MEAN)
+                + "use "
                 "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
             )
 
@@ -280,11 +286,12 @@ class BayesianEstimator(MultiTaskEstimator):
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
         unit = found.tree["constant_data"]["effect_unit"].values
-        features, entries = inclusion_probability(coef, unit, self.effect_size)
-        self.inclusion_probability_, self.task_inclusion_probability_ = (
-            _widened(features, kept),
-            _widened(entries, kept),
-        )
+        if "included" in variables:  # a prior with exact zeros
+            features, entries = inclusion_probability(variables["included"], np.ones_like(unit), 0.5)
+        else:
+            features, entries = inclusion_probability(coef, unit, self.effect_size)
+        self.inclusion_probability_ = _widened(features, kept)
+        self.task_inclusion_probability_ = _widened(entries, kept)
         self.local_false_sign_rate_ = _widened(local_false_sign_rate(coef), kept, fill=1.0)
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))

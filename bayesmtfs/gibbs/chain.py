@@ -190,7 +190,7 @@ def sample_chain(
     >>> draws.W.mean(axis=0).ravel().round(1).tolist()
     [1.0, -2.0]
     """
-    family = _conditionally_normal(data, loss)
+    family = conditionally_normal(data, loss)
     if start is not None and start.shape != (data.n_features, data.n_tasks):
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
     rows, numbers = rows_of(data), gibbs_prior(prior, settings.norm_q is None, family.has_noise)
@@ -206,11 +206,11 @@ def sample_chain(
         advance = _by_observation(observations_of(data, centre, form), W, rows, numbers, first_q, rng, kept)
     else:
         advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
-    done, interrupted = _in_slices(advance, settings, report)
+    done, interrupted = in_slices(advance, settings, report)
     return _collect(kept, rows, max(done // settings.sweeps - settings.tune, 0), centre, interrupted)
 
 
-def _conditionally_normal(data: TaskData, loss: str | Family) -> Family:
+def conditionally_normal(data: TaskData, loss: str | Family) -> Family:
     """Family, after a look at what it offers and at the weights."""
     family = find_family(loss)
     family.require("The Gibbs sampler", "augmentation")
@@ -255,7 +255,7 @@ def _by_observation(
     return partial(run_observed, rng, data, rows, prior, state, space, kept, *parts)
 
 
-def _in_slices(advance: Advance, settings: ChainSettings, report: Report | None) -> tuple[int, bool]:
+def in_slices(advance: Advance, settings: ChainSettings, report: Report | None) -> tuple[int, bool]:
     """Run the sweeps in pieces of about a fifth of a second; how many were done, and whether Ctrl-C ended them."""
     total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
     done, sweeps = 0, 1

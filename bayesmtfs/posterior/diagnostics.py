@@ -9,6 +9,10 @@ information (BFMI) and trajectories that were cut off at their largest depth.
 Coefficients of labels that can be separated may have no mean, however well they mix: the Pareto shape of their tails is
 looked at too (Vehtari, Simpson, Gelman, Yao and Gabry 2024, *Journal of Machine Learning Research* 25:72).
 
+Coefficients that are exactly 0 in most draws have no R-hat to speak of. Under a prior with such zeros the log-likelihood
+and the number of features are judged instead, and the largest difference between chains in a feature's inclusion
+probability.
+
 Of a variable with many entries the `ENTRIES` that look worst by split R-hat, of the entry and of its distance from its
 mean, and by lag-1 autocorrelation are judged in full, since ranks of a hundred thousand draws take longer than drawing
 them.
@@ -32,6 +36,7 @@ LEAST_BFMI = 0.3
 ENTRIES = 100  # of a variable, for each of the three quick measures
 HEAVY_TAIL = 0.7  # Pareto shape from which on means of draws are not to be trusted (Vehtari et al. 2024)
 TAILS = 20  # coefficients whose tails are looked at
+LARGEST_GAP = 0.1  # between chains, in the inclusion probability of a feature
 DEPTH_NAMES = ("depth", "tree_depth")  # nutpie's and PyMC's name of the same thing
 
 
@@ -59,6 +64,7 @@ class Diagnostics:
     pareto_shape : Pareto shape of the heaviest tail of a coefficient of labels; from 1 on its mean does not exist, and from
         1/2 on its deviation. None for numbers
     interrupted : whether sampling was stopped early
+    inclusion_gap : largest difference between chains in a feature's inclusion probability, None without exact zeros
     """
 
     table: tuple[VariableDiagnostics, ...]
@@ -69,6 +75,7 @@ class Diagnostics:
     depth_share: float | None = None
     pareto_shape: float | None = None
     interrupted: bool = False
+    inclusion_gap: float | None = None
 
     @property
     def least_ess(self) -> float:
@@ -102,6 +109,8 @@ class Diagnostics:
             found.append(f"R-hat is above {LARGEST_RHAT} for {_listed(apart)}")
         if few:
             found.append(f"fewer than {self.least_ess:.0f} effective draws for {_listed(few)}")
+        if self.inclusion_gap is not None and self.inclusion_gap > LARGEST_GAP:
+            found.append(f"chains differ by {self.inclusion_gap:.2f} in the inclusion probability of a feature")
         if self.divergences:
             found.append(f"{self.divergences} divergences")
         if self.bfmi is not None and not self.bfmi >= LEAST_BFMI:
@@ -135,8 +144,9 @@ class Diagnostics:
 def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> Diagnostics:
     """Judge draws, in any units; of labels also their tails, which separable labels make heavy."""
     rows = []
+    included = draws.variables.get("included")
     if not draws.independent:
-        for name, values in draws.variables.items():
+        for name, values in (draws.variables if included is None else _judged_with_zeros(draws)).items():
             entries = _learned_entries(name, values)
             if name not in draws.fixed and entries.shape[-1]:
                 rows.append(_diagnose_variable(name, _on_line(entries) if name in POSITIVE else entries))
@@ -151,7 +161,21 @@ def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> 
         depth_share=None if depth is None else float(np.mean(depth >= max_depth)),
         pareto_shape=_heaviest_tail(draws.variables["coef"]) if labels else None,
         interrupted=draws.interrupted,
+        inclusion_gap=None if included is None else _inclusion_gap(included),
     )
+
+
+def _judged_with_zeros(draws: SampledDraws) -> dict[str, FloatArray]:
+    """What is judged under a prior with exact zeros; a number of features that never changes is no fault."""
+    judged = {name: values for name, values in draws.variables.items() if name not in ("coef", "included")}
+    judged |= draws.statistics
+    return {name: values for name, values in judged.items() if np.ptp(values) > 0}
+
+
+def _inclusion_gap(included: NDArray[np.bool_]) -> float:
+    """Largest difference between chains (between halves of a single one)."""
+    chances = _halved(included.any(axis=3)).mean(axis=1)
+    return float(np.ptp(chances, axis=0).max(initial=0.0))
 
 
 def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:

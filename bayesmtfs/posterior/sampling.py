@@ -2,6 +2,7 @@
 
 Which sampler ``"auto"`` takes:
 
+- a Gibbs sampler that draws whole rows (`bayesmtfs.gibbs.spike`) under the prior "spike", and no other;
 - the interwoven Gibbs sampler (`bayesmtfs.gibbs.chain`) under generalized normal or Jeffreys rows, for
   normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
   a Pólya-Gamma distribution of another weight has no exact draws;
@@ -28,6 +29,7 @@ from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
+from bayesmtfs.gibbs import spike as spike_posterior
 from bayesmtfs.posterior import fast
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
@@ -41,6 +43,7 @@ from bayesmtfs.posterior.tree import (
     without,
 )
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
+from bayesmtfs.priors.spike import spike_prior_for
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, SelectionWarning, warn
 
@@ -54,7 +57,7 @@ class PosteriorRequest:
 
     Attributes
     ----------
-    prior : "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
+    prior : "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
     family : of the targets
     norm_q : q, None to learn it
     sampler : "auto", "gibbs", "nuts" or "fast"
@@ -117,7 +120,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
     units, scaled = _scaled(chosen_features(data, kept).dense(), request)
-    draws, penalty = _run(scaled, request, stated)
+    draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
     diagnostics = diagnose(draws, labels=family.targets == "labels")
@@ -142,6 +145,8 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
     """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "fast"."""
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
+    if request.prior == "spike":
+        return _spike_sampler(data, request)
     gibbs = gibbs_posterior.supports(data, family, request.prior)
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
@@ -162,6 +167,21 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     if sampler == "fast" and shared_mean:
         raise ValueError("sampler='fast' does not have shared_mean=True; use sampler='auto'")
     return sampler
+
+
+def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
+    """Refuse what the sampler of the prior "spike" does not have."""
+    if request.sampler not in ("auto", "gibbs"):
+        raise ValueError(
+            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto' or 'gibbs'"
+        )
+    if request.family.augmentation is None:
+        raise ValueError(
+            f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
+            "hidden precision, such as 'squared' or 'logistic'; use one of them, or another prior"
+        )
+    gibbs_posterior.conditionally_normal(data, request.family)
+    return "gibbs"
 
 
 # ---------------------------------------------------------------------- preparations
@@ -188,6 +208,11 @@ def _whole_units(units: SamplingUnits, kept: BoolArray, whole: TaskData) -> Samp
     centre, scale = np.zeros(shape), np.ones(shape)
     centre[kept], scale[kept] = units.feature_centre, units.feature_scale
     return SamplingUnits(centre, scale, units.target_centre, units.target_scale)
+
+
+def _n_rows(data: TaskData, chosen: BoolArray) -> int:
+    """Number of features, or groups, among those chosen."""
+    return int(chosen.sum()) if data.groups is None else len(np.unique(data.groups[chosen]))
 
 
 def _warn_of_screening(screened_out: BoolArray) -> None:
@@ -227,13 +252,17 @@ def hyperprior_of(data: TaskData, request: PosteriorRequest, **stated: Any) -> H
     return hyperprior_for(data, request.family, kind=kind, fit_intercept=request.fit_intercept, **stated)
 
 
-def _run(data: TaskData, request: PosteriorRequest, stated: dict[str, Any]) -> tuple[SampledDraws, float | None]:
+def _run(
+    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int
+) -> tuple[SampledDraws, float | None]:
     sampler = choose_sampler(data, request, bool(stated.get("shared_mean")))
     if request.prior == "mixed_norm":
         # PyMC takes seconds to load, which a Gibbs fit need not wait for
         from bayesmtfs.posterior.nuts import sample_mixed_norm
 
         return sample_mixed_norm(data, request)
+    if request.prior == "spike":
+        return _spike(data, request, stated, n_left_out), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
         return _gibbs(data, prior, request), None
@@ -268,6 +297,30 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
         fixed=fixed_variables(prior, learn_q=request.norm_q is None),
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
+    )
+
+
+def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
+    family = request.family
+    known = {name: stated[name] for name in ("expected_features", "shared_noise") if name in stated}
+    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
+    seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
+
+    def run(chain: int, report: Report) -> spike_posterior.SpikeDraws:
+        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]))
+        return spike_posterior.sample_spike_chain(data, prior, settings, family, report)
+
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
+    fields |= {"noise": "noise"} if family.has_noise else {}
+    statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
+    drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
+    return SampledDraws(
+        sampler="gibbs",
+        variables={name: drawn[name] for name in fields},
+        statistics={name: drawn[name] for name in statistics},
+        fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
+        interrupted=any(one.interrupted for one in chains),
     )
 
 

@@ -50,6 +50,8 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 # Dimensions of a variable after chain and draw
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     "coef": ("feature", "task"),
+    "included": ("feature", "task"),
+    "inclusion_rate": (),
     "mean_coef": ("feature",),
     "intercept": ("task",),
     "noise": ("task",),
@@ -59,7 +61,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "slab_scale": (),
     "task_relations": ("task", "task_bis"),
 }
-POSITIVE = ("noise", "row_scale", "global_scale", "norm_q", "slab_scale")
+POSITIVE = ("noise", "inclusion_rate", "row_scale", "global_scale", "norm_q", "slab_scale")
 LEAST_DRAWS = 4  # fewer per chain say nothing
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
@@ -140,10 +142,10 @@ def with_all_features(draws: SampledDraws, kept: BoolArray) -> SampledDraws:
     if kept.all():
         return draws
     variables = dict(draws.variables)
-    for name in ("coef", "mean_coef", "row_scale"):
+    for name in ("coef", "included", "mean_coef", "row_scale"):
         if name in variables:
             partial = variables[name]
-            whole = np.zeros((*partial.shape[:2], len(kept), *partial.shape[3:]))
+            whole = np.zeros((*partial.shape[:2], len(kept), *partial.shape[3:]), dtype=partial.dtype)
             whole[:, :, kept] = partial
             variables[name] = whole
     return replace(draws, variables=variables)

@@ -1,0 +1,461 @@
+r"""One row under the prior with exact zeros: its evidence over all patterns, and a draw of everything about it at once.
+
+Given all other rows, the log-likelihood of the row's coefficients is ``sum_t g_t w_t - a_t w_t^2 / 2``. Under a slab with
+variances M of the common part mu and V of the individual ones, an entry that is on multiplies the likelihood by
+
+    LR_t(mu) = int N(w; mu, V) exp(g_t w - a_t w^2 / 2) dw = exp(c_t + B_t mu - A_t mu^2 / 2),
+    A = a / (1 + a V),   B = g / (1 + a V),   c = (g^2 V / (1 + a V) - ln(1 + a V)) / 2.
+
+A pattern S of tasks that other rows have already (a table) gives ``prod_S e^c`` times ``(1 + M q)^(-1/2)`` and
+``exp(M b^2 / 2 (1 + M q))``, q and b the sums of A and B over S. The sum over all patterns that are not empty, at entry
+rates ``r_t = omega kappa_t``, is an integral over one dimension,
+
+    int N(mu; 0, M) [prod_t {1 - r_t + r_t LR_t(mu)} - prod_t (1 - r_t)] dmu / (1 - prod_t (1 - r_t)),
+
+by the trapezoidal rule with steps of `STEP` deviations of mu where all tasks count: its error is below 1e-5. On its
+equidistant nodes ``LR_t`` needs two multiplications each, since the second difference of its logarithm is constant.
+
+In a group of k features g and a are a vector and a matrix; its slabs have M = 0, and ``ln LR_t = c_t`` with
+``c = (V g'(I + V a)^-1 g - ln |I + V a|) / 2``.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from bayesmtfs.gibbs.coefficients import factorise, solve_lower, solve_upper
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
+
+STEP = 1.2  # between nodes, in deviations
+REACH = 5.0  # of the nodes beyond the means, in deviations
+MOST_NODES = 4000
+NEVER = -1e300  # logarithm of a weight of nothing
+FAINT = 1e-280  # products below that are 0, before they become slow
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class Slabs(NamedTuple):
+    """The grid of slabs; those of one V stand next to each other and share nodes."""
+
+    mean_variance: FloatArray  # (K,) M
+    own_variance: FloatArray  # (K,) V
+    scale: IntArray  # (K,) number of rho
+    share: IntArray  # (K,) number of C
+    starts: IntArray  # (Q + 1,) first slab of each V
+
+
+class Weights(NamedTuple):
+    """What the row's prior is at present."""
+
+    log_scale: FloatArray  # (J,) of rho
+    log_share: FloatArray  # (H,) of C
+    log_rate: FloatArray  # (O,) of omega
+    entry_rates: FloatArray  # (O, m) omega kappa_t
+    empty: FloatArray  # (O,) probability that a pattern would be empty
+    tables: BoolArray  # (T, m) patterns of rows that are on
+    counts: IntArray  # (T,) rows at each table; 0: not in use
+    n_tables: IntArray  # (1,) tables from here on are not in use
+    log_concentration: FloatArray  # (1,) ln alpha
+
+
+class Row(NamedTuple):
+    """The likelihood of one row, and what is drawn for it."""
+
+    curvature: FloatArray  # (m, k, k) a
+    pull: FloatArray  # (m, k) g
+    size: IntArray  # (1,) features of the row
+    level: FloatArray  # (m,) c
+    slope: FloatArray  # (m,) B
+    bend: FloatArray  # (m,) A
+    on: BoolArray  # (m,) pattern that was drawn
+    W: FloatArray  # (k, m) coefficients that were drawn
+    factor: FloatArray  # (k, k) space
+    vector: FloatArray  # (k,) space
+
+
+class Nodes(NamedTuple):
+    """Space of the integral, and the weights of all choices that a row has."""
+
+    ratios: FloatArray  # (MOST_NODES,) LR of one task
+    density: FloatArray  # (MOST_NODES,) of mu
+    products: FloatArray  # (O, MOST_NODES)
+    choices: FloatArray  # (K (O + T),) weights of slab and omega, then of slab and table
+
+
+def slab_grid(scales: tuple[float, ...], shares: tuple[float, ...]) -> Slabs:
+    """All pairs of rho and C, those without individual parts first."""
+    pairs = [(j, h) for h in np.argsort(-np.asarray(shares)) for j in np.argsort(scales)]
+    scale, share = (np.array(part, dtype=np.int64) for part in zip(*pairs, strict=True))
+    squares, C = np.square(np.asarray(scales))[scale], np.asarray(shares)[share]
+    own = (1.0 - C) * squares
+    starts = np.flatnonzero(np.append(True, (own[1:] != own[:-1]) | (own[1:] > 0.0)))
+    return Slabs(C * squares, own, scale, share, np.append(starts, len(own)))
+
+
+def row_space(n_tasks: int, largest: int) -> Row:
+    """Allocate for rows of at most so many features."""
+    m, k = n_tasks, largest
+    numbers = (np.empty(m), np.empty(m), np.empty(m))
+    sizes = np.ones(1, dtype=np.int64)
+    return Row(
+        np.zeros((m, k, k)), np.zeros((m, k)), sizes, *numbers, np.zeros(m, np.bool_), np.zeros((k, m)), *_space(k)
+    )
+
+
+def _space(k: int) -> tuple[FloatArray, FloatArray]:
+    return np.empty((k, k)), np.empty(k)
+
+
+def nodes_for(n_slabs: int, n_rates: int, n_tables: int) -> Nodes:
+    """Allocate."""
+    return Nodes(
+        np.empty(MOST_NODES),
+        np.empty(MOST_NODES),
+        np.empty((n_rates, MOST_NODES)),
+        np.empty(n_slabs * (n_rates + n_tables)),
+    )
+
+
+# ---------------------------------------------------------------------- the likelihood ratio of an entry
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_terms(row: Row, V: float) -> None:
+    """c, B and A of every task under individual parts of variance V."""
+    for t in range(len(row.level)):
+        if row.size[0] > 1:
+            row.level[t], row.slope[t], row.bend[t] = _group_level(row, t, V), 0.0, 0.0
+        else:
+            a, g = row.curvature[t, 0, 0], row.pull[t, 0]
+            share = 1.0 / (1.0 + a * V)
+            row.level[t] = 0.5 * (g * g * V * share + math.log(share))
+            row.slope[t], row.bend[t] = g * share, a * share
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _factorise_group(row: Row, t: int, V: float) -> float:
+    """Fill in ``L L' = I + V a`` and ``V^(1/2) L^-1 g``, and give ``ln |L L'|``."""
+    k, L, x = row.size[0], row.factor, row.vector
+    for i in range(k):
+        x[i] = math.sqrt(V) * row.pull[t, i]
+        for j in range(k):
+            L[i, j] = V * row.curvature[t, i, j] + (1.0 if i == j else 0.0)
+    factorise(L, k)
+    solve_lower(L, x, k)
+    total = 0.0
+    for i in range(k):
+        total += 2.0 * math.log(L[i, i])
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _group_level(row: Row, t: int, V: float) -> float:
+    """Level c of a group."""
+    total = -_factorise_group(row, t, V)
+    for i in range(row.size[0]):
+        total += row.vector[i] * row.vector[i]
+    return 0.5 * total
+
+
+# ---------------------------------------------------------------------- the integral over mu
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]:
+    """First node, step and number of nodes for variances of mu from ``least`` to ``most``; one node at 0 without mu."""
+    if most == 0.0:
+        return 0.0, 1.0, 1
+    low, high, largest, total = np.inf, -np.inf, 0.0, 0.0
+    for t in range(len(row.level)):
+        A, B = row.bend[t], row.slope[t]
+        centre = B / A if A > 0.0 else 0.0
+        shrunk = B / (1.0 / least + A)
+        margin = REACH / math.sqrt(1.0 / most + A)
+        low, high = min(low, min(shrunk, centre) - margin), max(high, max(shrunk, centre) + margin)
+        largest, total = max(largest, abs(centre)), total + A
+    bound = (REACH + 1.0) * math.sqrt(most) + largest * most * total / (1.0 + most * total)
+    low, high = max(low, -bound), min(high, bound)
+    step = STEP / math.sqrt(1.0 / least + total)
+    count = min(int((high - low) / step) + 2, MOST_NODES)
+    return low, (high - low) / (count - 1), count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_bell(level: float, slope: float, bend: float, low: float, step: float, count: int, out: FloatArray) -> None:
+    """``exp(level + slope mu - bend mu^2 / 2)`` at the nodes, from its largest node outwards."""
+    top = 0
+    if bend > 0.0:
+        top = int(min(max((slope / bend - low) / step + 0.5, 0.0), count - 1.0))
+    elif slope > 0.0:
+        top = count - 1
+    mu = low + top * step
+    height, change = math.exp(level + slope * mu - 0.5 * bend * mu * mu), math.exp(-bend * step * step)
+    out[top] = height
+    for side in (1, -1):
+        value, k = height, top + side
+        ratio = math.exp(step * (side * (slope - bend * mu) - 0.5 * bend * step))
+        while 0 <= k < count:
+            value *= ratio
+            ratio *= change
+            if value < FAINT:
+                value = 0.0
+            out[k] = value
+            k += side
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: float, count: int) -> float:
+    """``e^-shift prod_t {1 - r_t + r_t LR_t(mu)}`` at the nodes for every omega; give the shift."""
+    products, ratios = nodes.products, nodes.ratios
+    n_rates, shift = len(products), 0.0
+    for o in range(n_rates):
+        for k in range(count):
+            products[o, k] = 1.0
+    for t in range(len(row.level)):
+        A, B, c = row.bend[t], row.slope[t], row.level[t]
+        if A == 0.0 and B == 0.0 and c == 0.0:  # the data do not know the entry
+            continue
+        mu = min(max(B / A if A > 0.0 else 0.0, low), low + (count - 1) * step)
+        top = max(c + B * mu - 0.5 * A * mu * mu, 0.0)
+        shift += top
+        _fill_bell(c - top, B, A, low, step, count, ratios)
+        off = math.exp(-top)
+        for o in range(n_rates):
+            rate = weights.entry_rates[o, t]
+            rest = (1.0 - rate) * off
+            for k in range(count):
+                products[o, k] *= rest + rate * ratios[k]
+        if t % 8 == 7:
+            shift += _rescale(products, count)
+    return shift
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _rescale(products: FloatArray, count: int) -> float:
+    """Divide by the largest product, and give its logarithm."""
+    largest = 0.0
+    for o in range(len(products)):
+        for k in range(count):
+            largest = max(largest, products[o, k])
+    if largest == 0.0 or largest > 1e-30:
+        return 0.0
+    for o in range(len(products)):
+        for k in range(count):
+            products[o, k] /= largest
+    return math.log(largest)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray) -> None:
+    """Weight of every node under ``mu ~ N(0, M)``."""
+    if M == 0.0:
+        out[0] = 1.0
+    else:
+        _fill_bell(math.log(step) - 0.5 * (LOG_2PI + math.log(M)), 0.0, 1.0 / M, low, step, count, out)
+
+
+# ---------------------------------------------------------------------- all choices of a row
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> float:
+    """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest."""
+    K, n_rates, n_tables = len(slabs.scale), len(weights.log_rate), weights.n_tables[0]
+    log_total = math.log(math.exp(weights.log_concentration[0]) + n_seated(weights))
+    for part in range(len(slabs.starts) - 1):
+        first, stop = slabs.starts[part], slabs.starts[part + 1]
+        if row.size[0] > 1 and slabs.mean_variance[first] > 0.0:
+            for k in range(first, stop):
+                for choice in range(n_rates + n_tables):
+                    nodes.choices[choice * K + k] = NEVER
+            continue
+        fill_terms(row, slabs.own_variance[first])
+        _new_patterns(row, slabs, weights, nodes, first, stop, weights.log_concentration[0] - log_total)
+        for k in range(first, stop):
+            prior = _log_slab(row, slabs, weights, k) - log_total
+            for table in range(n_tables):
+                place = (n_rates + table) * K + k
+                nodes.choices[place] = NEVER
+                if weights.counts[table] > 0:
+                    known = _log_pattern(row, weights.tables[table], slabs.mean_variance[k])
+                    nodes.choices[place] = known + prior + math.log(weights.counts[table])
+    return exponentiate(nodes.choices, K * (n_rates + n_tables))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def n_seated(weights: Weights) -> int:
+    """How many rows are on, but for the one that was just taken from its table."""
+    total = 0
+    for table in range(weights.n_tables[0]):
+        total += weights.counts[table]
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_slab(row: Row, slabs: Slabs, weights: Weights, k: int) -> float:
+    """Prior weight of a slab; in a group C is 0."""
+    share = weights.log_share[slabs.share[k]] if row.size[0] == 1 else 0.0
+    return weights.log_scale[slabs.scale[k]] + share
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _new_patterns(
+    row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first: int, stop: int, log_new: float
+) -> None:
+    """Logarithms of the sums over all patterns, for slabs of one V and every omega."""
+    K = len(slabs.scale)
+    low, step, count = _node_range(row, slabs.mean_variance[first], slabs.mean_variance[stop - 1])
+    shift = _fill_products(row, weights, nodes, low, step, count)
+    nothing = math.exp(-shift)
+    for k in range(first, stop):
+        _fill_density(slabs.mean_variance[k], low, step, count, nodes.density)
+        prior = _log_slab(row, slabs, weights, k) + log_new + shift
+        for o in range(len(weights.log_rate)):
+            total, empty = 0.0, weights.empty[o] * nothing
+            for node in range(count):
+                total += nodes.density[node] * max(nodes.products[o, node] - empty, 0.0)
+            found = math.log(total / (1.0 - weights.empty[o])) + weights.log_rate[o] + prior if total > 0.0 else NEVER
+            nodes.choices[o * K + k] = found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_pattern(row: Row, pattern: BoolArray, M: float) -> float:
+    """Logarithm of the likelihood ratio of one pattern."""
+    value, pull, precision = 0.0, 0.0, 0.0
+    for t in range(len(pattern)):
+        if pattern[t]:
+            value += row.level[t]
+            pull += row.slope[t]
+            precision += row.bend[t]
+    if M > 0.0:
+        spread = 1.0 + M * precision
+        value += 0.5 * (M * pull * pull / spread - math.log(spread))
+    return value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def exponentiate(logarithms: FloatArray, count: int) -> float:
+    """Write weights, the largest of which is 1, over their logarithms, and give the logarithm of their sum."""
+    top, total = NEVER, 0.0
+    for k in range(count):
+        top = max(top, logarithms[k])
+    for k in range(count):
+        logarithms[k] = math.exp(logarithms[k] - top)
+        total += logarithms[k]
+    return top + math.log(total)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def choose(rng: Generator, weights: FloatArray, count: int) -> int:
+    """Draw a number in proportion to its weight."""
+    total = 0.0
+    for k in range(count):
+        total += weights[k]
+    left, last = rng.random() * total, 0
+    for k in range(count):
+        if weights[k] > 0.0:
+            last = k
+            left -= weights[k]
+            if left <= 0.0:
+                break
+    return last
+
+
+# ---------------------------------------------------------------------- drawing a row
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> tuple[int, int, int]:
+    """Draw slab, pattern and coefficients from the choices of `log_evidence`.
+
+    Gives the numbers of the slab, of omega and of the table; the last is -1 for a new one.
+    """
+    K, n_rates = len(slabs.scale), len(weights.log_rate)
+    choice = choose(rng, nodes.choices, K * (n_rates + weights.n_tables[0]))
+    slab, number = choice % K, choice // K
+    M, V = slabs.mean_variance[slab], slabs.own_variance[slab]
+    fill_terms(row, V)
+    if number < n_rates:
+        _draw_pattern(rng, row, weights, nodes, M, number)
+    else:
+        for t in range(len(row.on)):
+            row.on[t] = weights.tables[number - n_rates, t]
+    _draw_coefficients(rng, row, M, V)
+    return slab, number, number - n_rates if number >= n_rates else -1
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: float, o: int) -> None:
+    """Draw a pattern that is not empty: mu first, then one task after the other."""
+    low, step, count = _node_range(row, M, M)
+    shift = _fill_products(row, weights, nodes, low, step, count)
+    empty = weights.empty[o] * math.exp(-shift)
+    _fill_density(M, low, step, count, nodes.density)
+    for node in range(count):
+        nodes.density[node] *= max(nodes.products[o, node] - empty, 0.0)
+    mu = low + step * choose(rng, nodes.density, count)
+    m, chance = len(row.on), nodes.ratios
+    for t in range(m):
+        chance[t] = _entry_chance(
+            weights.entry_rates[o, t], row.level[t] + mu * (row.slope[t] - 0.5 * row.bend[t] * mu)
+        )
+    rest = 1.0  # probability that no task from here on is on, by products from the last one
+    for t in range(m - 1, -1, -1):
+        rest *= 1.0 - chance[t]
+        chance[m + t] = rest
+    some = False
+    for t in range(m):
+        likely = chance[t] if some else chance[t] / (1.0 - chance[m + t])
+        row.on[t] = rng.random() < likely
+        some = some or row.on[t]
+    if not some:  # by rounding only
+        best = 0
+        for t in range(m):
+            best = t if chance[t] > chance[best] else best
+        row.on[best] = True
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _entry_chance(rate: float, log_ratio: float) -> float:
+    """Probability that an entry is on, given mu."""
+    if rate >= 1.0:
+        return 1.0
+    return 1.0 / (1.0 + (1.0 - rate) / rate * math.exp(min(-log_ratio, 700.0)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_coefficients(rng: Generator, row: Row, M: float, V: float) -> None:
+    """Draw mu given the pattern, then the coefficients given mu."""
+    mu = 0.0
+    if M > 0.0:
+        precision, pull = 1.0 / M, 0.0
+        for t in range(len(row.on)):
+            if row.on[t]:
+                precision += row.bend[t]
+                pull += row.slope[t]
+        mu = pull / precision + rng.standard_normal() / math.sqrt(precision)
+    for t in range(len(row.on)):
+        if not row.on[t]:
+            for i in range(row.size[0]):
+                row.W[i, t] = 0.0
+        elif row.size[0] > 1:
+            _draw_group(rng, row, t, V)
+        elif V > 0.0:
+            precision = row.curvature[t, 0, 0] + 1.0 / V
+            row.W[0, t] = (row.pull[t, 0] + mu / V) / precision + rng.standard_normal() / math.sqrt(precision)
+        else:
+            row.W[0, t] = mu
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_group(rng: Generator, row: Row, t: int, V: float) -> None:
+    """Coefficients of a group in one task: ``V^(1/2) L'^-1 (V^(1/2) L^-1 g + z)``."""
+    _factorise_group(row, t, V)
+    for i in range(row.size[0]):
+        row.vector[i] += rng.standard_normal()
+    solve_upper(row.factor, row.vector, row.size[0])
+    for i in range(row.size[0]):
+        row.W[i, t] = math.sqrt(V) * row.vector[i]
