@@ -214,7 +214,6 @@ def mixed_norm_path(
         solver=solver,
         fit_intercept=fit_intercept,
         standardize=standardize,
-        **({} if reader is MixedNormClassifier else {"scale_target": scale_target}),
         shared_mean=shared_mean,
         mean_strength=mean_strength,
         groups=groups,
@@ -222,6 +221,8 @@ def mixed_norm_path(
         max_iter=max_iter,
         penalty=penalty,
     )
+    if scale_target:  # which a classifier refuses
+        model.set_params(scale_target=True)
     data = model.training_data(X, y, tasks, sample_weight)
     if shared_mean and mean_strength is None:
         model = replace(model, mean_strength=default_mean_strength(data, model))
