@@ -180,7 +180,7 @@ def false_discoveries(
     """Sets with a Bayesian false discovery rate of ``level`` on data from the prior: how many of them are false."""
     counts: dict[Of, list[tuple[int, int, float]]] = {of: [] for of in OF}
     for data, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state):
-        unit = effect_unit(data, scale_target=True)[:, np.newaxis]
+        unit = effect_unit(data, scale_target=True)
         for of in OF:
             error = size_errors(found.W * unit, effect_size, of).mean(axis=0)
             chosen = largest_set(error, level)

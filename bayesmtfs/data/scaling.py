@@ -198,7 +198,7 @@ def _warn_of_ratio(
     ratio = deviations[high] / deviations[low]
     if ratio > most:
         warn(
-            f"deviations within tasks differ {ratio:.3g} times, from {deviations[low]:.3g} ({what} "
+            f"deviations within tasks differ {ratio:,.0f} times, from {deviations[low]:.3g} ({what} "
             f"{names.tolist()[low]!r}) to {deviations[high]:.3g} ({what} {names.tolist()[high]!r}), and the penalty is "
             f"stated in these units, so that it tells {plural} apart by them; set {remedy}, or bring them to one scale",
             DataWarning,

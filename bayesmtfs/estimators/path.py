@@ -225,7 +225,6 @@ def mixed_norm_path(
         solver=solver,
         fit_intercept=fit_intercept,
         standardize=standardize,
-        **({} if reader is MixedNormClassifier else {"scale_target": scale_target}),
         shared_mean=shared_mean,
         mean_strength=mean_strength,
         mean_penalty=mean_penalty,
@@ -235,6 +234,8 @@ def mixed_norm_path(
         penalty=penalty,
         ridge=ridge,
     )
+    if scale_target:  # which a classifier refuses
+        model.set_params(scale_target=True)
     data = model.training_data(X, y, tasks, sample_weight)
     if shared_mean and mean_strength is None:
         default = shared_mean_solver.default_mean_strength(scaled_problem(data, model))

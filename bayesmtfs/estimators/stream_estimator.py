@@ -486,7 +486,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         W, intercept = self._learner.coefficients()
         W, intercept = W[:, self._learners], intercept[self._learners]
         if self._scales is not None:
-            W, intercept = W / self._scales, intercept * self._heights
+            W, intercept = W / self._scales, intercept * (1.0 if self._heights is None else self._heights)
         coef = np.ascontiguousarray(W.T)
         return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept
 
@@ -529,7 +529,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @_numbers.setter
     def _numbers(self, stored: dict[str, Any]) -> None:
         self._seed = 0  # the learner has its own
-        self._scales, self._heights, self._unit = (stored[name] for name in ("scales", "heights", "unit"))
+        self._scales, self._heights, self._unit = (stored.get(name) for name in ("scales", "heights", "unit"))
         self._learner = self._reopen(stored).restore(stored)
 
     @classmethod

@@ -273,7 +273,9 @@ def in_slices(advance: Advance, settings: ChainSettings, report: Report | None) 
     return done, work.interrupted and done < total
 
 
-def _collect(kept: KeptDraws, rows: RowMap, count: int, centre: FloatArray, interrupted: bool) -> PosteriorDraws:
+def _collect(
+    kept: KeptDraws, rows: RowMap, count: int, centre: FloatArray | float, interrupted: bool
+) -> PosteriorDraws:
     """Draws in the user's terms."""
     inverse_q = kept.inverse_q[:count]
     return PosteriorDraws(

@@ -325,7 +325,7 @@ class FitResult:
         coef = self.posterior["posterior"]["coef"]
         if coef.sizes["feature"] == self.n_features:
             return np.arange(self.n_features)
-        return np.flatnonzero(np.isin(self.feature_names, coef["feature"].values))
+        return np.flatnonzero(np.isin(self.feature_names, np.asarray(coef["feature"])))
 
     def to_frame(
         self,
