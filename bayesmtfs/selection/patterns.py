@@ -175,7 +175,7 @@ def kind_probabilities(entries: BoolArray, n_present: Any) -> FloatArray:
 
 def sharing(entries: BoolArray) -> FloatArray:
     """(m, m) Expected number of features that two tasks have over that of features that either has."""
-    flat = entries.reshape(-1, entries.shape[2]).astype(np.float64)
+    flat = entries[entries.any(axis=2)].astype(np.float64)
     both = flat.T @ flat
     own = np.diagonal(both)
     either = own[:, None] + own - both
@@ -184,12 +184,15 @@ def sharing(entries: BoolArray) -> FloatArray:
 
 def _listed(entries: BoolArray, labels: list[Any]) -> list[tuple[Pattern, ...]]:
     """For every feature its patterns from `LEAST` on, the most probable first."""
+    n_draws, on = len(entries), entries.any(axis=2)
     found = []
-    for feature in entries.transpose(1, 0, 2):
-        codes, counts = np.unique(np.packbits(feature, axis=1), axis=0, return_counts=True)
+    for i in range(entries.shape[1]):
+        codes, counts = np.unique(np.packbits(entries[on[:, i], i], axis=1), axis=0, return_counts=True)
         rows = np.unpackbits(codes, axis=1, count=len(labels)).astype(bool)
-        order = [k for k in np.argsort(-counts, kind="stable") if counts[k] >= LEAST * len(feature)]
-        found.append(tuple(_pattern(rows[k], labels, counts[k] / len(feature)) for k in order))
+        listed = [_pattern(row, labels, count / n_draws) for row, count in zip(rows, counts, strict=True)]
+        listed.append(Pattern((), float(1.0 - on[:, i].mean())))
+        likely = [one for one in listed if one.probability >= LEAST]
+        found.append(tuple(sorted(likely, key=lambda one: -one.probability)))
     return found
 
 
