@@ -47,9 +47,7 @@ from bayesmtfs.priors.generalized_normal import Jeffreys
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
-COARSE_GRID = (
-    11  # points of 1/q in a posterior, and as many more where it is not negligible until these are enough
-)
+COARSE_GRID = 11  # points of 1/q in a posterior, and as many more where it is not negligible until these are enough
 FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
 QUANTILES = (0.05, 0.5, 0.95)
