@@ -67,10 +67,10 @@ NEGLIGIBLE = 1e-6  # share of a candidate that the data determine
 NOISE_STEPS = (0.5, 0.2)  # shares of the noise that was found, at which the search begins again
 ROUGHLY = 10.0  # how much larger the tolerance is at such a level
 GROWTH = 0.25  # most rows that come in at once, as a share of those that are in
-MOST_CANDIDATES = 200  # rows whose gain is computed
+MOST_CANDIDATES = 64  # rows whose gain is computed
 MOST_SWAPS = 64  # rows from which swaps are too many
 FIRST_ROWS = 500  # to begin with, at least
-FIRST_ROWS_PER_OBSERVATION = 8  # of the largest task
+FIRST_ROWS_PER_OBSERVATION = 4  # of the largest task
 CAUTIOUS_STEPS = 5  # after a bold step that failed
 ROUNDING = 1e-12
 
