@@ -10,8 +10,10 @@ With one design, R = I and ``row_cost = 0`` this is M-SBL (Wipf and Rao 2007, *I
 integral over W is what makes task relations pay: the prior of Zhang, Yeung and Xu (2010, section 4.3) at q = 2, which
 they maximise over W instead. Differently from M-SBL the noise is learned, per task or shared. Without ``row_cost`` it
 would go to 0 wherever there are more features than rows, since rows of no use explain the noise; a cost of ln p per row
-(prior odds of 1 to p against a row) prevents that and makes the rows found the relevant ones. The search begins at a
-high noise, where few rows are worth their cost, and goes on to lower noise as long as what the rows leave is below it.
+(prior odds of 1 to p against a row) prevents that and makes the rows found the relevant ones. Two bounds keep the search
+finite whatever the rank of the design: the noise is at least a share of the deviation of y (``noise_floor``, 1e-3 unless
+stated), and no row may have a variance at which it alone would explain 1e4 times the variance of y. The search begins
+without rows, where all is noise, brings in what is worth its cost, and looks again from all features at less noise.
 
 **Steps.** All parameters move at once, from one posterior. With ``e_i = tr(R Z_i)`` and ``s_i = g_i' R g_i`` of
 `row_posterior`,
@@ -62,12 +64,13 @@ STARTING_VARIANCE = 4.0  # of the linear predictor of a bounded likelihood
 VANISHING = 1e-6  # of the mean share that the data determine, below which a shrinking row is gone
 VARIANCE_GRID = np.geomspace(1e-3, 1e4, 57)  # in units of one over the mean curvature
 NEGLIGIBLE = 1e-6  # share of a candidate that the data determine
-FIRST_NOISE = 0.2  # share of the deviation of y at which the search for the noise begins
-NOISE_STEP = 0.2
-ROWS_PER_FEATURE = 2.0  # in every task, from which a level of the noise is trusted
-ROUGHLY = 100.0  # how much larger the tolerance is at such a level
+NOISE_STEPS = (0.5, 0.2)  # shares of the noise that was found, at which the search begins again
+ROUGHLY = 10.0  # how much larger the tolerance is at such a level
+GROWTH = 0.25  # most rows that come in at once, as a share of those that are in
+MOST_CANDIDATES = 64  # rows whose gain is computed
+MOST_SWAPS = 64  # rows from which swaps are too many
 FIRST_ROWS = 500  # to begin with, at least
-FIRST_ROWS_PER_OBSERVATION = 8  # of the largest task
+FIRST_ROWS_PER_OBSERVATION = 4  # of the largest task
 CAUTIOUS_STEPS = 5  # after a bold step that failed
 ROUNDING = 1e-12
 
@@ -386,6 +389,19 @@ def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
     return best, best_variance
 
 
+def likely_rows(rows: RowStatistics, row_of_feature: IntArray, active: IntArray) -> IntArray:
+    """Rows out of the active ones that would bring most if their curvatures were equal, where the best gamma is known.
+
+    With e and s^2 the means over tasks that is ``m/2 (s^2/e - 1 - ln(s^2/e))``, and nothing where ``s^2 <= e``.
+    """
+    e, s = rows.curvatures.mean(axis=1), rows.squared_scores.mean(axis=1)
+    ratio = np.maximum(np.divide(s, e, out=np.ones_like(s), where=e > 0), 1.0)
+    gain = np.bincount(row_of_feature, weights=ratio - 1.0 - np.log(ratio))
+    gain[row_of_feature[active]] = 0.0
+    best = np.argsort(-gain, kind="stable")[:MOST_CANDIDATES]
+    return np.asarray(best[gain[best] > 0.0])
+
+
 def candidate_statistics(likelihood: EvidenceLikelihood, state: EvidenceState) -> RowStatistics:
     """Curvatures and scores of all p features, active or not.
 
@@ -488,25 +504,53 @@ class EvidenceSearch:
         return False
 
     def add_rows(self) -> bool:
-        """Bring in rows that are worth more than their cost; False where there are none."""
-        settings, state = self.settings, self.point.state
-        if len(state.active) == len(settings.row_of_feature) or self.exhausted:
+        """Bring in rows that are worth more than their cost, some at a time; False where there are none."""
+        state, cost = self.point.state, self.settings.row_cost + ROUNDING * abs(self.point.objective)
+        if len(state.active) == len(self.settings.row_of_feature) or self.exhausted:
             return False
-        gain, variance = gains(candidate_statistics(settings.likelihood, state))
-        gain[state.active] = 0.0
-        gain = np.bincount(settings.row_of_feature, weights=gain)
-        worth = np.flatnonzero(gain > settings.row_cost + ROUNDING * abs(self.point.objective))
+        gain, variance = self._candidates(state)
+        worth = np.flatnonzero(gain > cost)
         worth = worth[np.argsort(-gain[worth], kind="stable")]
-        n_new = len(worth)
+        n_new = min(len(worth), 1 + int(GROWTH * len(state.active)))
         while n_new > 0 and not self.exhausted:
-            new = np.flatnonzero(np.isin(settings.row_of_feature, worth[:n_new]) & (variance > 0))
-            features = np.concatenate([state.active, new])
-            variances = np.concatenate([state.row_variances, variance[new]])
-            order = np.argsort(features)
-            if self._try(state._replace(active=features[order], row_variances=variances[order])):
+            if self._try(self._with_rows(state, worth[:n_new], variance)):
                 return True
             n_new //= 4
         return False
+
+    def swap_rows(self, enough: float) -> bool:
+        """Put a row in the place of another that is worth less; False where there are none, or too many to look at."""
+        state, rows = self.point.state, self.settings.row_of_feature[self.point.state.active]
+        loss = over_rows(self.settings, state, losses(statistics(self.point.posterior, None), state.row_variances))
+        inside = np.unique(rows, return_index=True)[1]
+        for place in inside[np.argsort(loss[inside], kind="stable")] if len(inside) <= MOST_SWAPS else ():
+            kept = rows != rows[place]
+            others = state._replace(active=state.active[kept], row_variances=state.row_variances[kept])
+            gain, variance = self._candidates(others)
+            best = np.argmax(gain, keepdims=True)
+            if best[0] != rows[place] and gain[best[0]] > loss[place] + enough and not self.exhausted:
+                if self._try(self._with_rows(others, best, variance)):
+                    return True
+        return False
+
+    def _candidates(self, state: EvidenceState) -> tuple[FloatArray, FloatArray]:
+        """Log evidence that every row would bring (0 for those that are in, or not likely to), and (p,) variances."""
+        rows = self.settings.row_of_feature
+        found = candidate_statistics(self.settings.likelihood, state)
+        likely = np.flatnonzero(np.isin(rows, likely_rows(found, rows, state.active)))
+        gain, variance = np.zeros(len(rows)), np.zeros(len(rows))
+        gain[likely], variance[likely] = gains(RowStatistics(found.curvatures[likely], found.squared_scores[likely]))
+        largest = self.settings.largest_variances
+        share = np.divide(variance, largest, out=np.zeros_like(variance), where=largest > 0)
+        share = np.bincount(rows, weights=share) / np.maximum(np.bincount(rows, weights=largest > 0), 1.0)
+        return np.bincount(rows, weights=gain), np.minimum(share, 1.0)[rows] * largest  # a group comes in whole
+
+    def _with_rows(self, state: EvidenceState, new_rows: IntArray, variance: FloatArray) -> EvidenceState:
+        new = np.flatnonzero(np.isin(self.settings.row_of_feature, new_rows) & (variance > 0))
+        features = np.concatenate([state.active, new])
+        order = np.argsort(features)
+        variances = np.concatenate([state.row_variances, variance[new]])[order]
+        return state._replace(active=features[order], row_variances=variances)
 
     def prune(self, tol: float) -> None:
         """Descend and drop rows in turn."""
@@ -514,10 +558,11 @@ class EvidenceSearch:
         while self.drop_rows():
             self.descend(tol)
 
-    def polish(self, tol: float) -> None:
-        """Descend, drop and add rows until nothing changes."""
+    def polish(self, tol: float, swapping: bool = False) -> None:
+        """Descend, drop, add and perhaps swap rows until nothing changes."""
+        enough = tol * float(self.settings.likelihood.weights.sum())
         self.prune(tol)
-        while self.add_rows():
+        while self.add_rows() or (swapping and self.swap_rows(enough)):
             self.prune(tol)
 
     def _try_step(self, boldness: float) -> bool:
@@ -539,30 +584,35 @@ class EvidenceSearch:
 
 
 def search_noise(search: EvidenceSearch, likelihood: NormalEvidence, tol: float) -> None:
-    """Find rows at falling levels of the noise, each time from all features, until a level brings nothing better.
+    """Find rows and noise from no rows up, then from all features down, at less noise, as long as that is better.
 
-    Where every task has many more rows than features, rows are only roughly found at a level before the noise moves,
-    and no lower level is tried once more noise is left than there was at the last one: all features together cannot
-    explain the rest.
+    From no rows the noise falls as rows come in. Correlated rows that are of use only together are found from all
+    features, at a noise at which they are worth their cost.
     """
-    determined = float(likelihood.counts.min()) >= ROWS_PER_FEATURE * likelihood.all_tasks.n_features
+    none = np.empty(0, dtype=np.intp)
+    search.begin(EvidenceState(none, np.empty(0), likelihood.start(), None))
+    search.polish(tol, swapping=True)
+    while any(_better_from_all(search, likelihood, step, tol) for step in NOISE_STEPS):
+        pass
+
+
+def _better_from_all(search: EvidenceSearch, likelihood: NormalEvidence, noise_step: float, tol: float) -> bool:
+    """Search again from all features at a share of the noise found so far; the better point is kept."""
     settings, enough = search.settings, tol * float(likelihood.weights.sum())
-    best: tuple[EvidencePoint, list[float]] | None = None
-    share = FIRST_NOISE
-    while best is None or not search.exhausted:
-        search.begin_with_all(likelihood.at_share(share))
-        search.settings = replace(settings, learn_noise=False)
-        search.prune(ROUGHLY * tol if determined else tol)
-        search.settings = settings
-        search.prune(tol)
-        if best is not None and search.point.objective >= best[0].objective - enough:
-            search.point, search.trace = best
-            return
-        shares = search.point.state.parameters / likelihood.target_variances
-        if determined and np.exp(0.5 * np.mean(np.log(shares))) >= share:
-            return
-        best = (search.point, search.trace)
-        share *= NOISE_STEP
+    best = search.point, search.trace
+    if search.exhausted:
+        return False
+    search.begin_with_all(likelihood.start(noise_step * likelihood.noise(search.point.state.parameters)))
+    search.settings = replace(settings, learn_noise=False)
+    search.prune(ROUGHLY * tol)
+    search.settings = settings
+    search.prune(tol)
+    if not np.array_equal(search.point.state.active, best[0].state.active):
+        search.polish(tol, swapping=True)
+        if search.point.objective < best[0].objective - enough:
+            return True
+    search.point, search.trace = best
+    return False
 
 
 # ---------------------------------------------------------------------- the whole

@@ -35,6 +35,7 @@ from bayesmtfs.em.active_tasks import dense
 from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
+LARGEST_TRACE = 1e11  # of a system in units of the noise, for which a Cholesky factor is exact enough
 LARGEST_DENSE = 2 * 10**9  # bytes of a sparse design made dense
 
 
@@ -255,11 +256,11 @@ class _Inverse(NamedTuple):
 def _inverse(S: FloatArray, tau: FloatArray) -> _Inverse:
     """Invert by a Cholesky factor where there is one precision, else by the eigenvectors that all C_t share.
 
-    The eigenvalues of S are at least 0 up to rounding and are taken so: this cannot fail for want of rank, and serves
-    where a Cholesky factor does.
+    Eigenvalues of S that are smaller than rounding, ``n eps`` times the largest, are taken to be that: this cannot fail
+    for want of rank, and also serves where the noise is so small that a Cholesky factor would lose it.
     """
     n, k = len(S), len(tau)
-    if n > 0 and np.all(tau == tau[0]):
+    if n > 0 and np.all(tau == tau[0]) and tau[0] * np.trace(S) < LARGEST_TRACE:
         C = tau[0] * S
         C.ravel()[:: n + 1] += 1.0
         factor, info = dpotrf(C, lower=1, clean=1)
@@ -268,7 +269,8 @@ def _inverse(S: FloatArray, tau: FloatArray) -> _Inverse:
             log_det = 2.0 * k * float(np.log(np.diag(factor)).sum())
             return _Inverse(rotation, np.ones((n, 1)), np.full((n, 1), tau[0]), log_det)
     values, vectors = np.linalg.eigh(S)
-    shares = 1.0 / (1.0 + np.maximum(values, 0.0)[:, None] * tau)
+    values = np.maximum(values, n * np.finfo(np.float64).eps * np.max(values, initial=0.0))
+    shares = 1.0 / (1.0 + values[:, None] * tau)
     return _Inverse(vectors.T, shares, tau * shares, -float(np.log(shares).sum()))
 
 

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import multivariate_normal, norm
 
 from bayesmtfs import TaskData, simulate_tasks
-from bayesmtfs.em import evidence
+from bayesmtfs.em import evidence, row_posterior
 from bayesmtfs.em.evidence import (
     BoundEvidence,
     EvidenceSearch,
@@ -547,14 +547,77 @@ def test_the_budget_is_kept():
     assert search.exhausted and search.n_iter <= 9
 
 
-@pytest.mark.parametrize(("n_samples", "n_tasks", "seed"), [(80, 1, 0), (60, 3, 1), (70, 2, 2), (200, 1, 3)])
-def test_shortcut_of_well_determined_tasks_loses_no_evidence(monkeypatch, n_samples, n_tasks, seed):
-    ends = []
-    for rows_per_feature in (evidence.ROWS_PER_FEATURE, np.inf):
-        monkeypatch.setattr(evidence, "ROWS_PER_FEATURE", rows_per_feature)
-        search, likelihood, _ = searching(n_samples=n_samples, n_tasks=n_tasks, snr=2.0, random_state=seed)
+def full_iteration(search, likelihood):
+    """M-SBL from all features at a low noise, which is then learned, and rows that are worth it come back."""
+    search.begin_with_all(likelihood.at_share(0.2))
+    search.settings = replace(search.settings, learn_noise=False)
+    search.prune(1e-5)
+    search.settings = replace(search.settings, learn_noise=True)
+    search.polish(1e-6)
+    return search.point.objective
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "m", "r"), [(80, 30, 1, 0.5), (60, 30, 3, 0.95), (20, 60, 4, 0.9), (40, 80, 3, 0.9)]
+)
+def test_search_reaches_the_evidence_of_full_iterations(n, p, m, r):
+    short, whole = [], []
+    for seed in range(3):
+        sizes = {"n_samples": n, "n_features": p, "n_tasks": m, "n_relevant": 6, "random_state": seed}
+        search, likelihood, _ = searching(10_000, **sizes, snr=5.0, design="ar", correlation=r)
+        whole.append(full_iteration(search, likelihood) / (n * m))
         search_noise(search, likelihood, 1e-4)
-        search.polish(1e-7)
-        ends.append((search.point.objective, search.n_iter))
-    (short, fewer), (whole, more) = ends
-    assert short <= whole + 1e-4 and fewer < more
+        search.polish(1e-6)
+        short.append(search.point.objective / (n * m))
+    assert np.max(np.array(short) - whole) < 1e-3
+
+
+# ---------------------------------------------------------------------- a lead field
+
+
+def lead_field(n_sources, n_electrodes=128, seed=0):
+    """Potentials of radial dipoles in a homogeneous medium at electrodes on a sphere, in average reference: rank n - 1."""
+    index = np.arange(n_electrodes) + 0.5
+    height, angle = 1.0 - 1.2 * index / n_electrodes, np.pi * (1.0 + 5**0.5) * index
+    electrodes = np.column_stack([*(np.sqrt(1 - height**2) * f(angle) for f in (np.cos, np.sin)), height])
+    axis = np.linspace(-0.75, 0.75, 25)
+    grid = np.stack(np.meshgrid(axis, axis, axis), axis=-1).reshape(-1, 3)
+    grid = grid[(np.linalg.norm(grid, axis=1) < 0.75) & (np.linalg.norm(grid, axis=1) > 0.2) & (grid[:, 2] > 0.0)]
+    centre = grid[np.random.default_rng(seed).integers(len(grid))]
+    grid = grid[np.argsort(np.linalg.norm(grid - centre, axis=1))[:n_sources]]
+    moment = grid / np.linalg.norm(grid, axis=1, keepdims=True)
+    d = electrodes[:, None] - grid
+    field = d / np.linalg.norm(d, axis=2, keepdims=True) ** 3
+    X = 1e3 * np.einsum("nlk,lk->nl", field, moment)
+    return X - X.mean(axis=0), grid
+
+
+@pytest.mark.parametrize("shared_noise", [True, False])
+@pytest.mark.parametrize(("n_sources", "seed"), [(300, 0), (1000, 1), (2000, 2)])
+def test_sources_of_an_eeg_are_found(n_sources, seed, shared_noise):
+    """One design of rank n - 1 with neighbours that correlate by .99, 40 time points, three sources, noise of a third."""
+    rng = np.random.default_rng(seed)
+    X, grid = lead_field(n_sources, seed=seed)
+    neighbours = np.sort(np.abs(np.corrcoef(X.T)) - np.eye(X.shape[1]))[:, -1]
+    assert np.linalg.matrix_rank(X) == 127 and np.median(neighbours) > 0.98
+    far = [int(np.argmin(grid @ way)) for way in np.array([[1, 0, 0], [-1, 1, 0], [0, -1, -1]])]
+    time = np.linspace(0, 1, 40)
+    signal = X[:, far] / np.linalg.norm(X[:, far], axis=0) @ np.sin(np.outer([7.0, 11.0, 17.0], time) + 1.0)
+    noise = rng.standard_normal(signal.shape) * np.std(signal) / 3
+    data = TaskData.from_wide(X, signal + noise - noise.mean(axis=0))
+    found = evidence.solve(data, find_family("squared"), shared_noise=shared_noise)
+    active = np.flatnonzero(found.row_variances)
+    spacing = np.min(np.linalg.norm(grid[1:] - grid[0], axis=1))
+    distances = np.linalg.norm(grid[active][:, None] - grid[far], axis=2)
+    assert found.converged and len(active) <= 6 and np.isfinite(found.W_variance).all()
+    assert (distances.min(axis=0) <= 1.8 * spacing).all()
+    assert np.median(found.noise) == pytest.approx(np.std(noise), rel=0.1)
+
+
+def test_a_floor_at_which_no_cholesky_factor_exists_is_not_an_error():
+    X, _ = lead_field(300)
+    tasks = evidence.whiten(
+        TaskData.from_wide(X, X[:, :2]), (X,), np.tile(X[:, 0], 2), np.ones(256), fit_intercept=False
+    )
+    found = row_posterior.compute(tasks, np.full(300, 1e6), np.full(2, 1e12), None)
+    assert np.isfinite(found.log_det) and np.isfinite(found.mean).all() and (found.degrees < 127.5).all()
