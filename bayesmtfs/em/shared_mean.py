@@ -593,7 +593,9 @@ def fit_generalized_normal(
         return evidence_of(problem, ended), ended
 
     units = problem.units
-    tried = attempts(problem, start, deviation, lambda together: generalized_normal_mean(units, settings.offset, together))
+    tried = attempts(
+        problem, start, deviation, lambda together: generalized_normal_mean(units, settings.offset, together)
+    )
     return min((found(attempt) for attempt in tried), key=lambda fit: fit[0])[1]
 
 

@@ -151,7 +151,10 @@ def recentre(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState)
         if state.inverse_q[0] != 0.5:  # elsewhere the first step is exact
             _move_mean(rows, state, i, _slice_shift(rng, rows, prior, state, i))
     if prior.learn_global_scale:
-        anchors, shapes = state.mean_log_scales, (prior.tail_shape, prior.spike_shape)  # seen from tau they change places
+        anchors, shapes = (
+            state.mean_log_scales,
+            (prior.tail_shape, prior.spike_shape),
+        )  # seen from tau they change places
         exponent, centre = beta_prime_power(prior, 0.5), prior.log_global_scale
         alone = ScalePrior(anchors, exponent, *shapes, centre, 1.0, prior.low, prior.high)
         target = with_multiplied(alone, 0.0, 0.0, 0.0)
