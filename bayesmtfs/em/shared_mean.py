@@ -48,8 +48,8 @@ from bayesmtfs.em.evidence import EvidenceSolution, NormalEvidence
 from bayesmtfs.em.jeffreys import EMSettings, JeffreysFit, JeffreysSettings
 from bayesmtfs.em.matrix_variate import RelatedFit
 from bayesmtfs.em.mm import MMSettings
-from bayesmtfs.em.row_posterior import LARGEST_DENSE
 from bayesmtfs.em.ridge import conjugate_gradients, falling_share
+from bayesmtfs.em.row_posterior import LARGEST_DENSE
 from bayesmtfs.families import Family, total
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal

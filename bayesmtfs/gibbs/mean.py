@@ -90,7 +90,7 @@ def mean_precision(prior: GibbsPrior, state: GibbsState, i: int) -> float:
 def draw_with_scale(
     rng: Generator, prior: GibbsPrior, state: GibbsState, i: int, precision: float, pull: float
 ) -> float:
-    """Draw lambda_i with mu_i integrated out, and give a draw of mu_i; its likelihood is ``pull mu - precision mu^2 / 2``."""
+    """Draw lambda_i with mu_i integrated out, whose likelihood is ``pull mu - precision mu^2 / 2``; a draw of mu_i."""
     own_prior = scale_prior(prior, state.mean_log_tau, 0.5, prior.low)
     target = of_mean(own_prior, np.array([precision]), np.array([pull]), prior.mean_precision)
     log_scale = state.mean_log_scales[i]
