@@ -26,6 +26,8 @@ class Parameters(NamedTuple):
     global_scale: float
     norm_q: float
     mean_coef: FloatArray  # (p,) zeros without a shared mean
+    mean_scales: FloatArray  # (p,) lambda; those of the rows without a shared mean
+    mean_global_scale: float  # tau_mu
 
 
 def draw_parameters(
@@ -35,23 +37,33 @@ def draw_parameters(
     if norm_q is None:
         low, high = prior.norm_q_bounds
         norm_q = 1.0 / rng.uniform(1.0 / high, 1.0 / low)
-    tau = prior.global_scale
-    if prior.kind == "log_uniform":
-        row_scales = np.exp(rng.uniform(*np.log(prior.bounds), n_features))
-    else:
-        if prior.learn_global_scale:
-            tau *= math.exp(rng.standard_normal())
-        ratio = rng.gamma(prior.spike_shape, size=n_features) / rng.gamma(prior.tail_shape, size=n_features)
-        row_scales = tau * ratio ** (1.0 / prior.power(norm_q))
+    tau, row_scales = _draw_scales(rng, prior, n_features, norm_q)
     width = rng.gamma(1.0 + 1.0 / norm_q, size=(n_features, n_tasks)) ** (1.0 / norm_q)
     W = row_scales[:, np.newaxis] * width * rng.uniform(-1.0, 1.0, (n_features, n_tasks))
-    mean_coef = rng.normal(0.0, prior.mean_scale, n_features) if prior.mean_scale > 0.0 else np.zeros(n_features)
+    mean_tau, mean_scales, mean_coef = tau, row_scales, np.zeros(n_features)
+    if prior.mean_scale > 0.0:
+        mean_tau, mean_scales = _draw_scales(rng, prior, n_features, 2.0)
+        mean_coef = rng.normal(0.0, (mean_scales**-2.0 + prior.mean_scale**-2.0) ** -0.5)
     W += mean_coef[:, np.newaxis]
     noise = prior.noise_scale * np.abs(rng.standard_t(NOISE_DEGREES, 1 if prior.shared_noise else n_tasks))
     intercept = np.zeros(n_tasks)
     if prior.fit_intercept:
         intercept = rng.normal(prior.intercept_centre, prior.intercept_scale, n_tasks)
-    return Parameters(W, intercept, np.broadcast_to(noise, n_tasks).copy(), row_scales, tau, norm_q, mean_coef)
+    noise = np.broadcast_to(noise, n_tasks).copy()
+    return Parameters(W, intercept, noise, row_scales, tau, norm_q, mean_coef, mean_scales, mean_tau)
+
+
+def _draw_scales(
+    rng: np.random.Generator, prior: Hyperprior, n_features: int, norm_q: float
+) -> tuple[float, FloatArray]:
+    """Draw a global scale and the scales under it."""
+    tau = prior.global_scale
+    if prior.kind == "log_uniform":
+        return tau, np.exp(rng.uniform(*np.log(prior.bounds), n_features))
+    if prior.learn_global_scale:
+        tau *= math.exp(rng.standard_normal())
+    ratio = rng.gamma(prior.spike_shape, size=n_features) / rng.gamma(prior.tail_shape, size=n_features)
+    return tau, tau * ratio ** (1.0 / prior.power(norm_q))
 
 
 def draw_targets(rng: np.random.Generator, data: TaskData, parameters: Parameters) -> FloatArray:

@@ -6,7 +6,8 @@ r"""The generalized normal models with proper scales: the full Bayesian version 
    \rho_j^q = \tau^q \, \mathrm{BetaPrime}(c, a) \quad \text{or} \quad \ln \rho_j \sim U(\ln lo, \ln hi)
 
 or any other family of targets with that linear predictor. The mean mu of a row is 0, or learned with
-``shared_mean=True``, ``mu_j ~ N(0, s^2)``: then tasks are drawn to each other instead of to zero. Zhang, Yeung and Xu 2010
+``shared_mean=True``, each with a scale of its own under the prior of the row scales
+(`bayesmtfs.models.rows.mean_per_feature`): then tasks are drawn to each other instead of to zero. Zhang, Yeung and Xu 2010
 maximise over the scales (their problem (5)) or give them the Jeffreys prior, the improper limit ``a = c = 0`` of the one
 here; a full posterior needs ``a, c > 0``. At q = 2 and ``a = c = 1/2`` every row has a half-Cauchy scale, the group
 horseshoe without a slab. See `bayesmtfs.priors.hyperpriors` for every prior.
@@ -82,7 +83,8 @@ def generalized_normal_model(
     Notes
     -----
     Free variables: ``standard_coef`` (``coef`` if centred), ``log_row_scale`` (``log_row_deviation`` with q learned, see
-    `bayesmtfs.models.rows`), ``log_global_scale``, ``inverse_norm_q`` with q learned, ``noise``, ``intercept``.
+    `bayesmtfs.models.rows`), ``log_global_scale``, ``inverse_norm_q`` with q learned, ``noise``, ``intercept``;
+    with a shared mean ``log_mean_scale``, ``log_mean_global_scale`` and ``standard_mean`` (``mean_coef`` if centred).
     Features of one group share a scale; a coefficient of a feature that a task does not have is 0.
 
     Examples

@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.models.distributions import Tensor, as_float_tensor
-from bayesmtfs.models.rows import exponent, log_row_scales, normal_entries, scaled_coefficients
+from bayesmtfs.models.rows import exponent, log_row_scales, normal_entries, scaled_coefficients, within_slab
 from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for, typical_deviation
@@ -85,7 +85,9 @@ def horseshoe_model(
     with pm.Model(coords=coordinates(data)) as model:
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
         log_scale = log_row_scales(prior, exponent(2.0, prior), blocks)[blocks.row_of_feature]
-        row_scale = pm.Deterministic("row_scale", _with_slab(log_scale, _slab(slab_scale, slab_width)), dims="feature")
+        row_scale = pm.Deterministic(
+            "row_scale", within_slab(log_scale, pt.log(_slab(slab_scale, slab_width))), dims="feature"
+        )
         coef = scaled_coefficients(data, prior, row_scale, normal_entries, centred)
         add_observations(data, family, prior, coef)
     return model
@@ -97,9 +99,3 @@ def _slab(slab_scale: float | None, width: float) -> Tensor:
         return pm.HalfStudentT("slab_scale", nu=as_float_tensor(SLAB_DEGREES), sigma=as_float_tensor(width))
     check_positive("slab_scale", slab_scale)
     return pm.Deterministic("slab_scale", as_float_tensor(slab_scale))
-
-
-def _with_slab(log_scale: Tensor, slab: Tensor) -> Tensor:
-    """``(1 / rho^2 + 1 / s^2)^(-1/2)``, on the logarithmic scale so that no square overflows."""
-    log_slab = pt.log(slab)
-    return pt.exp(log_slab - 0.5 * pt.softplus(2.0 * (log_slab - log_scale)))

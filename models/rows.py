@@ -46,11 +46,11 @@ def exponent(norm_q: NormQ, prior: Hyperprior) -> Tensor:
     return constant
 
 
-def log_global_scale(prior: Hyperprior) -> Tensor:
-    """Add ``global_scale`` to the model in context and give its logarithm."""
+def log_global_scale(prior: Hyperprior, name: str = "global_scale") -> Tensor:
+    """Add a global scale to the model in context and give its logarithm."""
     centre = np.log(prior.global_scale)
-    log_tau = pm.Normal("log_global_scale", centre, 1.0) if prior.learn_global_scale else pt.constant(centre)
-    pm.Deterministic("global_scale", pt.exp(log_tau))
+    log_tau = pm.Normal(f"log_{name}", centre, 1.0) if prior.learn_global_scale else pt.constant(centre)
+    pm.Deterministic(name, pt.exp(log_tau))
     return log_tau
 
 
@@ -69,12 +69,16 @@ def log_row_scales(prior: Hyperprior, q: Tensor, blocks: Blocks) -> Tensor:
     if blocks.groups is not None:
         dims = "group"
         pm.modelcontext(None).add_coord(dims, range(blocks.n_rows))
+    return _log_scales(name, prior, "global_scale", _power(prior, q), offset, dims) - offset
+
+
+def _log_scales(name: str, prior: Hyperprior, tau: str, power: Tensor, offset: Any, dims: str) -> Tensor:
+    """Add logarithms of scales, plus an offset, under the prior of the scales with a global scale of that name."""
     if prior.kind == "log_uniform":
         low, high = np.log(prior.bounds)
-        return pm.Uniform(name, low + offset, high + offset, dims=dims) - offset
-    centre = log_global_scale(prior) + offset
-    power = _power(prior, q)
-    return log_beta_prime(name, centre, power, prior.spike_shape, prior.tail_shape, dims=dims) - offset
+        return pm.Uniform(name, low + offset, high + offset, dims=dims)
+    centre = log_global_scale(prior, tau) + offset
+    return log_beta_prime(name, centre, power, prior.spike_shape, prior.tail_shape, dims=dims)
 
 
 def log_beta_prime(name: str, centre: Tensor, power: Tensor, spike: float, tail: float, dims: str) -> Tensor:
@@ -96,11 +100,26 @@ def log_unit_deviation(q: Tensor) -> Tensor:
     return 0.5 * (pt.gammaln(1.0 + 3.0 / q) - pt.gammaln(1.0 + 1.0 / q) - np.log(3.0))
 
 
-def mean_per_feature(prior: Hyperprior, n_features: int) -> Tensor:
-    """Add ``mean_coef`` (feature) to the model in context where tasks share a mean; else zeros."""
+def mean_per_feature(prior: Hyperprior, n_features: int, centred: bool) -> Tensor:
+    """Add ``mean_coef`` (feature) to the model in context where tasks share a mean; else zeros.
+
+    ``mu_i ~ N(0, (1 / lambda_i^2 + 1 / s^2)^-1)`` with ``log_mean_scale`` (feature) for ln lambda, under
+    ``mean_global_scale``; not centred, the free variable is ``standard_mean``, mu over its deviation.
+    """
     if prior.mean_scale == 0.0:
         return as_float_tensor(np.zeros(n_features))
-    return pm.Normal("mean_coef", 0.0, as_float_tensor(prior.mean_scale), dims="feature")
+    power = _power(prior, as_float_tensor(2.0))
+    log_scale = _log_scales("log_mean_scale", prior, "mean_global_scale", power, 0.0, "feature")
+    deviation = within_slab(log_scale, pt.log(as_float_tensor(prior.mean_scale)))
+    if centred:
+        return pm.Normal("mean_coef", 0.0, deviation, dims="feature")
+    standard = pm.Normal("standard_mean", 0.0, 1.0, dims="feature")
+    return pm.Deterministic("mean_coef", deviation * standard, dims="feature")
+
+
+def within_slab(log_scale: Tensor, log_slab: Tensor) -> Tensor:
+    """``(1 / rho^2 + 1 / s^2)^(-1/2)``, on the logarithmic scale so that no square overflows."""
+    return pt.exp(log_slab - 0.5 * pt.softplus(2.0 * (log_slab - log_scale)))
 
 
 def _power(prior: Hyperprior, q: Tensor) -> Tensor:
@@ -144,7 +163,7 @@ def scaled_coefficients(
     ``standard_coef``.
     """
     dims = ("feature", "task")
-    mean = mean_per_feature(prior, data.n_features)
+    mean = mean_per_feature(prior, data.n_features, centred)
     zero, one = as_float_tensor(0.0), as_float_tensor(1.0)
     if data.present is None:
         if centred:

@@ -3,10 +3,21 @@ r"""A mean shared by all tasks, and deviations from it under the row prior of an
 The weights of task t are ``w_0 + v_t``. With F the objective of a route (`jeffreys`, `matrix_variate`, `mm`) for the
 deviations V, one free intercept per task and the noise, this is
 
-    minimise over w_0, V, b, sigma:   F(V, b, sigma; predictions moved by x'w_0) + mean_strength / 2 ||w_0||^2:
+    minimise over w_0, V, b, sigma:   F(V, b, sigma; predictions moved by x'w_0) + P(w_0) + mean_strength / 2 ||w_0||^2:
 
-rows of Zhang, Yeung and Xu (2010, section 4) with a location, which has a normal prior of precision ``mean_strength``
-(Evgeniou and Pontil 2004, KDD, for the ridge case). One iteration lowers the objective in three blocks:
+rows of Zhang, Yeung and Xu (2010, section 4) with a location, which has a ridge (Evgeniou and Pontil 2004, KDD) and P, the
+prior of the rows with the mean in their place: m = 1 entry and a scale for each feature, or m = p entries with one scale,
+
+    Jeffreys:            P = sum_i ln|w_0i|              or  p ln ||w_0||             (or the same under a Gamma prior)
+    generalized normal:  P = sum_i ln(|w_0i| + offset)   or  p ln(||w_0|| + offset),
+
+norms at q = 2 and, for Jeffreys, in units of sd(y) / sd(x). The first makes the mean sparse; means that vanish are exactly
+0, stay so, and count as 1e-8 (as rows do). The ridge of all EM steps is that of the E-step, ``1 / w_0i^2`` or its like.
+
+Such objectives have an optimum for every set of zeros, so that the start decides. Three are tried: the sparse mean of all
+tasks taken as one (`evidence`, centred within tasks), no mean, and a mean with one scale. Kept is the fit of largest
+evidence (`evidence_of`): where tasks have little in common, the one without a mean. One iteration lowers the objective
+in three blocks:
 
 - w_0 and b for given V and sigma: one Newton step, exact for the squared loss (a ridge regression over all tasks);
 - w_0 for given sums ``w_0 + v_t``, where the loss does not change: one step on the prior of V and w_0. Without it the
@@ -18,12 +29,11 @@ What a route decides from the data (units, floor of the noise, q, shrinkage of t
 the first mean, and then held fixed, so that one objective is lowered throughout.
 
 With the deviations integrated out (`evidence`; squared loss only) the objective, minimised over w_0, row variances
-gamma, noise and relations R, is ``- ln p(y - x'w_0 | gamma, noise, R) + ... + mean_strength / 2 ||w_0||^2``, in two
-blocks: the evidence on targets less the predictions of the mean; and the best w_0 for given gamma, noise and R,
-generalised least squares. The latter is the w_0 of the joint mode of (w_0, V),
+gamma, noise and relations R, is ``- ln p(y - x'w_0 | gamma, noise, R) + ... + P(w_0) + mean_strength / 2 ||w_0||^2``, in
+two blocks: the evidence on targets less the predictions of the mean; and a better w_0 for given gamma, noise and R,
+generalised least squares with the ridge d of the E-step. The latter is the w_0 of the joint mode of (w_0, V),
 
-    minimise  sum_t 1/(2 s_t) ||y_t - b_t - X_t (w_0 + v_t)||^2 + 1/2 sum_i v^i R^-1 v^i' / gamma_i
-              + mean_strength / 2 ||w_0||^2,
+    minimise  sum_t 1/(2 s_t) ||y_t - b_t - X_t (w_0 + v_t)||^2 + 1/2 sum_i v^i R^-1 v^i' / gamma_i + 1/2 sum_i d_i w_0i^2,
 
 found by conjugate gradients; since V at the start of it is the posterior mean, even a step that is cut short lowers the
 objective.
@@ -74,7 +84,7 @@ class MeanPrior(NamedTuple):
     n_scales: Callable[[FloatArray], int]  # of means that are not 0
 
 
-NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like, np.count_nonzero)
+NO_SCALES = MeanPrior(lambda mean: 0.0, np.zeros_like, lambda mean: 0)
 
 
 def mean_prior(
@@ -91,7 +101,7 @@ def mean_prior(
     return MeanPrior(
         lambda mean: value(rows(mean)),
         lambda mean: weights(rows(mean)) / unit**2,
-        lambda mean: np.count_nonzero(rows(mean).any(axis=1)),
+        lambda mean: int(np.count_nonzero(rows(mean).any(axis=1))),
     )
 
 

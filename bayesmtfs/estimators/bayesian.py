@@ -86,9 +86,10 @@ class BayesianEstimator(MultiTaskEstimator):
         Bounds of the Jeffreys prior's scales, in units of s_y / s_x (deviations within tasks).
     shared_mean : bool, default False
         A row's coefficients spread around a mean that is learned, instead of around 0: tasks with little data are drawn
-        to the others. For the priors "generalized_normal", "jeffreys" and "horseshoe".
+        to the others. Means are sparse as rows are, ``mu_i ~ N(0, (1 / lambda_i^2 + 1 / s^2)^-1)`` with lambda_i under the
+        prior of the row scales. For the priors "generalized_normal", "jeffreys" and "horseshoe".
     mean_strength : float, optional
-        How strongly that mean is drawn to 0: it is normal with the deviation ``s_y / (s_x sqrt(mean_strength))``, s_y
+        How strongly large means are drawn to 0: s, the width of their slab, is ``s_y / (s_x sqrt(mean_strength))``, s_y
         and s_x deviations within tasks. None: 1. Columns that are redundant, such as dummies without a reference level,
         leave their means (and inclusion probabilities) to this prior: drop a level, or raise it.
     penalty_strength : float, optional
@@ -444,8 +445,8 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     """Multi-task classification with a full posterior.
 
     Probabilities are averages over draws, and ``decision_function`` is the logit of that average;
-    `probability_interval` says how sure they are. Row scales are in log-odds per deviation of x, the deviation of a
-    shared mean is ``2 / sqrt(mean_strength)``, and labels in ``posterior_`` are -1 and +1.
+    `probability_interval` says how sure they are. Row scales are in log-odds per deviation of x, the slab of a
+    shared mean is ``2 / sqrt(mean_strength)`` wide, and labels in ``posterior_`` are -1 and +1.
 
     Parameters
     ----------

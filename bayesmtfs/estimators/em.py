@@ -62,14 +62,15 @@ class GeneralizedNormalRows(BatchEstimator):
     start_strength : float
         Penalty of the mixed-norm start, as a share of the smallest one at which all coefficients are zero.
     shared_mean : bool
-        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and w_0 has a ridge; every task keeps an
-        intercept of its own, without a prior. Tasks with little data are drawn to the mean instead of to zero. With
+        Weights are ``w_0 + v_t``: the prior acts on the deviations v_t, and on w_0 as on rows of their own, so that a
+        mean is sparse where rows are; every task keeps an intercept of its own, without a prior. Tasks with little data
+        are drawn to the mean instead of to zero. A mean with a scale per feature, one with a scale for all and none are
+        tried, and the one of largest evidence is kept (`bayesmtfs.em.shared_mean`). With
         ``coefficients="integrated"`` the deviations are integrated out (squared loss only).
     mean_strength : float or None
         The objective has ``mean_strength / 2 ||w_0||^2`` in addition. None takes a hundredth of the mean squared column
         norm of X, over the variance of y for the squared loss (or ``noise ** 2`` where that is a number), so that the
-        fit does not depend on the units of y. With more features than observations that is too weak: the mean alone
-        explains all targets; pass more.
+        fit does not depend on the units of y. It bounds large means; small ones are left to the prior of their scales.
     warm_start : bool
         Begin from the last fit; rows that a Jeffreys or matrix-variate fit left at zero stay zero.
 

@@ -1,8 +1,8 @@
 r"""Posterior of generalized normal multi-task regression and classification by an interwoven Gibbs sampler.
 
-    y ~ N(X w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(mu_i, rho_i, q),   mu_i = 0 or N(0, s^2)
+    y ~ N(X w_t + b_t, sigma_t^2) or labels with those log-odds,   w_it ~ GN(mu_i, rho_i, q),   mu_i = 0 or sparse
 
-with the priors of `bayesmtfs.priors.hyperpriors` on rho, tau, sigma, b and 1/q: the full posterior of Zhang, Yeung and
+with the priors of `bayesmtfs.priors.hyperpriors` on rho, tau, mu, sigma, b and 1/q: the full posterior of Zhang, Yeung and
 Xu (2010, eq. 6 and 7) with proper priors in place of their eq. 8.
 
 Two forms of the same sampler:

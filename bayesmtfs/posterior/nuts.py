@@ -30,8 +30,11 @@ from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, Solution
 
-JITTERED = ("log_row_scale", "log_row_deviation", "log_global_scale", "inverse_norm_q", "noise", "shared_noise")
-MOVED = ("standard_coef", "mean_coef", "intercept")  # off a point at which derivatives vanish
+JITTERED = (
+    *("log_row_scale", "log_row_deviation", "log_global_scale", "log_mean_scale", "log_mean_global_scale"),
+    *("inverse_norm_q", "noise", "shared_noise"),
+)
+MOVED = ("standard_coef", "standard_mean", "intercept")  # off a point at which derivatives vanish
 MOVE = 0.01  # of it, in units of sampling
 TILT = 1e-10  # of the log-density per unit of an intercept
 START_TOL = 1e-4  # of the fit to begin from
@@ -117,9 +120,11 @@ def start_values(
     """First values of free variables from a point estimate W (p, m), intercept and noise (m,), in sampling units."""
     free = {variable.name for variable in model.free_RVs}
     values = {"intercept": intercept, "coef": W}
-    if "mean_coef" in free:
-        values["mean_coef"] = _row_means(data, W)
-        W = W - values["mean_coef"][:, np.newaxis]
+    if "standard_mean" in free:
+        mean = _row_means(data, W)
+        scale = _start_scales(Blocks(data.n_features, 1), mean[:, np.newaxis])
+        values |= {"log_mean_scale": np.log(scale), "standard_mean": mean / scale}
+        W = W - mean[:, np.newaxis]
     if noise is not None:
         values |= {"noise": noise, "shared_noise": np.asarray(noise.mean())}
     if "standard_coef" in free:
@@ -176,7 +181,9 @@ def _log_unit_deviation(q: float) -> float:
 
 def _inside_bounds(values: dict[str, FloatArray], model: pm.Model) -> dict[str, FloatArray]:
     """Leave out values at which the model has no density, such as scales beyond the bounds of the log-uniform prior."""
-    bounded = {name for name in values if name.startswith("log_row") and model.rvs_to_transforms.get(model[name])}
+    bounded = {
+        name for name in values if name.startswith(("log_row", "log_mean")) and model.rvs_to_transforms.get(model[name])
+    }
     return {name: value for name, value in values.items() if np.all(np.isfinite(value)) and name not in bounded}
 
 
@@ -269,6 +276,7 @@ def _learned_names(model: pm.Model) -> set[str]:
         "global_scale": "log_global_scale",
         "noise": "shared_noise",
         "task_relations": "partial_correlation_share",
+        "mean_coef": "standard_mean",
     }
     learned |= {name for name, source in depends.items() if source in free}
     if free & {"log_row_scale", "log_row_deviation"}:

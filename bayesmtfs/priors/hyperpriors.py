@@ -9,7 +9,8 @@ independent ``GN(mu_i, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rh
     noise         sigma_t ~ half-Student-t(3 degrees of freedom, noise_scale)
     intercepts    b_t ~ N(intercept_centre_t, intercept_scale^2)
     q             1/q ~ U(1/q_hi, 1/q_lo)
-    mean          mu_i = 0, or with a shared mean mu_i ~ N(0, mean_scale^2)
+    mean          mu_i = 0, or with a shared mean mu_i ~ N(0, (1 / lambda_i^2 + 1 / mean_scale^2)^-1), where ln lambda_i has
+                  the prior of l at q = 2 with a global scale tau_mu of its own, and tau_mu that of tau
 
 a is the tail shape (how easily a row is large), c the spike shape (how easily it is near zero); at k = 2 and
 ``a = c = 1/2`` the scale is half-Cauchy(tau), and ``a, c -> 0`` is the Jeffreys prior ``p(rho) = 1/rho`` of Zhang,
@@ -24,9 +25,12 @@ tau_0 follows from the number of features that are expected to matter, ``p_0 / (
 (Piironen and Vehtari 2017, eq. 3.12, with n the mean number of rows of a task and s_x the root mean square of the
 features' deviations within tasks). For families without noise sigma is `Family.working_noise`.
 
-``mean_scale`` is ``noise_scale / s_x`` by default, weakly informative: a feature whose mean coefficient is one standard
-deviation alone makes the targets vary as much as they do. With ``mean_strength`` it is ``noise_scale /
-sqrt(mean_strength)``, the prior whose negative log-density at noise ``noise_scale`` is the ridge of the penalised fits.
+The mean is sparse by the same mechanism as the rows: most means are near 0, and every feature's is as large as it has to
+be, up to a slab of width ``mean_scale`` (Piironen and Vehtari 2017, eq. 2.8). The slab is ``noise_scale / s_x`` by
+default, weakly informative: a feature whose mean coefficient is one width alone makes the targets vary as much as they
+do. With ``mean_strength`` it is ``noise_scale / sqrt(mean_strength)``: what is left of the prior for large lambda has the
+ridge of the penalised fits as its negative log-density at noise ``noise_scale``. (Without lambda, a flat-ish prior of p
+means misses several times the signal where p is near the number of observations.)
 
 References
 ----------
@@ -74,7 +78,7 @@ class Hyperprior:
     fit_intercept : whether there are intercepts
     learn_global_scale : whether tau is learned
     scale_power : exponent k of the beta prime distribution; None: q itself, and 2 at q = inf
-    mean_scale : standard deviation of the mean that a row's coefficients have in common; 0: the mean is 0
+    mean_scale : width of the slab of the mean that a row's coefficients have in common; 0: the mean is 0
     """
 
     kind: Kind = "beta_prime"
@@ -147,7 +151,7 @@ def hyperprior_for(
     shared_mean : bool, default False
         Whether a row's coefficients spread around a learned mean instead of 0.
     mean_strength : float, optional
-        Gives that mean the standard deviation ``noise_scale / sqrt(mean_strength)``; None: ``noise_scale / s_x``.
+        Gives the slab of that mean the width ``noise_scale / sqrt(mean_strength)``; None: ``noise_scale / s_x``.
     **stated
         Fields of `Hyperprior` that do not depend on the data: ``kind``, ``tail_shape``, ``spike_shape``,
         ``scale_power``, ``learn_global_scale``, ``shared_noise``, ``norm_q_bounds``.

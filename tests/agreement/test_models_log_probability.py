@@ -55,6 +55,7 @@ GENERALIZED_NORMAL = {
     "shared mean": (LONG, {"norm_q": 3, "shared_mean": True}),
     "shared mean, absent features": (replace(GROUPED, present=PRESENT), {"shared_mean": True, "mean_strength": 4.0}),
     "log-uniform": (LONG, {"kind": "log_uniform", "bounds": BOUNDS, "norm_q": 2.5}),
+    "log-uniform, shared mean": (LONG, {"kind": "log_uniform", "bounds": BOUNDS, "shared_mean": True}),
     "log-uniform, q learned": (
         LABELS,
         {"kind": "log_uniform", "bounds": BOUNDS, "norm_q": "learn", "loss": "logistic"},
@@ -135,7 +136,14 @@ def log_hyperprior(prior, log_rho, v, loss):
         low, high = prior.norm_q_bounds
         density -= np.log(1 / low - 1 / high)
     if prior.mean_scale > 0:
-        density += norm.logpdf(v["mean_coef"], 0.0, prior.mean_scale).sum()
+        log_scale = v["log_mean_scale"]
+        deviation = (np.exp(-2.0 * log_scale) + prior.mean_scale**-2.0) ** -0.5
+        density += np.sum(log_scale_density(log_scale, v.get("mean_global_scale", 1.0), 2.0, prior))
+        if prior.kind == "beta_prime":
+            density += log_global_scale_density(np.log(v["mean_global_scale"]), prior)
+        density += norm.logpdf(v["mean_coef"], 0.0, deviation).sum()
+        if "standard_mean" in v:
+            density += np.log(deviation).sum()
     return float(density)
 
 
@@ -182,7 +190,8 @@ def test_generalized_normal(case, centred):
     own, settings = split(options)
     loss, prior = settings.get("loss", "squared"), hyperprior_for(data, **settings)
     if prior.kind == "log_uniform":
-        model = jeffreys_model(data, BOUNDS, loss=loss, centred=centred, **own)
+        shared_mean = settings.get("shared_mean", False)
+        model = jeffreys_model(data, BOUNDS, loss=loss, centred=centred, shared_mean=shared_mean, **own)
     else:
         model = generalized_normal_model(data, centred=centred, **options)
     gaps = []

@@ -42,7 +42,11 @@ def statistics(one: Parameters):
     intercept = np.tanh(0.5 * one.intercept)
     pairs = [scales[0] * noise[0], scales[0] * numbers[-2], scales[1] / one.norm_q, scales[2] * abs(intercept[0])]
     sizes, mean = np.arctan(np.abs(one.W)).ravel(), np.arctan(one.mean_coef)
-    means = np.concatenate([mean, mean**2, mean * scales, mean * one.W.mean(axis=1) / (1.0 + one.row_scales)])
+    means = [mean, mean**2, mean * scales, mean * one.W.mean(axis=1) / (1.0 + one.row_scales)]
+    if one.mean_coef.any():
+        mean_scales = np.tanh(0.5 * np.log([*one.mean_scales, one.mean_global_scale]))
+        means += [mean_scales, mean_scales**2, mean_scales * mean_scales[-1], mean**2 * mean_scales[:-1]]
+    means = np.concatenate(means)
     return np.concatenate([numbers, numbers**2, W, np.abs(W), sizes, intercept, intercept**2, pairs, means])
 
 
@@ -78,6 +82,8 @@ def from_chain(prior, data, norm_q, count, rng):
         exponent_step=np.array([0.1]),
         widths=np.ones(len(first)),
         information=np.array([1.0, -1.0, 1.0])[: len(first)],  # a row of each kind
+        mean_log_scales=np.log(start.mean_scales),
+        mean_log_tau=np.array([np.log(start.mean_global_scale)]),
     )
     space, kept = None, gibbs_sweep.kept_for(rows, 1)
     found = []
@@ -90,6 +96,8 @@ def from_chain(prior, data, norm_q, count, rng):
             global_scale=np.exp(state.log_tau[0]),
             norm_q=1.0 / state.inverse_q[0] if state.inverse_q[0] > 0 else np.inf,
             mean_coef=state.mean.copy(),
+            mean_scales=np.exp(state.mean_log_scales),
+            mean_global_scale=np.exp(state.mean_log_tau[0]),
         )
         found.append(statistics(one))
         sums = gibbs_state.sums_of(data.with_target(draw_targets(rng, data, one)), centre)

@@ -35,9 +35,23 @@ def bounded(one: Parameters):
     standard = np.arctan(deviations / one.row_scales[:, np.newaxis]).ravel()
     sizes, intercept, mean = np.arctan(np.abs(one.W)).ravel(), np.tanh(one.intercept), np.arctan(one.mean_coef)
     shape = np.concatenate([[1.0, 1.0 / one.norm_q, logs[-1]], logs[:3], np.abs(standard), sizes]) / one.norm_q
-    return np.concatenate(
-        [logs, logs**2, logs * logs[-1], standard, standard**2, sizes, intercept, intercept**2, mean, mean**2, shape]
-    )
+    found = [
+        logs,
+        logs**2,
+        logs * logs[-1],
+        standard,
+        standard**2,
+        sizes,
+        intercept,
+        intercept**2,
+        mean,
+        mean**2,
+        shape,
+    ]
+    if one.mean_coef.any():
+        scales = np.tanh(0.5 * np.log([*one.mean_scales, one.mean_global_scale]))
+        found += [scales, scales**2, scales * scales[-1], mean**2 * scales[:-1]]
+    return np.concatenate(found)
 
 
 def chain(prior, data, labels, norm_q, count, rng, wide):
@@ -55,6 +69,8 @@ def chain(prior, data, labels, norm_q, count, rng, wide):
         exponent_step=np.array([0.3]),
         widths=np.ones(3),
         information=np.array([1.0, 0.0, -1.0]),
+        mean_log_scales=np.log(one.mean_scales),
+        mean_log_tau=np.array([np.log(one.mean_global_scale)]),
     )
     observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
     space = gibbs_sweep.observed_space_for(observations, rows)
@@ -79,6 +95,8 @@ def chain(prior, data, labels, norm_q, count, rng, wide):
             float(np.exp(state.log_tau[0])),
             1.0 / state.inverse_q[0] if state.inverse_q[0] > 0.0 else np.inf,
             state.mean.copy(),
+            np.exp(state.mean_log_scales),
+            np.exp(state.mean_log_tau[0]),
         )
         found.append(bounded(one))
         observations.targets[:] = targets(rng, data, labels, one)

@@ -117,7 +117,7 @@ def test_recentring_ends_where_no_mean_is_better_and_keeps_the_sums(norm_q, whit
     values = [prior.value(W)]
     for _ in range(60):
         point = recentre(problem, point, prior)
-        values.append(prior.value(point.deviations.W) + problem.ridge(point.mean))
+        values.append(prior.value(point.deviations.W) + problem.prior(point.mean))
     assert np.all(np.diff(values) <= 0.0) and values[-1] < values[0]
     np.testing.assert_allclose(point.mean[:, np.newaxis] + point.deviations.W, W, atol=1e-12)
     deviating = np.linalg.norm(point.deviations.W, axis=1) > 0.5  # the others have an infinite optimum at 0
@@ -125,7 +125,7 @@ def test_recentring_ends_where_no_mean_is_better_and_keeps_the_sums(norm_q, whit
     for feature in np.flatnonzero(deviating):
         for shift in (-1e-3, 1e-3):
             move = shift * (np.arange(FEATURES) == feature)
-            moved = prior.value(W - (point.mean + move)[:, np.newaxis]) + problem.ridge(point.mean + move)
+            moved = prior.value(W - (point.mean + move)[:, np.newaxis]) + problem.prior(point.mean + move)
             assert moved >= values[-1]
 
 
@@ -163,10 +163,15 @@ def test_the_objective_never_rises_and_the_parts_add_up(model):
     np.testing.assert_array_equal(model.row_scales_ > 0, np.abs(deviations).max(axis=0) > 0)
 
 
+def units_of(data):
+    return within_task_units(data, True, True)
+
+
 def jeffreys_objective(x, data, fixed):
     """Minus the log-posterior of mean, deviations, intercepts and noise at q = 2, written out."""
-    m, live, strength = data.n_tasks, fixed["live"], fixed["strength"]
-    mean, rest = x[:FEATURES], x[FEATURES:]
+    m, live, strength, shared = data.n_tasks, fixed["live"], fixed["strength"], fixed["shared"]
+    mean, rest = np.zeros(FEATURES), x[len(shared) :]
+    mean[shared] = x[: len(shared)]
     V = np.zeros((FEATURES, m))
     V[live], rest = rest[: len(live) * m].reshape(len(live), m), rest[len(live) * m :]
     intercept, noise = rest[:m], np.exp(rest[m:])
@@ -174,22 +179,29 @@ def jeffreys_objective(x, data, fixed):
     squares = np.add.reduceat(residuals**2, data.offsets[:-1])
     loss = np.sum(0.5 * squares / noise**2 + np.diff(data.offsets) * np.log(noise))
     rows = 0.5 * m * np.sum(np.log(np.sum(V[live] ** 2, axis=1)))
-    return float(loss + rows + 0.5 * strength * mean @ mean)
+    if len(shared) == FEATURES:  # one scale for all of them
+        scales = 0.5 * FEATURES * np.log(np.sum((mean * fixed["feature"]) ** 2))
+    else:
+        scales = np.sum(np.log(np.abs(mean[shared])))
+    return float(loss + rows + scales + 0.5 * strength * mean @ mean)
 
 
-@pytest.mark.parametrize("strength", [None, 4.0])
-def test_fit_is_a_minimum_of_the_stated_objective(strength):
-    X, y, tasks, _, _ = alike(6, 30)
+@pytest.mark.parametrize(("strength", "first"), [(None, 0), (4.0, 0), (None, 6)])
+def test_fit_is_a_minimum_of_the_stated_objective(strength, first):
+    X, y, tasks, mean, _ = alike(6, 30)
+    y = y - X[:, :first] @ mean[:first]  # those have no mean
     data = TaskData.from_long(X, y, tasks)
     model = JeffreysRegressor(shared_mean=True, mean_strength=strength, noise_floor=1e-3, tol=1e-9).fit(data)
     V = (model.coef_ - model.mean_coef_).T
     live = np.flatnonzero(V.any(axis=1))
-    fixed = {"live": live, "strength": model.mean_strength_}
-    at = np.concatenate([model.mean_coef_, V[live].ravel(), model.intercept_, np.log(model.noise_)])
+    shared = np.flatnonzero(model.mean_coef_)
+    fixed = {"live": live, "strength": model.mean_strength_, "shared": shared, "feature": units_of(data).feature}
+    at = np.concatenate([model.mean_coef_[shared], V[live].ravel(), model.intercept_, np.log(model.noise_)])
     value = jeffreys_objective(at, data, fixed)
     rng = np.random.default_rng(0)
     found = minimize(jeffreys_objective, at + 0.02 * rng.normal(size=len(at)), args=(data, fixed), method="BFGS")
     assert list(live) == list(range(DEVIATING))
+    assert set(range(first, FEATURES)) <= set(shared) and (len(shared) < FEATURES) == (first > 0)
     assert value <= found.fun + 1e-6
     np.testing.assert_allclose(at, found.x, atol=5e-3)
 
@@ -222,6 +234,36 @@ def test_a_shared_mean_pays_where_tasks_are_alike_and_small(model):
             fitted = clone(model).set_params(shared_mean=shared).fit(X, y, tasks=tasks)
             errors[shared] += float(np.sum((fitted.coef_.T - W) ** 2))
     assert errors[True] < 0.7 * errors[False]
+
+
+def as_many_features_as_rows(what, seed, p=80, n_tasks=4):
+    """Six of p features matter, equally in all tasks, independently, or in half of them; p rows in all."""
+    rng = np.random.default_rng(seed)
+    X, tasks, W = rng.normal(size=(p, p)), np.arange(p) % n_tasks, np.zeros((p, n_tasks))
+    W[:6] = {
+        "equal": np.ones((6, n_tasks)),
+        "independent": rng.normal(size=(6, n_tasks)),
+        "half": rng.random((6, n_tasks)) < 0.5,
+    }[what]
+    eta = np.einsum("ij,ji->i", X, W[:, tasks])
+    return X, eta + 0.5 * eta.std() * rng.normal(size=p) + 3.0 * tasks, tasks, W
+
+
+@pytest.mark.parametrize("what", ["equal", "independent", "half"])
+@pytest.mark.parametrize(
+    "model",
+    [JeffreysRegressor(), JeffreysRegressor(coefficients="integrated"), GeneralizedNormalRegressor()],
+    ids=["mode", "integrated", "generalized normal"],
+)
+def test_a_shared_mean_costs_little_where_features_are_as_many_as_rows(model, what):
+    """A mean under a ridge alone missed several times the signal here."""
+    missed = {False: 0.0, True: 0.0}
+    for seed in range(3):
+        X, y, tasks, W = as_many_features_as_rows(what, seed)
+        for shared in missed:
+            coef = clone(model).set_params(shared_mean=shared).fit(X, y, tasks=tasks).coef_
+            missed[shared] += float(np.sum((coef.T - W) ** 2) / np.sum(W**2)) / 3
+    assert missed[True] < (0.5 if what == "equal" else 1.2) * missed[False]
 
 
 def test_learned_q_is_that_of_the_deviations():
@@ -275,11 +317,11 @@ def test_clone_pickle_and_files_keep_the_mean(tmp_path, model):
 
 def test_warm_start_begins_where_the_last_fit_ended():
     X, y, tasks, _, _ = alike()
-    model = JeffreysRegressor(shared_mean=True, warm_start=True).fit(X, y, tasks=tasks)
+    model = JeffreysRegressor(shared_mean=True, warm_start=True, noise_floor=1e-3).fit(X, y, tasks=tasks)
     first, n_iter = model.coef_.copy(), model.n_iter_
     model.fit(X, y, tasks=tasks)
-    np.testing.assert_allclose(model.coef_, first, atol=5e-3)  # the floor of the noise is searched again
-    assert model.n_iter_ <= n_iter
+    np.testing.assert_allclose(model.coef_, first, atol=1e-5)
+    assert model.n_iter_ < n_iter
 
 
 def test_a_fit_without_mean_says_so():

@@ -37,6 +37,8 @@ def problem(labels, norm_q, groups=None):
         exponent_step=np.array([0.1]),
         widths=np.ones(R),
         information=np.linspace(1.0, -1.0, R),
+        mean_log_scales=np.zeros(5),
+        mean_log_tau=np.zeros(1),
     )
     gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
     block = gibbs_block.block_for(observations, rows, most_features=3)

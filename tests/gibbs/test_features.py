@@ -35,6 +35,8 @@ def problem(separated):
         exponent_step=np.array([0.1]),
         widths=np.ones(2),
         information=np.zeros(2),
+        mean_log_scales=np.zeros(2),
+        mean_log_tau=np.zeros(1),
     )
     gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
     return observations, rows, gibbs_state.gibbs_prior(PRIOR, learn_q=False), state

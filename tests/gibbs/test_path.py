@@ -40,6 +40,8 @@ def problem(labels=True, mean=0.3):
         exponent_step=np.array([0.1]),
         widths=np.ones(12),
         information=np.linspace(2.0, -2.0, 12),
+        mean_log_scales=np.zeros(12),
+        mean_log_tau=np.zeros(1),
     )
     observations = gibbs_state.observations_of(data, 0.0, POLYA_GAMMA if labels else NORMAL)
     gibbs_state.fill_predictors(observations, rows, state, observations.predictors)
