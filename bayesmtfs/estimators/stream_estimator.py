@@ -32,7 +32,7 @@ from bayesmtfs.data.inputs import (
     read_labels,
     read_weights,
 )
-from bayesmtfs.data.scaling import standardize
+from bayesmtfs.data.scaling import centred, column_means, standardize
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -281,6 +281,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ the learner
 
+    @property
+    def _common_intercept(self) -> bool:
+        """Whether intercepts are drawn to each other, so that centring features within tasks would change the model."""
+        return bool(getattr(self, "shared_mean", False))
+
     def _new_learner(self, n_features: int) -> StreamLearner:
         """Make the learner, where the first data tell nothing but the number of features."""
         raise NotImplementedError
@@ -308,6 +313,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self._learners: IntArray = np.empty(0, dtype=np.int64)  # (m,) number of each task in the order of arrival
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._scales: FloatArray | None = None
+        self._means: FloatArray | None = None  # (p, m) of scaled features, where they were centred
         self._plain: PlainRows | None = None
 
     def _settle(self) -> None:
@@ -331,6 +337,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         scaled, scales = standardize(data) if self.standardize else (data, None)
         self._begin()
         self._scales = scales
+        if self.standardize and self.fit_intercept and not self._common_intercept and not data.is_sparse:
+            self._means = column_means(scaled)
+            scaled = centred(scaled, self._means)
         self._absent = None if data.present is None else ~data.present.T
         self._meet(self.tasks_)
         self._learner = self._open(scaled, strict=False)
@@ -477,10 +486,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @_Learned
     def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercepts, in the order of ``tasks_``."""
-        W, intercept = self._learner.coefficients()
-        W = W[:, self._learners] if self._scales is None else W[:, self._learners] / self._scales
-        coef = np.ascontiguousarray(W.T)
-        return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept[self._learners]
+        W, intercept = (part[..., self._learners] for part in self._learner.coefficients())
+        if self._means is not None:
+            intercept = intercept - np.sum(self._means * W, axis=0)
+        coef = np.ascontiguousarray((W if self._scales is None else W / self._scales).T)
+        return coef if self._absent is None else np.where(self._absent, 0.0, coef), intercept
 
     @_Learned
     def coef_(self) -> FloatArray:
@@ -514,11 +524,13 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @property
     def _numbers(self) -> dict[str, Any]:
         """Everything from which learning continues bit for bit."""
-        return {**self._learner.to_stored(), "n_features": self._learner.n_features, "scales": self._scales}
+        units = {"scales": self._scales, "means": self._means}
+        return {**self._learner.to_stored(), "n_features": self._learner.n_features, **units}
 
     @_numbers.setter
     def _numbers(self, stored: dict[str, Any]) -> None:
         self._seed, self._scales = 0, stored["scales"]  # the learner has its own seed
+        self._means = stored.get("means")  # older files have none
         self._learner = self._reopen(stored).restore(stored)
 
     @classmethod

@@ -128,7 +128,7 @@ def correlated(seed, n=100, p=20, m=4, labels=False):
     eta *= 2.0 / eta.std()
     noisy = eta + rng.logistic(size=len(eta)) if labels else eta + 0.7 * rng.standard_normal(len(eta))
     y = np.where(noisy > 0, "yes", "no") if labels else noisy + 20.0 * task
-    X = Z * np.exp(2.0 * rng.standard_normal(p))
+    X = (Z + 20.0 * rng.random(p)) * np.exp(2.0 * rng.standard_normal(p))
     train = np.arange(len(y)) % 4 == 0
     return (X[train], y[train], task[train]), (X[~train], y[~train], task[~train])
 
