@@ -14,7 +14,7 @@ from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, che
 if TYPE_CHECKING:
     from bayesmtfs.selection.comparison import Comparison
 
-ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 150, 10, 200  # of the online route
+ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 400, 10, 200  # of the online route
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
 Data = Annotated[Path, typer.Argument(help="Table: CSV, TSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
@@ -144,6 +144,11 @@ def _facts(model: Any) -> dict[str, Any]:
     fixed = isinstance(getattr(model, "norm_q", 2), int | float)
     names = () if fixed else ("norm_q", "norm_q_interval")
     learned = {name: getattr(model, f"{name}_") for name in names if hasattr(model, f"{name}_")}
+    if result.convergence.rows_seen is not None:
+        learned |= {
+            "rows_seen": result.convergence.rows_seen,
+            "progressive_error": result.convergence.progressive_error,
+        }
     return {
         "method": result.method,
         "n_tasks": result.n_tasks,

@@ -16,7 +16,8 @@ function                    deviations                                          
 Pooled is the root of the weighted mean of the tasks' variances, over the tasks that have the feature.
 
 Where there is an intercept, centring features changes nothing but what it means, so that `rescale` only divides and a
-sparse design stays sparse; samplers centre, since the prior of an intercept is about the middle of its task. Without an
+sparse design stays sparse; streams centre dense designs too, since their steps see lengths of rows, and samplers do,
+since the prior of an intercept is about the middle of its task. Without an
 intercept nothing is centred: that would bring one in by the back door. In the units of samplers
 
     x' = (x - c_t) / s_t,   y' = (y - a_t) / h_t,   w = h_t w' / s_t,   b = a_t + h_t b' - c_t' w,   noise = h_t noise'
@@ -98,6 +99,14 @@ def scaled(data: TaskData, factor: FloatArray) -> TaskData:
     designs = [times_columns(X, factor[:, t]) for t, X in enumerate(data.task_designs)]
     rows = np.arange(data.n_observations)
     return replace(data, design=stack_rows(designs), rows=rows, shared_design=data.n_tasks == 1)
+
+
+def centred(data: TaskData, means: FloatArray) -> TaskData:
+    """Return dense data with ``means[i, t]`` subtracted from feature i of task t."""
+    if data.shared_design and np.all(means == means[:, :1]):
+        return replace(data, design=data.design - means[:, 0])
+    design = np.concatenate([X - means[:, t] for t, X in enumerate(data.task_designs)])
+    return replace(data, design=design, rows=np.arange(data.n_observations), shared_design=data.n_tasks == 1)
 
 
 def _distinct_designs(data: TaskData) -> list[tuple[Design, tuple[int, int]]]:

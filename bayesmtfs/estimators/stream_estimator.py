@@ -32,6 +32,7 @@ from bayesmtfs.data.inputs import (
     read_labels,
     read_weights,
 )
+from bayesmtfs.data.scaling import centred, column_means
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -280,6 +281,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ the learner
 
+    @property
+    def _common_intercept(self) -> bool:
+        """Whether intercepts are drawn to each other, so that centring features within tasks would change the model."""
+        return bool(getattr(self, "shared_mean", False))
+
     def _new_learner(self, n_features: int) -> StreamLearner:
         """Make the learner, where the first data tell nothing but the number of features."""
         raise NotImplementedError
@@ -306,10 +312,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Forget everything."""
         self._learners: IntArray = np.empty(0, dtype=np.int64)  # (m,) number of each task in the order of arrival
         self._seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self._scales: FloatArray | None = (
-            None  # (p, m) or (1, m) what coefficients are divided by, where data were scaled
-        )
+        self._scales: FloatArray | None = None  # (p, m) or (1, m) what coefficients are divided by
         self._heights: FloatArray | None = None  # (m,) what intercepts are multiplied by
+        self._means: FloatArray | None = None  # (p, m) of scaled features, where they were centred
         self._unit: FloatArray | None = None  # (m, p) of effects, where all rows were seen at once
         self._plain: PlainRows | None = None
 
@@ -336,6 +341,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         if self.standardize or self._scales_target:
             self._scales = feature / target
             self._heights, self._unit = target, self._effect_unit(data)
+        if self.standardize and self.fit_intercept and not self._common_intercept and not data.is_sparse:
+            self._means = column_means(scaled)
+            scaled = centred(scaled, self._means)
         self._absent = None if data.present is None else ~data.present.T
         self._meet(self.tasks_)
         self._learner = self._open(scaled, strict=False)
@@ -483,8 +491,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @_Learned
     def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Coefficients and intercepts, in the order of ``tasks_``."""
-        W, intercept = self._learner.coefficients()
-        W, intercept = W[:, self._learners], intercept[self._learners]
+        W, intercept = (part[..., self._learners] for part in self._learner.coefficients())
+        if self._means is not None:
+            intercept = intercept - np.sum(self._means * W, axis=0)
         if self._scales is not None:
             W, intercept = W / self._scales, intercept * (1.0 if self._heights is None else self._heights)
         coef = np.ascontiguousarray(W.T)
@@ -523,13 +532,14 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @property
     def _numbers(self) -> dict[str, Any]:
         """Everything from which learning continues bit for bit."""
-        scales = {"scales": self._scales, "heights": self._heights, "unit": self._unit}
-        return {**self._learner.to_stored(), "n_features": self._learner.n_features, **scales}
+        names = ("scales", "heights", "means", "unit")
+        units = {name: getattr(self, f"_{name}") for name in names}
+        return {**self._learner.to_stored(), "n_features": self._learner.n_features, **units}
 
     @_numbers.setter
     def _numbers(self, stored: dict[str, Any]) -> None:
-        self._seed = 0  # the learner has its own
-        self._scales, self._heights, self._unit = (stored.get(name) for name in ("scales", "heights", "unit"))
+        self._seed, self._scales = 0, stored["scales"]  # the learner has its own seed
+        self._heights, self._means, self._unit = (stored.get(name) for name in ("heights", "means", "unit"))
         self._learner = self._reopen(stored).restore(stored)
 
     @classmethod

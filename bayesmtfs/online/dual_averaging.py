@@ -381,7 +381,7 @@ class DualAveragingCandidates(StreamLearner):
     @property
     def best(self) -> DualAveraging:
         """The candidate with the smallest loss on rows that it had not seen yet."""
-        return min(self.candidates, key=lambda candidate: candidate.losses[0])
+        return min(self.candidates, key=lambda candidate: candidate.progressive_losses[0])
 
     @property
     def n_rows(self) -> int:

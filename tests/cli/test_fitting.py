@@ -70,6 +70,22 @@ def test_routes_and_priors(bayesmtfs, table, tmp_path, options, method):
     assert {"g0", "g1", "g2", "g3", "g4", "g5"} >= set(answer["selected"])
 
 
+def test_a_stream_says_what_it_saw_and_comes_near_the_batch_fit(bayesmtfs, frame, table, tmp_path):
+    options = ["--target", "score", "--task", "school", "--out", tmp_path / "o"]
+    said = bayesmtfs("fit", table, *options, "--route", "online")
+    assert said.exit_code == 0, said.output
+    assert "onverged" not in said.output and "rows learned in" in said.output
+    assert "rows learned in" in (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
+    kept = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert kept["rows_seen"] % len(frame) == 0 and 0 < kept["progressive_error"] < 1
+    online = bm.load(tmp_path / "o" / "model.bayesmtfs")
+    batch = bm.MixedNormRegressorCV(standardize=True, task_column="school").fit(
+        frame.drop(columns=["score", "level"]), frame["score"]
+    )
+    errors = [1 - model.score(frame.drop(columns=["score", "level"]), frame["score"]) for model in (online, batch)]
+    assert errors[0] < 1.1 * errors[1]
+
+
 def test_labels_are_classified(bayesmtfs, frame, tmp_path):
     frame.drop(columns="score").to_csv(tmp_path / "t.csv", index=False)
     options = ["--target", "level", "--task", "school", "--penalty", "auto", "--json", "--out", tmp_path / "o"]

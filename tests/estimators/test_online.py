@@ -10,7 +10,7 @@ from numba import njit
 from scipy.special import xlogy
 from sklearn.base import clone
 
-from bayesmtfs import MixedNormRegressor, TaskData, simulate_tasks
+from bayesmtfs import MixedNormClassifierCV, MixedNormRegressor, MixedNormRegressorCV, TaskData, simulate_tasks
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.estimators.base import load
 from bayesmtfs.estimators.online import OnlineMixedNormClassifier, OnlineMixedNormRegressor
@@ -111,6 +111,96 @@ def test_norms_are_chosen_by_progressive_validation(sim):
     np.testing.assert_array_equal(several.coef_, best.coef_)
     learned = OnlineMixedNormRegressor(norm_q="learn").fit(sim.X, sim.y, tasks=sim.tasks)
     assert learned.norm_q_ in (1.0, 1.5, 2.0, 3.0, np.inf)
+
+
+# ---------------------------------------------------------------------- several passes
+
+
+def correlated(seed, n=100, p=20, m=4, labels=False):
+    """Tasks with levels of their own, correlated features in different units, and rows of the same kind to test on."""
+    rng = np.random.default_rng(seed)
+    factor = np.linalg.cholesky(np.full((p, p), 0.8) + 0.2 * np.eye(p))
+    W = np.zeros((p, m))
+    W[:5] = rng.normal(size=(5, 1)) + 0.3 * rng.normal(size=(5, m))
+    task = np.repeat(np.arange(m), 4 * n)
+    Z = rng.standard_normal((4 * n * m, p)) @ factor.T
+    eta = np.einsum("ij,ji->i", Z, W[:, task])
+    eta *= 2.0 / eta.std()
+    noisy = eta + rng.logistic(size=len(eta)) if labels else eta + 0.7 * rng.standard_normal(len(eta))
+    y = np.where(noisy > 0, "yes", "no") if labels else noisy + 20.0 * task
+    X = (Z + 20.0 * rng.random(p)) * np.exp(2.0 * rng.standard_normal(p))
+    train = np.arange(len(y)) % 4 == 0
+    return (X[train], y[train], task[train]), (X[~train], y[~train], task[~train])
+
+
+AVERAGED = {"average": True, "standardize": True, "random_state": 0}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_averages_of_several_passes_come_to_the_batch_fit(seed):
+    (X, y, task), (X_new, y_new, task_new) = correlated(seed)
+    batch = MixedNormRegressor(penalty_strength=0.1, standardize=True).fit(X, y, tasks=task)
+    model = OnlineMixedNormRegressor(penalty_strength=0.1, epochs=150, **AVERAGED).fit(X, y, tasks=task)
+    shrinking = OnlineMixedNormRegressor(penalty_strength=0.1, epochs=150, standardize=True, random_state=0)
+    shrinking.fit(X, y, tasks=task)
+    residuals = [y_new - fitted.predict(X_new, tasks=task_new) for fitted in (batch, model, shrinking)]
+    least, reached, slow = (np.mean(residual**2) for residual in residuals)
+    assert reached < 1.03 * least < slow
+    effects = [fitted.coef_ * X.std(axis=0) for fitted in (batch, model)]
+    assert np.linalg.norm(effects[1] - effects[0]) < 0.15 * np.linalg.norm(effects[0])
+    assert model.get_support().sum() <= batch.get_support().sum() + 5
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_a_penalty_that_is_learned_comes_near_cross_validation(labels):
+    (X, y, task), (X_new, y_new, task_new) = correlated(3, labels=labels)
+    batch = (MixedNormClassifierCV if labels else MixedNormRegressorCV)(standardize=True, n_penalties=30, cv=3)
+    online = OnlineMixedNormClassifier if labels else OnlineMixedNormRegressor
+    model = online(penalty_strength="learn", epochs=60, **AVERAGED)
+    best, reached = (1 - one.fit(X, y, tasks=task).score(X_new, y_new, tasks=task_new) for one in (batch, model))
+    assert reached < 1.1 * best
+    assert model.converged_ and 0 < model.progressive_error_ < 1
+
+
+def test_a_fit_of_several_passes_goes_on_from_a_file(tmp_path):
+    (X, y, task), _ = correlated(4)
+    model = OnlineMixedNormRegressor(penalty_strength="learn", epochs=5, average=True, random_state=0)
+    model.fit(X / X.std(axis=0), y, tasks=task).save(tmp_path / "model")
+    other = load(tmp_path / "model")
+    for one in (model, other):
+        one.partial_fit(X[:9] / X.std(axis=0), y[:9], tasks=task[:9])
+    for name in ("coef_", "intercept_", "progressive_loss_", "penalty_strength_"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(model, name))
+
+
+def test_progressive_error_is_that_of_rows_before_they_are_learned(sim):
+    X, y, tasks = interleaved(sim)
+    model = OnlineMixedNormRegressor(penalty_strength=0.3).partial_fit(X[:4], y[:4], tasks=tasks[:4])
+    found, constant = 0.5 * np.sum(y[:4] ** 2), 0.5 * np.sum(y[:4] ** 2)
+    for i in range(4, len(y)):
+        squares = np.sum(X[: i + 1][tasks[: i + 1] == tasks[i]] ** 2, axis=1)
+        longer = squares[:-1].mean() / squares.mean()  # x is known before y, and with it the step
+        eta = model.intercept_[tasks[i]] + longer * X[i] @ model.coef_[tasks[i]]
+        found += 0.5 * (y[i] - eta) ** 2
+        constant += 0.5 * (y[i] - y[:i][tasks[:i] == tasks[i]].mean()) ** 2
+        model.partial_fit(X[[i]], y[[i]], tasks=tasks[[i]])
+    assert model.progressive_loss_ == pytest.approx(found / len(y), rel=1e-9)
+    assert model.progressive_error_ == pytest.approx(found / constant, rel=1e-9)
+    verdict = model.result_.convergence.verdict()
+    assert verdict.startswith(f"{len(y)} rows learned in {model.n_rounds_} rounds") and "onverged" not in verdict
+    assert f"{found / constant:.3g} times the loss of constants" in model.result_.summary()
+
+
+def test_epochs_do_not_make_the_progressive_error_look_better(sim):
+    once, often = (
+        OnlineMixedNormRegressor(penalty_strength=0.01, epochs=epochs, random_state=0).fit(
+            sim.X, sim.y, tasks=sim.tasks
+        )
+        for epochs in (1, 30)
+    )
+    assert once.progressive_error_ > 0 and once.result_.convergence.rows_seen == len(sim.y)
+    assert often.result_.convergence.rows_seen == 30 * len(sim.y)
+    assert often.progressive_error_ == pytest.approx(once.progressive_error_, rel=0.3)
 
 
 # ---------------------------------------------------------------------- a family of the user's own
