@@ -30,19 +30,18 @@ from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import mm
-from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.estimators.folds import DEFAULT_FOLDS, input_rows, take
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
 OFFSETS = (100.0, 10.0, 1.0, 0.1)  # in units of sd(y) / sd(x)
-SHARES = np.geomspace(0.7, 0.003, 16)  # slopes at zero, of the largest one at which there are rows
-PATIENCE = 3  # slopes without a smaller error after which an offset is left alone
+SHARES = np.geomspace(0.7, 0.004, 12)  # slopes at zero, of the largest one at which there are rows
+PATIENCE = 2  # slopes without a smaller error after which an offset is left alone
 DEALT_SHARE = 0.1  # slope of the mixed norm by which rows are dealt out
 DEALT_DIGITS = 6
 DEALT_TOL = 1e-9
 FOLD_TOL = 1e-5
-FOLD_STEPS = 8  # most convex problems per offset
+TANGENTS = 3  # convex problems per offset
 
 Fit = Callable[[TaskData], Solution]
 
@@ -147,12 +146,15 @@ def mixed_norm(problem: Problem, strength: float, last: Solution | None, tol: fl
 
 
 def descend(problem: Problem, start: Solution, strength: float, offsets: FloatArray, n_tasks: int) -> list[Solution]:
-    """Fits at falling offsets and the same slope at zero, each from the one before."""
-    fits, known = [start], MMSettings(problem.penalty.norm_q, graduated=False, tol=FOLD_TOL, max_iter=FOLD_STEPS)
+    """Fits at falling offsets and the same slope at zero, some tangent problems each, from the one before."""
+    norm_q, fits = problem.penalty.norm_q, []
+    state = mm.MMState(start, problem.data.linear_predictor(start.W, start.intercept), 1.0)
     for offset in offsets:
-        settings = replace(known, offset=float(offset), noise=noise_at(strength, offset, n_tasks))
-        fits.append(whole(mm.solve(problem, fits[-1], settings, progress=False)))
-    return fits[1:]
+        state = state._replace(noise=noise_at(strength, offset, n_tasks))
+        for _ in range(TANGENTS):
+            state = mm.update_coefficients(problem, state, norm_q, float(offset), FOLD_TOL)
+        fits.append(state.solution)
+    return fits
 
 
 def whole(found: Solution) -> Solution:
