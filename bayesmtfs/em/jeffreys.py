@@ -24,7 +24,8 @@ What the paper leaves open:
   sd(y) and is lowered, each time from the same start, as long as what the remaining rows leave unexplained (residual
   over degrees of freedom) is clearly below it.
 
-At q = inf the E-step has no expectation; there the same objective is minimised by `mm`, with one noise for all tasks.
+At q = inf the E-step has no expectation; there the same objective is minimised by `mm`, with one noise for all tasks. So
+is ``m ln(||w^i||_q + offset)`` at any q, near whose kinks EM is slow.
 """
 
 import logging
@@ -465,9 +466,8 @@ def fit(
 ) -> JeffreysFit:
     """Fit all tasks; a ``start`` takes the place of the mixed-norm fit, and rows that are zero in it stay so."""
     start = mixed_norm_start(problem, settings.start_strength) if start is None else start
-    if settings.norm_q == np.inf:
-        uniform, floor = _fit_uniform(problem, start, settings)
-        return JeffreysFit(uniform, np.inf, None, noise_floor=floor)
+    if settings.norm_q == np.inf or settings.em.offset > 0.0:
+        return _fit_by_tangents(problem, start, settings, progress)
     frame = frame_of(problem, start)
     em = replace(settings.em, norm_q=settings.norm_q or 2.0, learn_noise=problem.family.quadratic)
     found, em = _with_noise_floor(frame, em, settings.noise_floor, progress)
@@ -584,17 +584,38 @@ def _lowered(floor: float, tasks: ActiveTasks, W: FloatArray, eta: FloatArray) -
     return lower if lower <= FLOOR_CHANGE * floor else None
 
 
-def _fit_uniform(problem: EMProblem, start: Solution, settings: JeffreysSettings) -> tuple[Solution, float]:
-    """Fit at q = inf by majorisation-minimisation, in scaled units; the floor of its noise too."""
+def _fit_by_tangents(
+    problem: EMProblem, start: Solution, settings: JeffreysSettings, progress: bool | None
+) -> JeffreysFit:
+    """Fit by majorisation-minimisation, in scaled units; a q that is learned is that of the rows of the fit at q = 2."""
+    norm_q = settings.norm_q or 2.0
+    found, floor = _minimise_tangents(problem, start, settings, norm_q, progress)
+    learned = None
+    if settings.norm_q is None:
+        frame = frame_of(problem, found)
+        scaled_fit = found._replace(W=frame.W, intercept=frame.intercept)
+        learned = _learn_exponent(frame, scaled_fit, settings, problem.family.quadratic)
+        if learned is not None:
+            norm_q = learned.norm_q
+            found, floor = _minimise_tangents(problem, found, settings, norm_q, progress)
+    return JeffreysFit(found, norm_q, learned, noise_floor=floor)
+
+
+def _minimise_tangents(
+    problem: EMProblem, start: Solution, settings: JeffreysSettings, norm_q: float, progress: bool | None
+) -> tuple[Solution, float]:
+    """The fit at one q, and the floor of its noise."""
     family, units = problem.family, problem.units
-    convex = unitless_problem(problem, np.inf)
+    convex = unitless_problem(problem, norm_q)
     first = start._replace(W=units.from_user(start.W), intercept=start.intercept / units.target)
     noise, offset = None if family.quadratic else settings.em.noise, settings.em.offset or OFFSET_AT_INF
     tasks = activate(*problem, np.zeros(problem.data.n_features, dtype=bool))
 
     def run(floor: float) -> tuple[Solution, FloatArray]:
         stages = settings.em.offset == 0.0  # an offset of the user's, or of folds, comes with its start
-        found = mm.solve(convex, first, mm.MMSettings(np.inf, offset, noise, floor, stages, settings.em.tol))
+        found = mm.solve(
+            convex, first, mm.MMSettings(norm_q, offset, noise, floor, stages, settings.em.tol), progress=progress
+        )
         return found, convex.data.linear_predictor(found.W, found.intercept)
 
     searched = noise is None and settings.noise_floor is None
@@ -612,15 +633,24 @@ def _with_learned_q(
     if settings.q_learning in ("ecme", "paper"):
         found, state = solve(frame.begin(em), em, _exponent_rule(frame, settings), progress)
         return found, state.norm_q, _profile(frame, found, state.norm_q, settings.q_bounds)
-    kept = (first.W != 0).any(axis=1)
-    if not kept.any() or first.noise is None:
+    learned = _learn_exponent(frame, first, settings, em.learn_noise)
+    if learned is None:
         return first, em.norm_q, None
-    tasks, W = frame.tasks.restricted(kept), first.W[kept]
-    eta, integrated = tasks.linear_predictor(W, first.intercept), settings.q_learning == "integrated"
-    noise = first.noise if em.learn_noise else np.ones_like(first.noise)
-    learned = exponent.learn(tasks, W, eta, noise, settings.q_bounds, integrated, settings.random_seed)
     em = replace(em, norm_q=learned.norm_q)
     return solve(frame.begin(em, first), em, progress=progress)[0], learned.norm_q, learned
+
+
+def _learn_exponent(
+    frame: Frame, first: Solution, settings: JeffreysSettings, own_noise: bool
+) -> LearnedExponent | None:
+    """What the active rows of a fit at q = 2 say about q; None where there is none."""
+    kept = (first.W != 0).any(axis=1)
+    if not kept.any() or first.noise is None:
+        return None
+    tasks, W = frame.tasks.restricted(kept), first.W[kept]
+    eta, integrated = tasks.linear_predictor(W, first.intercept), settings.q_learning == "integrated"
+    noise = first.noise if own_noise else np.ones_like(first.noise)
+    return exponent.learn(tasks, W, eta, noise, settings.q_bounds, integrated, settings.random_seed)
 
 
 def _profile(frame: Frame, found: Solution, norm_q: float, bounds: tuple[float, float]) -> LearnedExponent | None:

@@ -369,7 +369,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
         The row prior is ``(||w^i||_q + offset)^-m``, w in units of sd(y) / sd(x). "learn", the default of classifiers,
         chooses it by folds of the training rows, together with a noise sigma that divides the loss by its square
         (`bayesmtfs.estimators.prior_choice`; the start is then the fit that it ends with); it is 0 with a loss that has a
-        noise of its own, a shared mean, another prior, an ``init`` or integrated coefficients.
+        noise of its own, a shared mean, another prior, an ``init``, a q learned by "ecme" or "paper", or integrated
+        coefficients.
     noise_floor : float or None
         Least noise, as a share of sd(y). None begins at 0.5 and lowers it as long as the fit leaves clearly less.
     tol : float
@@ -485,7 +486,8 @@ class JeffreysEstimator(GeneralizedNormalRows):
     def _choose_prior(self, data: TaskData) -> RowPriorChoice | None:
         """Noise and offset by folds, where they are open and better than 1 and 0; the start in the user's units."""
         other = self.shared_mean or self._family.quadratic or self.hyper_shape > 0 or self.hyper_rate > 0
-        if self.offset != "learn" or other or not isinstance(self.init, str):
+        joint = self.norm_q == "learn" and self.q_learning in ("ecme", "paper")
+        if self.offset != "learn" or other or joint or not isinstance(self.init, str):
             return None
         norm_q, whole = 2.0 if self.norm_q == "learn" else float(self.norm_q), self._problem(data)
         plain = JeffreysSettings(norm_q, start_strength=self.start_strength, em=self._em_settings())

@@ -12,7 +12,8 @@ mixed norm; small, nearly a count of features.
 Both are chosen by the held-out loss of five folds of the training rows. At each slope, from the largest down, the fit
 begins at the mixed norm of that strength, which is the tangent problem at W = 0, and goes from the largest offset to the
 smallest (Mazumder, Friedman and Hastie 2011, *JASA* 106:1125-1138, go this way for other penalties). The route's own fit
-at sigma = 1 and its small offset takes part.
+at sigma = 1 and its small offset, which keeps fewer features, stays unless the best one is better by a standard error of
+the difference.
 
 Folds do not depend on the order of rows, tasks or features, and equal rows share one: rows are dealt out in the order of
 their task's mean prediction, their label and their prediction by a mixed-norm fit.
@@ -20,6 +21,7 @@ their task's mean prediction, their label and their prediction by a mixed-norm f
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,20 +30,18 @@ from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import mm
-from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.estimators.folds import DEFAULT_FOLDS, input_rows, take
-from bayesmtfs.families import total
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
 OFFSETS = (100.0, 10.0, 1.0, 0.1)  # in units of sd(y) / sd(x)
-SHARES = np.geomspace(0.7, 0.003, 16)  # slopes at zero, of the largest one at which there are rows
-PATIENCE = 3  # slopes without a smaller error after which an offset is left alone
+SHARES = np.geomspace(0.7, 0.004, 12)  # slopes at zero, of the largest one at which there are rows
+PATIENCE = 2  # slopes without a smaller error after which an offset is left alone
 DEALT_SHARE = 0.1  # slope of the mixed norm by which rows are dealt out
 DEALT_DIGITS = 6
 DEALT_TOL = 1e-9
 FOLD_TOL = 1e-5
-FOLD_STEPS = 8  # most convex problems per offset
+TANGENTS = 3  # convex problems per offset
 
 Fit = Callable[[TaskData], Solution]
 
@@ -55,35 +55,43 @@ class RowPriorChoice(NamedTuple):
 
 
 def choose(problem: Problem, unit: float, plain: Fit, *, progress: bool | None = None) -> RowPriorChoice | None:
-    """Noise and offset of the smallest held-out loss; None where that of ``plain``, the route's own fit, is as small.
+    """Noise and offset of the smallest held-out loss; None where that of ``plain`` is within a standard error of it.
 
-    ``problem`` has a penalty of the wanted q, whose strength does not matter; ``unit`` is the size of 1 in its
-    coefficients. Ctrl-C raises KeyboardInterrupt: half a choice is none.
+    ``plain`` is the route's own fit. ``problem`` has a penalty of the wanted q, whose strength does not matter; ``unit``
+    is the size of 1 in its coefficients. Ctrl-C raises KeyboardInterrupt: half a choice is none.
     """
     number, largest, offsets = deal(problem), problem.largest_penalty, unit * np.array(OFFSETS)
     if number.max() == 0 or largest == 0:
         return None
     folds = [FoldFits(problem, number == fold) for fold in range(int(number.max()) + 1)]
-    losses = np.full((len(SHARES), len(offsets)), np.inf)
+    weight, n_tasks = problem.data.weight, problem.data.n_tasks
+    sums, best = np.full((len(SHARES), len(offsets)), np.inf), np.full(len(weight), np.inf)
     with Progress("choice of the prior", progress) as work:
-        plain_loss = sum(fold.held_out_loss(whole(plain(fold.problem.data))) for fold in folds)
+        own = gathered(folds, lambda fold: [whole(plain(fold.problem.data))])[0]
         for place, share in enumerate(SHARES):
-            n_open = _n_open(losses[:place])
-            if n_open:
-                losses[place, :n_open] = np.sum(
-                    [fold.losses(share * largest, offsets[:n_open]) for fold in folds], axis=0
-                )
+            n_open = _n_open(sums[:place])
+            if n_open == 0:
+                break
+            losses = gathered(folds, partial(FoldFits.fits, strength=share * largest, offsets=offsets[:n_open]))
+            sums[place, :n_open] = losses @ weight
+            if sums[place].min() == sums.min():
+                best = losses[int(np.argmin(sums[place]))]
             work.update((place + 1) / len(SHARES))
     if work.interrupted:
         raise KeyboardInterrupt
-    if plain_loss <= losses.min():
+    if not clearly_smaller(best, own, weight):
         return None
-    place, last = (int(i) for i in np.unravel_index(np.argmin(losses), losses.shape))
+    place, last = (int(i) for i in np.unravel_index(np.argmin(sums), sums.shape))
     strength = SHARES[place] * largest
-    start = descend(problem, mixed_norm(problem, strength, None), strength, offsets[: last + 1], problem.data.n_tasks)[
-        -1
-    ]
-    return RowPriorChoice(noise_at(strength, offsets[last], problem.data.n_tasks), float(offsets[last]), start)
+    start = descend(problem, mixed_norm(problem, strength, None), strength, offsets[: last + 1], n_tasks)[-1]
+    return RowPriorChoice(noise_at(strength, offsets[last], n_tasks), float(offsets[last]), start)
+
+
+def clearly_smaller(best: FloatArray, own: FloatArray, weight: FloatArray) -> bool:
+    """Whether losses (N,) are below others by more than a standard error of the mean difference, row by row."""
+    difference = own - best
+    mean = weight @ difference / weight.sum()
+    return bool(weight @ difference > np.sqrt(weight @ (difference - mean) ** 2))
 
 
 def _n_open(losses: FloatArray) -> int:
@@ -98,25 +106,33 @@ class FoldFits:
     """The problem without one fold, and what its fits lose there."""
 
     def __init__(self, problem: Problem, test: BoolArray) -> None:
-        train, self.test = take(problem.data, ~test), take(problem.data, test)
+        self.rows, train, self.test = test, take(problem.data, ~test), take(problem.data, test)
         self.problem = replace(problem, data=train.data, weight=train.data.weight)
         self.tasks, self.n_tasks = train.tasks, problem.data.n_tasks
         self.last: Solution | None = None  # mixed norm at the last slope
 
-    def losses(self, strength: float, offsets: FloatArray) -> list[float]:
-        """Held-out loss at one slope and falling offsets."""
+    def fits(self, strength: float, offsets: FloatArray) -> list[Solution]:
+        """Fits at one slope and falling offsets."""
         self.last = mixed_norm(self.problem, strength, self.last)
-        fits = descend(self.problem, self.last, strength, offsets, self.n_tasks)
-        return [self.held_out_loss(found) for found in fits]
+        return descend(self.problem, self.last, strength, offsets, self.n_tasks)
 
-    def held_out_loss(self, found: Solution) -> float:
-        """Sum of the losses of the fold; a task without training rows is predicted with the average of the others."""
+    def held_out_losses(self, found: Solution) -> FloatArray:
+        """Losses of the rows of the fold; a task without training rows is predicted with the average of the others."""
         lines = np.vstack([found.W, found.intercept])
         every = np.repeat(lines.mean(axis=1, keepdims=True), self.n_tasks, axis=1)
         every[:, self.tasks] = lines
         test, own = self.test.data, every[:, self.test.tasks]
         eta = test.linear_predictor(np.ascontiguousarray(own[:-1]), own[-1])
-        return total(self.problem.family, test.y, eta, test.weight)
+        return self.problem.family.value(test.y, eta)
+
+
+def gathered(folds: list[FoldFits], fits: Callable[[FoldFits], list[Solution]]) -> FloatArray:
+    """(k, N) Held-out losses of the k fits that each fold has."""
+    parts = [np.stack([fold.held_out_losses(found) for found in fits(fold)]) for fold in folds]
+    losses = np.empty((len(parts[0]), len(folds[0].rows)))
+    for fold, part in zip(folds, parts, strict=True):
+        losses[:, fold.rows] = part
+    return losses
 
 
 def noise_at(strength: float, offset: float, n_tasks: int) -> float:
@@ -130,12 +146,15 @@ def mixed_norm(problem: Problem, strength: float, last: Solution | None, tol: fl
 
 
 def descend(problem: Problem, start: Solution, strength: float, offsets: FloatArray, n_tasks: int) -> list[Solution]:
-    """Fits at falling offsets and the same slope at zero, each from the one before."""
-    fits, known = [start], MMSettings(problem.penalty.norm_q, graduated=False, tol=FOLD_TOL, max_iter=FOLD_STEPS)
+    """Fits at falling offsets and the same slope at zero, some tangent problems each, from the one before."""
+    norm_q, fits = problem.penalty.norm_q, []
+    state = mm.MMState(start, problem.data.linear_predictor(start.W, start.intercept), 1.0)
     for offset in offsets:
-        settings = replace(known, offset=float(offset), noise=noise_at(strength, offset, n_tasks))
-        fits.append(whole(mm.solve(problem, fits[-1], settings, progress=False)))
-    return fits[1:]
+        state = state._replace(noise=noise_at(strength, offset, n_tasks))
+        for _ in range(TANGENTS):
+            state = mm.update_coefficients(problem, state, norm_q, float(offset), FOLD_TOL)
+        fits.append(state.solution)
+    return fits
 
 
 def whole(found: Solution) -> Solution:
