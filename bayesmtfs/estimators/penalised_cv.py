@@ -244,8 +244,8 @@ class MixedNormCV(MixedNormEstimator):
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
         One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q``,
-        ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors``
-        (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
+        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
         What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,).
 
@@ -382,8 +382,8 @@ class MixedNormCV(MixedNormEstimator):
         found: dict[tuple[float, float], float],
     ) -> None:
         """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
-        if len(found) + len(tried) == 1:
-            found[tried[0]] = 0.0  # nothing to compare
+        if len(found) + len(tried) == 1:  # nothing to compare
+            found |= dict.fromkeys(tried, 0.0)
             return
         options = {"tol": max(self.tol, COARSE_TOL)}
         models = [replace(model, mean_strength=ridge, mean_penalty=weight, **options) for ridge, weight in tried]
