@@ -408,7 +408,9 @@ def newton_direction(
     descent = np.where(fixed, 0.0, -gradient - blocks.scatter(rows.penalty.gradient(lines, TIED)))
     k = len(W)
     system = by_task.copy()
-    system[:, np.arange(k), np.arange(k)] += (np.minimum(diagonal, stiff) + RIDGE * float(squares.mean())).T
+    system[:, np.arange(k), np.arange(k)] += (
+        np.minimum(diagonal, stiff) + RIDGE * float(squares.sum()) / max(squares.size, 1)
+    ).T
     z = blocks.scatter(hessian.direction)
     try:
         inverse = np.linalg.inv(system)
