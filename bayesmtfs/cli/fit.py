@@ -176,7 +176,7 @@ def compare(
             help="Methods, a,b,c: l11, l12, l1inf, shared_mean, generalized_normal, jeffreys, matrix_variate, "
             "posterior, horseshoe."
         ),
-    ] = "l12,l1inf,jeffreys,matrix_variate",
+    ] = "l12,l1inf,shared_mean,jeffreys,matrix_variate",
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 5,
     classify: Classify = None,
     standardize: Standardize = True,

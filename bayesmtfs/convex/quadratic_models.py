@@ -34,6 +34,7 @@ from bayesmtfs.types import FloatArray, IntArray
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
 EASY_ROUNDS = 4  # that are spent on more accuracy than needed
 FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
+FEW_ROUNDS_WITH_MEAN = 2  # the same where tasks share a mean, whose entries are seldom zero
 MAX_ROUNDS = 400  # the caller goes on from wherever they ended
 GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
 CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their price when they serve one model only
@@ -160,7 +161,7 @@ class QuadraticRowModel(ABC):
     def minimise(self, gap: float, ideal: float | None = None) -> int:
         """Lower the duality gap to the given one, or to an ideal one if that takes few rounds; the number of sweeps."""
         ideal = gap if ideal is None else ideal
-        pause, next_newton = 1, FEW_ROUNDS
+        pause, next_newton = 1, FEW_ROUNDS if self.mean.size == 0 else FEW_ROUNDS_WITH_MEAN
         for round_number in range(1, MAX_ROUNDS + 1):
             self.sweep()
             gradient = self.gradient()
@@ -267,7 +268,8 @@ class GramModel(QuadraticRowModel):
     def newton_price(self) -> int:
         """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
         active = max(int(self.rows.sizes[self.norms > 0].sum()), int(np.count_nonzero(self.mean)))
-        return 1 + active**2 // (2 * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
+        dear = 2 if self.mean.size == 0 else 20  # a sweep over rows and mean takes longer, and leads less far
+        return 1 + active**2 // (dear * self.Q.shape[2]) if 0 < active <= NEWTON_LIMIT else 0
 
     def newton(self, gradient: FloatArray, objective: float) -> bool:
         """Take a Newton step on the rows that are not zero; return whether it was a full one."""
@@ -406,7 +408,9 @@ def newton_direction(
     descent = np.where(fixed, 0.0, -gradient - blocks.scatter(rows.penalty.gradient(lines, TIED)))
     k = len(W)
     system = by_task.copy()
-    system[:, np.arange(k), np.arange(k)] += (np.minimum(diagonal, stiff) + RIDGE * float(squares.mean())).T
+    system[:, np.arange(k), np.arange(k)] += (
+        np.minimum(diagonal, stiff) + RIDGE * float(squares.sum()) / max(squares.size, 1)
+    ).T
     z = blocks.scatter(hessian.direction)
     try:
         inverse = np.linalg.inv(system)

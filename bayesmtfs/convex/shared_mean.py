@@ -27,6 +27,7 @@ from bayesmtfs.convex.quadratic_models import MeanPenalty, QuadraticRowModel, qu
 from bayesmtfs.convex.working_set import LEAST_DAMPING, PATIENCE, WorkingSetRounds, run
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import total_conjugate
+from bayesmtfs.priors.row_penalty import soft_threshold
 from bayesmtfs.types import FloatArray, Solution
 
 MEAN_SHARE = 0.01  # of the mean squared column norm: default ridge on the mean
@@ -36,6 +37,8 @@ VANISHING = 1e-8  # of the largest penalty without a mean: what stands for a pen
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
 ROUNDING = 1e-15  # of an objective
+PLAIN_STEPS = 20  # proximal gradient steps between two looks at the gap
+MOST_DOUBLINGS = 60  # of the curvature in one of them
 
 
 class SharedMean(NamedTuple):
@@ -93,7 +96,8 @@ def solve(
     if problem.penalty.strength == 0:
         # As the limit of a vanishing penalty, whose balls the dual point can be scaled into
         problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
-    rounds = MeanRounds(problem, MeanState(problem, mean_strength, mean_penalty) if state is None else state, start)
+    kind = MeanRounds if problem.penalty.has_row_steps and problem.family.offers("curvature") else PlainMeanRounds
+    rounds = kind(problem, MeanState(problem, mean_strength, mean_penalty) if state is None else state, start)
     found = run(rounds, tol, max_iter, progress)
     p = problem.data.n_features
     return SharedMean(found, rounds.mean[:p].copy(), float(rounds.mean[p]) if problem.fit_intercept else 0.0)
@@ -153,8 +157,8 @@ class MeanRounds(WorkingSetRounds):
         return mean
 
     def _penalty(self, V: FloatArray, mean: FloatArray) -> float:
-        rows = self.rows.value(V, self.rows.norms(V)) + self.problem.ridge_value(V)
-        return rows + self.mean_penalty.value(mean)
+        rows = float(self.problem.penalty.value(self.rows.gather(V)))
+        return rows + self.problem.ridge_value(V) + self.mean_penalty.value(mean)
 
     def look(self) -> tuple[float, float]:
         """Bound the suboptimality by the slopes made dual feasible."""
@@ -236,6 +240,46 @@ class MeanRounds(WorkingSetRounds):
         p, m = self.original.data.n_features, self.original.data.n_tasks
         intercept = U[p] if self.original.fit_intercept else np.zeros(m)
         return U[:p], intercept, self.loss + self.penalty, max(self.gap, 0.0)
+
+
+class PlainMeanRounds(MeanRounds):
+    """Proximal gradient steps, for penalties and losses that offer no more: those of `proximal_gradient`, made monotone."""
+
+    curvature = 1.0
+
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Take some steps; their number."""
+        for number in range(1, min(PLAIN_STEPS, max_iter) + 1):
+            before = self.V, self.a, *self._gradient()
+            if not self._step(*before[2:]):
+                break
+            after = self.V, self.a, *self._gradient()
+            (V, a, in_V, in_a) = (new - old for new, old in zip(after, before, strict=True))
+            square = float(np.vdot(V, V) + a @ a)
+            self.curvature = max((float(np.vdot(V, in_V)) + float(a @ in_a)) / square, 1e-10) if square > 0 else 1.0
+        return number
+
+    def _gradient(self) -> tuple[FloatArray, FloatArray]:
+        """Gradient of the smooth part in V and in the mean."""
+        problem = self.problem
+        slope = problem.weight * problem.family.gradient(problem.data.y, self.eta)
+        gradient = self.columns.adjoint(slope)[:, : len(self.order)].T
+        return gradient + problem.ridge * self.V, gradient.sum(axis=1) + self.mean_penalty.ridge * self.a
+
+    def _step(self, in_V: FloatArray, in_a: FloatArray) -> bool:
+        """Go along the gradient, with a curvature that doubles until the objective falls; whether it did."""
+        before, blocks = self.loss + self.penalty, self.rows.blocks(self.V.shape[1])
+        for _ in range(MOST_DOUBLINGS):
+            rows = blocks.gather(self.V - in_V / self.curvature)
+            V = blocks.scatter(self.problem.penalty.prox(rows, 1.0 / self.curvature))
+            a = soft_threshold(self.a - in_a / self.curvature, self.mean_penalty.threshold / self.curvature)
+            eta = self._predictor(V, a)
+            loss, penalty = self.problem.loss(eta), self._penalty(V, a)
+            if loss + penalty < before:
+                self.V, self.a, self.eta, self.loss, self.penalty = V, a, eta, loss, penalty
+                return True
+            self.curvature *= 2.0
+        return False
 
 
 def _with_constant(data: TaskData) -> TaskData:

@@ -125,7 +125,7 @@ def _settings(model: MixedNormEstimator) -> SolveSettings:
     return SolveSettings(model.solver, model.tol, model.max_iter, mean_strength, model.mean_penalty or 0.0)
 
 
-def coarse_penalties(data: TaskData, model: MixedNormEstimator, grid: Grid) -> FloatArray:
+def automatic_penalties(data: TaskData, model: MixedNormEstimator, grid: Grid) -> FloatArray:
     """(k,) Automatic grid of penalties, without any fit at them."""
     return penalty_grid(largest_penalty(scaled_problem(data, model), _settings(model)), *grid)
 

@@ -7,8 +7,9 @@ data; the same penalties are used in every fold. The final fit on all data is th
 values.
 
 **A shared mean.** What draws the mean to zero, its ridge and the weight of its 1-norm, is chosen before all else, in the
-same folds, on a grid of few penalties: first the ridge, without the 1-norm; then weights of the 1-norm, at that ridge and
-at the smallest. The smallest error over those penalties decides.
+same folds, on a grid of few penalties: first the ridge, without the 1-norm; then, unless there are more than ten
+observations per feature, weights of the 1-norm, at that ridge and at the smallest. The smallest error over those penalties
+decides.
 
 **Folds.** A task that has no training observations is predicted with the average of the other tasks' coefficients and
 intercepts. The error of a fold is
@@ -56,7 +57,7 @@ from bayesmtfs.estimators.base import check_choice, estimator_class, unchanged_o
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.estimators.path import (
     MixedNormPath,
-    coarse_penalties,
+    automatic_penalties,
     path_of,
     read_penalties,
     scaled_problem,
@@ -197,7 +198,9 @@ SMALLEST_RIDGE = 0.1  # of the default ridge on the shared mean: the first that 
 RIDGE_STEP = 10.0  # from one to the next
 LARGEST_RIDGE = 10.0  # times the number of features: the last that is tried, since many weak features need as much
 MEAN_PENALTIES = (0.03, 0.2)  # of the largest that leaves a mean: weights of its 1-norm that are tried
+MANY_FEATURES = 10  # observations per feature from which the mean need not be sparse
 COARSE_GRID = (4, 0.01)  # penalties on the deviations at which these are compared
+COARSE_TOL = 3e-4  # gap to which they are solved then
 
 
 @estimator_class()
@@ -248,9 +251,9 @@ class MixedNormCV(MixedNormEstimator):
     path_ : MixedNormPath
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q`` and
-        ``ridge`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors``
-        (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q``,
+        ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
+        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
         What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,).
 
@@ -324,6 +327,7 @@ class MixedNormCV(MixedNormEstimator):
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
             "ridge": np.array([model.ridge for model in models]),
+            "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
             "penalties": _padded([path.penalties for path in paths]),
         }
         if self.criterion == "cv":
@@ -363,8 +367,10 @@ class MixedNormCV(MixedNormEstimator):
             n_steps = math.log(LARGEST_RIDGE * data.n_features / SMALLEST_RIDGE, RIDGE_STEP)
             strengths = [smallest * RIDGE_STEP**step for step in range(int(n_steps) + 1)]
         if self.mean_penalty is None:
+            weights = [0.0]
+        if self.mean_penalty is None and MANY_FEATURES * data.n_features > data.n_observations:
             largest = shared_mean.largest_mean_penalty(problem)
-            weights = [0.0, *(share * largest for share in MEAN_PENALTIES)]
+            weights += [share * largest for share in MEAN_PENALTIES]
         found: dict[tuple[float, float], float] = {}
         self._compare_means(data, model, folds, [(strength, weights[0]) for strength in strengths], found)
         best = min(found, key=found.__getitem__)[0]
@@ -384,14 +390,22 @@ class MixedNormCV(MixedNormEstimator):
         found: dict[tuple[float, float], float],
     ) -> None:
         """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
-        if len(found) + len(tried) == 1:
-            found[tried[0]] = 0.0  # nothing to compare
+        if len(found) + len(tried) == 1:  # nothing to compare
+            found |= dict.fromkeys(tried, 0.0)
             return
-        models = [replace(model, mean_strength=strength, mean_penalty=weight) for strength, weight in tried]
-        candidates = [(each, coarse_penalties(data, each, COARSE_GRID)) for each in models]
+        options = {"tol": max(self.tol, COARSE_TOL)}
+        models = [replace(model, mean_strength=ridge, mean_penalty=weight, **options) for ridge, weight in tried]
+        candidates = [(each, self._coarse_penalties(data, each)) for each in models]
         errors = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
         for pair, by_fold in zip(tried, errors, strict=True):
             found[pair] = float(np.mean([error for error, _ in by_fold], axis=0).min())
+
+    def _coarse_penalties(self, data: TaskData, model: Self) -> FloatArray:
+        """Few penalties: of an automatic grid, or of the user's."""
+        if self.penalties is None:
+            return automatic_penalties(data, model, COARSE_GRID)
+        given = np.sort(np.asarray(self.penalties, dtype=np.float64))
+        return given[np.unique(np.linspace(0, len(given) - 1, COARSE_GRID[0]).astype(int))]
 
     def _folds(self, data: TaskData, n_rows: int | None, target: Any) -> list[Fold]:
         if leaves_tasks_out(self.cv) and self._form == "classes":

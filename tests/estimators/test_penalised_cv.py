@@ -187,12 +187,18 @@ def test_ridge_on_the_shared_mean_is_chosen(sim):
     settings = {"shared_mean": True, "penalties": [0.3], "cv": 3}
     model = MixedNormRegressorCV(**settings).fit(sim.X, sim.y, tasks=sim.tasks)
     squares = sum((sim.X[sim.tasks == t] ** 2).mean(axis=0) for t in range(3)).mean()
-    tried = model.cv_results_["mean_strength"]
-    np.testing.assert_allclose(tried, MEAN_SHARE * squares * np.array([0.1, 1.0, 10.0]))
-    assert model.mean_strength_ == tried[model.cv_results_["mean_error"][:, 0].argmin()]
-    plain = MixedNormRegressor(shared_mean=True, penalty_strength=0.3, mean_strength=model.mean_strength_)
+    results = model.mean_results_
+    tried, weights = results["mean_strength"], results["mean_penalty"]
+    np.testing.assert_allclose(tried[:3], MEAN_SHARE * squares * np.array([0.1, 1.0, 10.0]))
+    best = results["error"].argmin()
+    assert model.mean_strength_ == tried[best] and model.mean_penalty_ == weights[best]
+    chosen = {"mean_strength": model.mean_strength_, "mean_penalty": model.mean_penalty_}
+    plain = MixedNormRegressor(shared_mean=True, penalty_strength=0.3, **chosen)
     np.testing.assert_array_equal(model.coef_, plain.fit(sim.X, sim.y, tasks=sim.tasks).coef_)
+    error = MixedNormRegressorCV(**chosen, **settings).fit(sim.X, sim.y, tasks=sim.tasks).cv_results_["mean_error"]
+    np.testing.assert_allclose(results["error"][best], error[0, 0], rtol=0.01)  # solved less accurately
     fixed = MixedNormRegressorCV(mean_strength=0.7, **settings).fit(sim.X, sim.y, tasks=sim.tasks)
+    assert set(fixed.mean_results_["mean_strength"]) == {0.7} and fixed.mean_results_["mean_penalty"][0] == 0.0
     assert fixed.mean_strength_ == 0.7 and fixed.cv_results_["mean_strength"].tolist() == [0.7]
 
 
