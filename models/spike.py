@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from bayesmtfs.data.scaling import within_task_sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.models.distributions import Tensor, as_float_tensor
+from bayesmtfs.models.distributions import Tensor
+from bayesmtfs.models.distributions import as_float_tensor as _number
 from bayesmtfs.models.terms import coordinates, density_of, linear_predictor, observe, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.spike import SpikePrior, spike_prior_for
@@ -57,8 +58,8 @@ def spike_model(
     >>> rng = np.random.default_rng(0)
     >>> data = TaskData.from_long(rng.normal(size=(8, 3)), rng.normal(size=8), tasks=["b", "a"] * 4)
     >>> model = spike_model(data)
-    >>> model["included"].eval().shape
-    (3, 2)
+    >>> model.named_vars_to_dims["included"]
+    ('feature', 'task')
     """
     family = density_of(loss)
     data = readable(data, family)
@@ -71,10 +72,10 @@ def spike_model(
     with pm.Model(coords=coordinates(data) | {"row_of_prior": range(blocks.n_rows)}) as model:
         effects = _effects(prior, blocks, data)
         coef = pm.Deterministic("coef", effects * (units.target_scale / units.feature_scale), dims=("feature", "task"))
-        height = as_float_tensor(np.broadcast_to(units.target_scale, data.n_tasks))
-        level = pm.Normal("level", 0.0, prior.intercept_scale, dims="task") if prior.fit_intercept else 0.0
+        height = _number(np.broadcast_to(units.target_scale, data.n_tasks))
+        level = pm.Normal("level", 0.0, _number(prior.intercept_scale), dims="task") if prior.fit_intercept else 0.0
         shift = pt.sum(coef * units.feature_centre, axis=0)
-        centre = as_float_tensor(np.broadcast_to(units.target_centre, data.n_tasks))
+        centre = _number(np.broadcast_to(units.target_centre, data.n_tasks))
         intercept = pm.Deterministic("intercept", centre + height * level - shift, dims="task")
         eta = linear_predictor(data, coef, intercept)
         noise = height * _noise(prior) if family.has_noise else None
@@ -90,7 +91,7 @@ def _noise(prior: SpikePrior) -> Tensor:
     """Noise (task) in deviations of the target."""
     n_tasks = pm.modelcontext(None).dim_lengths["task"]
     shape = {} if prior.shared_noise else {"dims": "task"}
-    variance = pm.InverseGamma("noise_variance", prior.noise_shape, prior.noise_rate, **shape)
+    variance = pm.InverseGamma("noise_variance", _number(prior.noise_shape), _number(prior.noise_rate), **shape)
     return pt.sqrt(variance) * pt.ones(n_tasks)
 
 
@@ -112,24 +113,24 @@ def _from_grid(name: str, grid: tuple[float, ...], concentration: float) -> Tens
     """(R,) Points of a grid whose weights are learned, one for each row."""
     weights = _weights(name, len(grid), concentration)
     number = pm.Categorical(f"{name}_number", weights, dims="row_of_prior")
-    return as_float_tensor(np.array(grid))[number]
+    return _number(np.array(grid))[number]
 
 
 def _weights(name: str, size: int, concentration: float) -> Tensor:
     """Dirichlet weights; one of 1 has nothing to learn."""
     if size == 1:
-        return as_float_tensor(np.ones(1))
+        return _number(np.ones(1))
     return pm.Dirichlet(f"{name}_weights", np.full(size, concentration))
 
 
 def _patterns(prior: SpikePrior, n_rows: int) -> Tensor:
     """(R, m) Patterns of all rows; zeros in rows that are off."""
     rate = pm.Categorical("inclusion_number", np.array(prior.inclusion_weights))
-    pi = pm.Deterministic("inclusion_rate", as_float_tensor(np.array(prior.inclusion_rates))[rate])
+    pi = pm.Deterministic("inclusion_rate", _number(np.array(prior.inclusion_rates))[rate])
     seats = pm.Categorical("concentration_number", np.full(len(prior.concentrations), 1.0 / len(prior.concentrations)))
-    alpha = as_float_tensor(np.array(prior.concentrations))[seats]
+    alpha = _number(np.array(prior.concentrations))[seats]
     numbers = pm.Categorical("task_rate_number", np.array(prior.task_rate_weights), dims="task")
-    kappa = as_float_tensor(np.array(prior.task_rates))[numbers]
+    kappa = _number(np.array(prior.task_rates))[numbers]
     weights = _weights("pattern_rate", len(prior.pattern_rates), prior.rate_concentration)
     omega = np.array(prior.pattern_rates)
 
@@ -158,7 +159,7 @@ def log_patterns(value: Tensor, pi: Tensor, alpha: Tensor, weights: Tensor, rate
     each = pt.switch(value[:, None] > 0, rates, 1.0 - rates).prod(axis=2)  # (R, O)
     base = pt.sum(weights * each / (1.0 - pt.prod(1.0 - rates, axis=1)), axis=1)
     alike = pt.all(pt.eq(value[:, None], value[None]), axis=2) * on[None]
-    earlier = np.tri(int(value.type.shape[0] or 0), k=-1) if value.type.shape[0] else pt.tri(value.shape[0], k=-1)
+    earlier = pt.tri(value.shape[0], k=-1)
     seated, total = pt.sum(earlier * alike, axis=1), pt.sum(earlier * on[None], axis=1)
     chance = (alpha * base + seated) / (alpha + total)
     return pt.sum(pt.switch(on, pt.log(pi) + pt.log(chance), pt.log1p(-pi)))
