@@ -8,6 +8,7 @@ from bayesmtfs.models.generalized_normal import generalized_normal_model, jeffre
 from bayesmtfs.models.horseshoe import horseshoe_model
 from bayesmtfs.models.matrix_variate import matrix_variate_model
 from bayesmtfs.models.mixed_norm import mixed_norm_model
+from bayesmtfs.models.spike import spike_model
 from bayesmtfs.models.terms import set_task_data
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "matrix_variate_model",
     "mixed_norm_model",
     "set_task_data",
+    "spike_model",
 ]

@@ -183,7 +183,8 @@ def sample_spike_chain(
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
     done, interrupted = in_slices(partial(run, rng, parts, kept), settings, report)
     count = max(done - settings.tune, 0)
-    return SpikeDraws(*(part[:count] for part in kept), interrupted=interrupted)
+    arrays = {name: getattr(kept, name)[:count] for name in SpikeDraws._fields[:-1]}
+    return SpikeDraws(**arrays, interrupted=interrupted)
 
 
 # ---------------------------------------------------------------------- what a chain begins with
@@ -337,27 +338,18 @@ def space_for(prior: SpikeNumbers, state: SpikeState, rows: RowMap) -> SpikeSpac
     return SpikeSpace(row, nodes, np.zeros(len(rows.sizes), dtype=np.int64), np.zeros(longest))
 
 
-class KeptDraws(NamedTuple):
-    """Draws so far; fields as in `SpikeDraws`."""
-
-    W: FloatArray
-    included: BoolArray
-    intercept: FloatArray
-    noise: FloatArray
-    inclusion_rate: FloatArray
-    log_likelihood: FloatArray
-    n_features: FloatArray
-
-
-def kept_for(draws: int, rows: RowMap) -> KeptDraws:
+def kept_for(draws: int, rows: RowMap) -> SpikeDraws:
     """Allocate."""
     m, p = rows.present.shape
-    return KeptDraws(
-        np.zeros((draws, p, m)),
-        np.zeros((draws, p, m), dtype=np.bool_),
-        np.zeros((draws, m)),
-        np.zeros((draws, m)),
-        *np.zeros((3, draws)),
+    return SpikeDraws(
+        W=np.zeros((draws, p, m)),
+        included=np.zeros((draws, p, m), dtype=np.bool_),
+        intercept=np.zeros((draws, m)),
+        noise=np.zeros((draws, m)),
+        inclusion_rate=np.zeros(draws),
+        log_likelihood=np.zeros(draws),
+        n_features=np.zeros(draws),
+        interrupted=False,
     )
 
 
@@ -365,7 +357,7 @@ def kept_for(draws: int, rows: RowMap) -> KeptDraws:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run(rng: Generator, parts: SpikeParts, kept: KeptDraws, first: int, stop: int, tune: int) -> None:
+def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, first: int, stop: int, tune: int) -> None:
     """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that visits are tuned."""
     data, rows, prior, state, space = parts
     for number in range(first, stop):
@@ -736,7 +728,7 @@ def _draw_noise(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep(rows: RowMap, state: SpikeState, kept: KeptDraws, draw: int) -> None:
+def keep(rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int) -> None:
     """Copy the state."""
     p, m = state.W.shape
     kept.inclusion_rate[draw], kept.log_likelihood[draw] = state.rate[0], state.log_likelihood[0]

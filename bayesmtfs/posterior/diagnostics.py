@@ -172,9 +172,9 @@ def _judged_with_zeros(draws: SampledDraws) -> dict[str, FloatArray]:
     return {name: values for name, values in judged.items() if np.ptp(values) > 0}
 
 
-def _inclusion_gap(included: NDArray[np.bool_]) -> float:
+def _inclusion_gap(included: FloatArray) -> float:
     """Largest difference between chains (between halves of a single one)."""
-    chances = _halved(included.any(axis=3)).mean(axis=1)
+    chances = _halved(included.max(axis=3)).mean(axis=1)
     return float(np.ptp(chances, axis=0).max(initial=0.0))
 
 

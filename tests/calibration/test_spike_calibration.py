@@ -1,0 +1,157 @@
+"""The sampler of the prior with exact zeros reproduces its prior (Geweke 2004) and is calibrated (Talts et al. 2018)."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import find_family
+from bayesmtfs.gibbs import spike
+from bayesmtfs.gibbs.chain import ChainSettings
+from bayesmtfs.gibbs.state import rows_of
+from bayesmtfs.models.spike import draw_patterns
+from bayesmtfs.priors.spike import SpikePrior
+
+PRIOR = SpikePrior(
+    inclusion_rates=(0.2, 0.5),
+    inclusion_weights=(0.6, 0.4),
+    pattern_rates=(0.4, 0.9),
+    scales=(0.5, 1.0),
+    shares=(0.0, 0.7, 1.0),
+    task_rates=(0.4, 1.0),
+    task_rate_weights=(0.4, 0.6),
+    concentrations=(0.5, 3.0),
+    noise_shape=4.0,
+    noise_rate=3.0,
+    intercept_scale=1.0,
+)
+BATCHES = 40
+NEVER = 10**9
+
+
+def draw_prior(rng, p, m, noisy):
+    """All parameters as a dictionary."""
+    one = {
+        "pi": rng.choice(PRIOR.inclusion_rates, p=PRIOR.inclusion_weights),
+        "alpha": rng.choice(PRIOR.concentrations),
+        "kappa": rng.choice(PRIOR.task_rates, p=PRIOR.task_rate_weights, size=m),
+        "omega": rng.dirichlet(np.full(2, PRIOR.rate_concentration)),
+        "scale": rng.dirichlet(np.full(2, PRIOR.scale_concentration)),
+        "share": rng.dirichlet(np.full(3, PRIOR.share_concentration)),
+        "intercept": PRIOR.intercept_scale * rng.standard_normal(m),
+        "noise": np.sqrt(PRIOR.noise_rate / rng.gamma(PRIOR.noise_shape, size=m)) if noisy else np.ones(m),
+    }
+    one["S"] = draw_patterns(rng, p, one["pi"], one["alpha"], one["omega"], np.outer(PRIOR.pattern_rates, one["kappa"]))
+    rho = rng.choice(PRIOR.scales, p=one["scale"], size=(p, 1))
+    C = rng.choice(PRIOR.shares, p=one["share"], size=(p, 1))
+    effects = np.sqrt(C) * rng.standard_normal((p, 1)) + np.sqrt(1.0 - C) * rng.standard_normal((p, m))
+    one["W"] = one["S"] * rho * effects
+    return one
+
+
+def parameters_of(state):
+    weights = state.weights
+    return {
+        "pi": state.rate[0],
+        "alpha": np.exp(weights.log_concentration[0]),
+        "kappa": state.task_rate,
+        "omega": np.exp(weights.log_rate),
+        "scale": np.exp(weights.log_scale),
+        "share": np.exp(weights.log_share),
+        "intercept": state.intercept,
+        "noise": state.noise,
+        "S": state.patterns.astype(int),
+        "W": state.W,
+    }
+
+
+def statistics(one):
+    """Bounded functions of the parameters, with some products that tell how they depend on each other."""
+    S, W, kappa = one["S"], np.arctan(one["W"]), one["kappa"]
+    on = S.any(axis=1)
+    noise, intercept = np.tanh(np.log(one["noise"])), np.tanh(one["intercept"])
+    both = [S[0, 0] * S[0, 1], S[0, 0] * S[1, 0], S[0, 0] * kappa[0], on.sum() * one["pi"], W[0, 0] * W[0, 1]]
+    alike = [float(on[0] and on[1] and np.array_equal(S[0], S[1])), on.sum() ** 2, np.abs(W[0]).max() * one["scale"][1]]
+    grids = [one["pi"], one["alpha"], one["omega"][1], one["scale"][1], *one["share"][:2], *kappa]
+    return np.concatenate([S.ravel(), W.ravel(), W.ravel() ** 2, noise, noise**2, intercept, both, alike, grids])
+
+
+def new_targets(rng, data, one, labels):
+    eta = np.sum(data.X * one["W"].T[data.task], axis=1) + one["intercept"][data.task]
+    if labels:
+        return np.where(rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
+    return eta + one["noise"][data.task] * rng.standard_normal(len(eta))
+
+
+def design(n=8, p=3, m=2):
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((n, p)) + 0.8 * rng.standard_normal((n, 1))  # neighbours for the steps on locations
+    return TaskData.from_long(X, np.where(np.arange(n) % 3, 1.0, -1.0), tasks=np.arange(n) % m)
+
+
+def chain_of_pairs(data, family, count, rng, visits):
+    """Parameters given targets, targets given parameters, in turn."""
+    labels, rows = not family.has_noise, rows_of(data)
+    observed = spike.spike_data(data, family, fit_intercept=True)
+    numbers = spike.spike_numbers(PRIOR, family, observed, rows)
+    assert len(observed.targets) == data.n_observations and numbers.n_neighbours.max() > 1
+    state = spike.first_state(observed, numbers, rows)
+    state.visits[:] = visits
+    parts = spike.SpikeParts(observed, rows, numbers, state, spike.space_for(numbers, state, rows))
+    kept, found = spike.kept_for(1, rows), []
+    for k in range(count):
+        spike.run(rng, parts, kept, 1, 2, NEVER)
+        observed.targets[:] = new_targets(rng, data, parameters_of(state), labels)
+        if k >= count // 20:
+            found.append(statistics(parameters_of(state)))
+    return np.array(found)
+
+
+def assert_prior_is_reproduced(loss, count, visits, seed):
+    rng, data, family = np.random.default_rng(seed), design(), find_family(loss)
+    prior = np.array([statistics(draw_prior(rng, 3, 2, family.has_noise)) for _ in range(4 * count // 10)])
+    chain = chain_of_pairs(data, family, count, np.random.Generator(np.random.PCG64(seed)), visits)
+    batches = np.array([batch.mean(axis=0) for batch in np.array_split(chain, BATCHES)])
+    error = np.sqrt(batches.var(axis=0, ddof=1) / BATCHES + prior.var(axis=0) / len(prior))
+    gap = np.abs(batches.mean(axis=0) - prior.mean(axis=0))
+    moving = error > 0
+    assert np.all(gap[~moving] < 1e-12)
+    z = gap[moving] / error[moving]
+    assert z.max() < stats.t.isf(0.5 * 0.002 / len(z), BATCHES - 1), z.round(1)
+
+
+@pytest.mark.parametrize(("loss", "visits"), [("squared", 1.0), ("squared", [1.0, 0.3, 0.6]), ("logistic", 1.0)])
+def test_the_chain_of_targets_and_parameters_has_the_prior(loss, visits):
+    assert_prior_is_reproduced(loss, 5_000, visits, seed=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_the_chain_of_targets_and_parameters_has_the_prior_in_long_runs(loss):
+    assert_prior_is_reproduced(loss, 150_000, [1.0, 0.5, 0.5], seed=11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_probabilities_and_ranks_are_calibrated(loss, fits=250):
+    family, data = find_family(loss), design(n=60, p=4, m=3)
+    rng, chances, truths, ranks = np.random.default_rng(8), [], [], []
+    for k in range(fits):
+        one = draw_prior(rng, 4, 3, family.has_noise)
+        observed = data.with_target(new_targets(rng, data, one, not family.has_noise))
+        draws = spike.sample_spike_chain(observed, PRIOR, ChainSettings(600, 200, k), family)
+        chances.append(draws.included.mean(axis=0))
+        truths.append(one["S"])
+        thinned = draws.intercept[::6] if loss == "logistic" else draws.noise[::6]
+        ranks.append((thinned < one["intercept" if loss == "logistic" else "noise"]).mean(axis=0))
+    chance, truth = np.array(chances), np.array(truths)
+    for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)):
+        inside = (chance >= low) & (chance < high)
+        count = inside.sum()
+        assert count > 20
+        spread = np.sqrt(np.mean(chance[inside] * (1.0 - chance[inside])) / count)
+        assert abs(truth[inside].mean() - chance[inside].mean()) < 5.0 * spread + 0.01, (
+            low,
+            high,
+        )
+    assert stats.kstest(np.ravel(ranks), "uniform").pvalue > 1e-3
