@@ -16,7 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from bayesmtfs.data.scaling import within_task_sampling_units
+from bayesmtfs.data.scaling import sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.models.distributions import Tensor
@@ -65,17 +65,17 @@ def spike_model(
     data = readable(data, family)
     if prior is None:
         prior = spike_prior_for(data, family, **settings)
-    units = within_task_sampling_units(
-        data.dense(), centre=prior.fit_intercept, per_task=False, scale_target=family.has_noise
-    )
+    own_targets = data.shared_design and data.n_tasks > 1  # different quantities
+    scaling = {"per_task": False, "scale_target": family.has_noise, "own_targets": own_targets}
+    units = sampling_units(data.dense(), centre=prior.fit_intercept, **scaling)
     blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
     with pm.Model(coords=coordinates(data) | {"row_of_prior": range(blocks.n_rows)}) as model:
         effects = _effects(prior, blocks, data)
         coef = pm.Deterministic("coef", effects * (units.target_scale / units.feature_scale), dims=("feature", "task"))
-        height = _number(np.broadcast_to(units.target_scale, data.n_tasks))
+        height = _number(units.target_scale)
         level = pm.Normal("level", 0.0, _number(prior.intercept_scale), dims="task") if prior.fit_intercept else 0.0
         shift = pt.sum(coef * units.feature_centre, axis=0)
-        centre = _number(np.broadcast_to(units.target_centre, data.n_tasks))
+        centre = _number(units.target_centre)
         intercept = pm.Deterministic("intercept", centre + height * level - shift, dims="task")
         eta = linear_predictor(data, coef, intercept)
         noise = height * _noise(prior) if family.has_noise else None

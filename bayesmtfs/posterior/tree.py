@@ -273,7 +273,7 @@ def _constant_data(data: TaskData, units: SamplingUnits, effect_unit: FloatArray
         "target_scale": ("task", units.target_scale),
     }
     if data.n_features <= MOST_CORRELATED:
-        correlations = feature_correlations(data).astype(np.float32)
+        correlations = feature_correlations(data)
         variables["feature_correlation"] = (("feature", "feature_bis"), correlations)
     return xr.Dataset(variables, {name: coords[name] for name in ("obs", "feature", "task")})
 
