@@ -44,6 +44,7 @@ from bayesmtfs.gibbs.spike_row import (
     choose,
     draw_row,
     exponentiate,
+    log_bound,
     log_evidence,
     n_seated,
     nodes_for,
@@ -56,6 +57,7 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 NEIGHBOUR = 0.3  # correlation from which on two features are neighbours
 MOST_NEIGHBOURS = 15
+MOVES = 1 / 3  # probability that a row that is on may move in a sweep
 LEAST_VISITS = 0.15  # probability that a row is visited in a sweep
 VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
@@ -181,8 +183,8 @@ def sample_spike_chain(
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
-    done, interrupted = in_slices(partial(run, rng, parts, kept), settings, report)
-    count = max(done - settings.tune, 0)
+    done, interrupted = in_slices(partial(run, rng, parts, kept, settings.sweeps), settings, report)
+    count = max(done // settings.sweeps - settings.tune, 0)
     arrays = {name: getattr(kept, name)[:count] for name in SpikeDraws._fields[:-1]}
     return SpikeDraws(**arrays, interrupted=interrupted)
 
@@ -357,8 +359,8 @@ def kept_for(draws: int, rows: RowMap) -> SpikeDraws:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, first: int, stop: int, tune: int) -> None:
-    """Sweeps ``first`` to ``stop - 1`` of a chain; those from ``tune`` on are kept, before that visits are tuned."""
+def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first: int, stop: int, tune: int) -> None:
+    """Sweeps ``first`` to ``stop - 1``; one of ``sweeps`` from ``tune`` on is kept, before that visits are tuned."""
     data, rows, prior, state, space = parts
     for number in range(first, stop):
         fill_rates(prior, state)
@@ -375,8 +377,8 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, first: int, stop: i
         draw_task_rates(rng, prior, state, space.numbers)
         draw_rates(rng, prior, state, space.numbers)
         draw_noise(rng, data, prior, state)
-        if number >= tune:
-            keep(rows, state, kept, number - tune)
+        if number >= tune and (number - tune) % sweeps == sweeps - 1:
+            keep(rows, state, kept, (number - tune) // sweeps)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -466,15 +468,17 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_row(rng: Generator, parts: SpikeParts, i: int) -> None:
-    """Draw whether a row is on, and all of it."""
+    """Draw whether a row is on, and all of it; a uniform number first, so that a bound of the evidence may be enough."""
     data, rows, prior, state, space = parts
     leave_table(state, i)
     fill_row(data, rows, state, space.row, i)
-    evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
-    odds = prior.log_odds[n_seated(state.weights)] + evidence
-    chance = 1.0 / (1.0 + math.exp(min(-odds, 700.0)))
-    state.chance[i] += chance
-    if rng.random() < chance:
+    uniform = rng.random()
+    needed = math.log(uniform / (1.0 - uniform)) - prior.log_odds[n_seated(state.weights)]
+    on = log_bound(space.row, state.weights) > needed
+    if on:
+        on = log_evidence(space.row, prior.slabs, state.weights, space.nodes) > needed
+    state.chance[i] += 1.0 if on else 0.0
+    if on:
         switch_on(rng, parts, i)
     elif state.on[i]:
         switch_off(data, rows, state, i)
@@ -571,7 +575,8 @@ def step_on_locations(rng: Generator, parts: SpikeParts) -> None:
         other = int(rng.random() * (k + 1))
         space.order[k], space.order[other] = space.order[other], space.order[k]
     for k in range(count):
-        move_row(rng, parts, space.order[k])
+        if rng.random() < MOVES:
+            move_row(rng, parts, space.order[k])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -286,6 +286,40 @@ def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> floa
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def log_bound(row: Row, weights: Weights) -> float:
+    """Upper bound of `log_evidence`: no entry multiplies the likelihood by more than ``exp(g^2 / 2 a)``.
+
+    It takes a hundredth of the time, and settles most rows of noise: they stay off whatever their evidence is.
+    """
+    if row.size[0] > 1:
+        return np.inf
+    seats, total = math.exp(weights.log_concentration[0]), 0.0
+    for t in range(len(row.level)):  # the bounds stand where the levels do
+        a, g = row.curvature[t, 0, 0], row.pull[t, 0]
+        row.level[t] = 0.5 * g * g / a if a > 0.0 else 0.0
+        total += row.level[t]
+    if total > 600.0:
+        return np.inf
+    for t in range(len(row.level)):
+        row.level[t] = math.exp(row.level[t])
+    total = 0.0
+    for o in range(len(weights.log_rate)):
+        product = 1.0
+        for t in range(len(row.level)):
+            rate = weights.entry_rates[o, t]
+            product *= 1.0 - rate + rate * row.level[t]
+        total += math.exp(weights.log_rate[o]) * (product - weights.empty[o]) / (1.0 - weights.empty[o])
+    total *= seats
+    for table in range(weights.n_tables[0]):
+        if weights.counts[table] > 0:
+            product = 1.0
+            for t in range(len(row.level)):
+                product *= row.level[t] if weights.tables[table, t] else 1.0
+            total += weights.counts[table] * product
+    return math.log(total / (seats + n_seated(weights)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def n_seated(weights: Weights) -> int:
     """How many rows are on, but for the one that was just taken from its table."""
     total = 0

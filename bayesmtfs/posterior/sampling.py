@@ -49,6 +49,7 @@ from bayesmtfs.types import BoolArray, SelectionWarning, warn
 
 Report = Callable[[float], None]
 POLL = 0.1  # seconds between looks at the chains
+SPIKE_SWEEPS = 3  # for each draw under the prior with exact zeros
 
 
 @dataclass(frozen=True)
@@ -307,7 +308,7 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> spike_posterior.SpikeDraws:
-        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]))
+        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
         return spike_posterior.sample_spike_chain(data, prior, settings, family, report)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
@@ -321,6 +322,7 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
         statistics={name: drawn[name] for name in statistics},
         fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
         interrupted=any(one.interrupted for one in chains),
+        sweeps=SPIKE_SWEEPS,
     )
 
 
