@@ -403,7 +403,8 @@ def align(tables: list[DesignTable]) -> DesignTable:
 def all_levels(table: DesignTable) -> dict[str, FloatArray]:
     """Columns of a design by name, with those of the reference levels, which are coded where another one is."""
     assert table.encoding is not None
-    values, start = {}, 0
+    start = 0
+    values: dict[str, FloatArray] = {}
     for column in table.encoding.columns:
         names = column.feature_names
         block = np.asarray(table.X[:, start : start + len(names)], dtype=np.float64)
