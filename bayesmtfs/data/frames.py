@@ -1,8 +1,10 @@
 """Data frames of any library (through narwhals) to a numeric matrix, and the memory of how it was done.
 
-Numeric and boolean columns are taken as they are; a categorical column becomes one 0/1 column per level, all of
-one feature group, so that a selector takes or leaves the whole column. No reference level is dropped: penalties and
-proper priors do not need one.
+Numeric and boolean columns are taken as they are; a categorical column becomes one 0/1 column per level but the first,
+all of one feature group, so that a selector takes or leaves the whole column. The first level, in the order of the
+categories, is the reference: a coefficient is the difference of its level from that one, which is known as it is, where
+columns for all levels would be known only up to a constant that the intercept takes up. (The column of a single level
+stays.) A task in which the reference does not occur knows the levels relative to each other only.
 
 `read_rows` is the reader of whole tables, for `TaskData.from_frame` and the command line: text is a category there, rows
 without a target are left out, and everything that keeps the table from being read is said at once.
@@ -31,9 +33,15 @@ class Column(NamedTuple):
     levels: tuple[Any, ...] | None  # None: a number; else the levels of a categorical column, in order
 
     @property
+    def coded_levels(self) -> tuple[Any, ...]:
+        """Levels with a feature of their own: all but the first, which is the reference."""
+        levels = self.levels or ()
+        return levels[1:] or levels
+
+    @property
     def feature_names(self) -> list[str]:
         """Names of the features this column becomes."""
-        return [str(self.name)] if self.levels is None else [f"{self.name}[{level}]" for level in self.levels]
+        return [str(self.name)] if self.levels is None else [f"{self.name}[{level}]" for level in self.coded_levels]
 
 
 class Encoding(NamedTuple):
@@ -338,7 +346,7 @@ def _indicators(series: nw.Series[Any], column: Column) -> FloatArray:
     assert column.levels is not None
     position = {level: number for number, level in enumerate(column.levels)}
     codes = np.array([_code(value, position, column) for value in series.to_list()], dtype=np.float64)
-    block = (codes[:, None] == np.arange(len(column.levels))).astype(np.float64)
+    block = (codes[:, None] == [position[level] for level in column.coded_levels]).astype(np.float64)
     block[np.isnan(codes)] = np.nan
     return block
 

@@ -52,8 +52,11 @@ def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
     total = weight.sum()
     if not sp.issparse(X):
         mean = weight @ X / total
-        deviation = np.sqrt(weight @ np.square(X - mean) / total)
-        return np.where(np.ptp(X, axis=0) == 0, 0.0, deviation)
+        centred = X - mean
+        deviation = np.sqrt(weight @ np.multiply(centred, centred, out=centred) / total)
+        close = np.flatnonzero(deviation <= 1e-7 * np.abs(mean))  # those alone may be constant but for rounding
+        deviation[close[np.ptp(X[:, close], axis=0) == 0]] = 0.0
+        return deviation
     mean = np.asarray(X.T @ weight) / total
     row_weight = np.repeat(weight, np.diff(X.indptr))
     squares = row_weight * np.square(X.data - mean[X.indices])

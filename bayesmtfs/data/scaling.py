@@ -79,8 +79,11 @@ def rescale(data: TaskData, standardize: bool, scale_target: bool = False, centr
 
 def column_scales(data: TaskData) -> FloatArray:
     """(p, m) Weighted standard deviation of each feature within each task; 0 for a constant feature."""
-    scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
-    return np.column_stack(scales * (data.n_tasks // len(scales)))
+    known: FloatArray | None = data.__dict__.get("_column_scales")  # a pass over the data, made once
+    if known is None:
+        scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
+        known = data.__dict__["_column_scales"] = np.column_stack(scales * (data.n_tasks // len(scales)))
+    return known
 
 
 def column_means(data: TaskData) -> FloatArray:

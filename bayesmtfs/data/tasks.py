@@ -192,9 +192,10 @@ class TaskData:
     def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
         """Columns of a data frame: a target, a task and features (all other columns).
 
-        Columns of categories or text are expanded and selected as one group. Rows without a target are left out, with
-        a `DataWarning` that says how many. A column that is null throughout a task is a feature that the task does not
-        have: its coefficient is fixed at 0 there. Several targets and no task column make the wide form.
+        Columns of categories or text are expanded (but for their first level, the reference) and selected as one group.
+        Rows without a target are left out, with a `DataWarning` that says how many. A column that is null throughout a task
+        is a feature that the task does not have: its coefficient is fixed at 0 there. Several targets and no task column
+        make the wide form.
         """
         if not is_frame(df):
             raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
@@ -396,10 +397,27 @@ def align(tables: list[DesignTable]) -> DesignTable:
     position = {name: number for number, name in enumerate(names)}
     X = np.full((sum(table.X.shape[0] for table in tables), len(names)), np.nan)
     for table, rows in zip(tables, np.split(X, np.cumsum([table.X.shape[0] for table in tables[:-1]])), strict=True):
-        rows[:, [position[name] for name in table.feature_names or ()]] = table.X
+        for name, values in all_levels(table).items():
+            if name in position:
+                rows[:, position[name]] = values
     absent = np.isnan(X)
     X[absent] = 0.0
     return DesignTable(X, tuple(names), encoding, absent if absent.any() else None)
+
+
+def all_levels(table: DesignTable) -> dict[str, FloatArray]:
+    """Columns of a design by name, with those of the reference levels, which are coded where another one is."""
+    assert table.encoding is not None
+    start = 0
+    values: dict[str, FloatArray] = {}
+    for column in table.encoding.columns:
+        names = column.feature_names
+        block = np.asarray(table.X[:, start : start + len(names)], dtype=np.float64)
+        values |= dict(zip(names, block.T, strict=True))
+        if column.levels is not None:
+            values.setdefault(f"{column.name}[{column.levels[0]}]", 1.0 - block.sum(axis=1))
+        start += len(names)
+    return values
 
 
 def absent_features(table: DesignTable, labels: Any) -> BoolArray | None:

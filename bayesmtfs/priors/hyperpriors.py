@@ -164,13 +164,14 @@ def hyperprior_for(
     >>> data = TaskData.from_long(rng.normal(size=(100, 10)), rng.normal(size=100), tasks=np.arange(100) % 4)
     >>> prior = hyperprior_for(data)
     >>> round(prior.global_scale, 3), round(prior.noise_scale, 2)  # about 1/9 / sqrt(25)
-    (0.024, 1.06)
+    (0.025, 1.06)
     """
     family = find_family(loss)
     family.require("A posterior with learned scales", "log_density")
     if noise_scale is None:
-        has_noise = family.has_noise
-        noise_scale = target_deviation(data)[0] if has_noise else family.working_noise(data.y, data.weight)
+        noise_scale = (
+            float(target_deviation(data)[0]) if family.has_noise else family.working_noise(data.y, data.weight)
+        )
     check_positive("noise_scale", noise_scale)
     unit = noise_scale / typical_deviation(data, centred=fit_intercept)
     if global_scale is None:

@@ -216,9 +216,31 @@ def test_from_frame(library):
 def test_categorical_columns_become_one_group():
     df = pd.DataFrame(FRAME).assign(kind=pd.Categorical(["q", "p", "p", "r"], categories=["r", "q", "p"]))
     data = TaskData.from_frame(df, target="score", task="school")
-    assert data.feature_names.tolist() == ["size", "new", "kind[r]", "kind[q]", "kind[p]"]
-    assert data.groups.tolist() == [0, 1, 2, 2, 2]
-    np.testing.assert_array_equal(data.X[:, 2:], [[0, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    assert data.feature_names.tolist() == ["size", "new", "kind[q]", "kind[p]"]  # r is the reference
+    assert data.groups.tolist() == [0, 1, 2, 2]
+    np.testing.assert_array_equal(data.X[:, 2:], [[0, 1], [0, 0], [1, 0], [0, 1]])
+
+
+def test_frames_with_other_reference_levels_are_aligned_by_level():
+    first = pd.DataFrame({"kind": pd.Categorical(["b", "a", "c"])})
+    second = pd.DataFrame({"kind": pd.Categorical(["c", "b", "d", "b"])})  # b would be its own reference
+    third = pd.DataFrame({"kind": pd.Categorical(["a", "a"])})
+    data = TaskData.from_list([(part, np.zeros(len(part))) for part in (first, second, third)])
+    assert data.feature_names.tolist() == ["kind[b]", "kind[c]", "kind[d]"]
+    wanted = [list("bac"), list("cbdb"), list("aa")]
+    for X, kinds in zip(data.task_designs, wanted, strict=True):
+        np.testing.assert_array_equal(X, [[kind == level for level in "bcd"] for kind in kinds])
+
+
+def test_differences_from_the_reference_are_identified():
+    """With an intercept, least squares of the coding has one solution: the means of the levels, less the reference's."""
+    rng = np.random.default_rng(0)
+    kind = rng.choice(list("abc"), 60)
+    y = np.array([{"a": 1.0, "b": 3.0, "c": -2.0}[k] for k in kind])
+    data = TaskData.from_long(pd.DataFrame({"kind": pd.Categorical(kind)}), y)
+    design = np.column_stack([np.ones(60), data.X])
+    assert np.linalg.matrix_rank(design) == design.shape[1] == 3
+    np.testing.assert_allclose(np.linalg.lstsq(design, y)[0], [1.0, 2.0, -3.0], atol=1e-12)
 
 
 def test_several_targets_make_the_wide_form():
@@ -285,7 +307,7 @@ def test_frames_with_different_columns_are_aligned_by_name():
 def test_user_groups_and_categories_go_together():
     df = pd.DataFrame({"a": [1.0, 2.0], "b": [1.0, 0.0], "c": pd.Categorical(["x", "y"])})
     data = TaskData.from_long(df, [1.0, 2.0], groups=["g", "g", "h"])
-    assert data.groups.tolist() == [0, 0, 1, 1]
+    assert data.groups.tolist() == [0, 0, 1]
 
 
 # ---------------------------------------------------------------------- errors
