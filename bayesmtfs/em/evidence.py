@@ -45,6 +45,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import row_posterior, task_relations
@@ -463,7 +464,7 @@ class EvidenceSearch:
         """
         likelihood, rows = self.settings.likelihood, self.settings.row_of_feature
         variances = self.settings.largest_variances / LARGEST_VARIANCE
-        variances = variances / max(np.count_nonzero(variances), 1)
+        variances = variances / max(int(np.count_nonzero(variances)), 1)
         n_most = max(FIRST_ROWS, FIRST_ROWS_PER_OBSERVATION * int(likelihood.counts.max()))
         if len(rows) > n_most:
             association = np.bincount(rows, weights=likelihood.all_tasks.association())
@@ -674,7 +675,8 @@ def solve(
         likelihood = BoundEvidence(data, family.augmentation, fit_intercept)
     rows = Blocks(data.n_features, data.n_tasks, groups=data.groups)
     cost = math.log(max(rows.n_rows, 1)) if row_cost is None else row_cost
-    with Progress("evidence", progress) as work:
+    # systems are of hundreds of rows: more threads wait for each other for longer than they compute
+    with threadpool_limits(1), Progress("evidence", progress) as work:
         search = EvidenceSearch(EvidenceSettings(likelihood, rows.row_of_feature, data.n_tasks, cost), max_iter, work)
         _find_rows(search, start, COARSE * tol)
         search.polish(tol if relations is None else COARSE * tol)
