@@ -64,6 +64,7 @@ from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, LossScale,
 ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
 SLOWNESS = (1.0, 4.0, 16.0)  # of steps that do not shrink: what passes over the same rows choose from
+SLOWER = 4.0  # factor of the next, where the one that was chosen diverges
 FAR_WORSE = 100.0  # times the loss of constants, above it: what the predictions of a fit that has diverged reach
 # One memory layout for all arrays, since each is compiled anew
 STORED = ("slots", "sums", "totals", "bounds", "table")
@@ -420,15 +421,12 @@ class DualAveragingCandidates(StreamLearner):
         seeds = check_random_state(random_state).randint(2**31 - 1, size=epochs).tolist()
         order = seeds if shuffle else [None] * epochs
         tuned = epochs > 1 and all(one.settings.average and one.settings.gamma is None for one in self.candidates)
-        unseen, losses = None, []
+        unseen, losses = None, list[FloatArray]()
         with Progress("dual averaging", progress) as work:
             if tuned:
                 unseen = self._choose(*rows.split(seeds[0]), order, work)
-            for candidate in self.candidates:
-                candidate.add_tasks(0, rows.sizes)
-            for done in learn_passes(self.candidates, rows, order, tuned):
-                losses.append(np.array([candidate.losses for candidate in self.candidates]))
-                work.update(done / epochs)
+            while not self._learned(rows, order, tuned, losses, work):
+                unseen = None
         if work.interrupted:
             if len(losses) < 2:
                 raise KeyboardInterrupt
@@ -465,9 +463,33 @@ class DualAveragingCandidates(StreamLearner):
         if penalties:
             _, best = best_with(replace(one, slowness=best.slowness) for one in penalties)
             losses, best = best_with(replace(best, slowness=step) for step in steps if step != best.slowness)
-        self.candidates = [DualAveraging(best, self.n_features)]
-        self.candidates[0].add_tasks(rows.offsets.size - 1)
+        self._restart(best)
         return losses
+
+    def _restart(self, settings: DualAveragingSettings) -> None:
+        """Begin anew with one candidate."""
+        n_tasks = self.n_tasks
+        self.candidates = [DualAveraging(settings, self.n_features)]
+        self.add_tasks(n_tasks)
+
+    def _learned(
+        self, rows: RepeatedRows, seeds: Sequence[int | None], tail: bool, losses: list[FloatArray], work: Progress
+    ) -> bool:
+        """Learn all passes and list the losses before each; False, ready for shorter steps, where those chosen diverge."""
+        losses.clear()
+        for candidate in self.candidates:
+            candidate.add_tasks(0, rows.sizes)
+        try:
+            for done in learn_passes(self.candidates, rows, seeds, tail):
+                losses.append(np.array([candidate.losses for candidate in self.candidates]))
+                work.update(done / len(seeds))
+        except ValueError:
+            settings = self.candidates[0].settings
+            if not 0.0 < settings.slowness <= SLOWNESS[-1]:
+                raise
+            self._restart(replace(settings, slowness=SLOWER * settings.slowness))
+            return False
+        return True
 
     def _tried(
         self, settings: DualAveragingSettings, rows: RepeatedRows, apart: RepeatedRows, seeds: Sequence[int | None]

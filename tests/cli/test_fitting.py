@@ -1,5 +1,6 @@
 """``bayesmtfs fit``."""
 
+import inspect
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import bayesmtfs as bm
 from bayesmtfs.cli.console import new_folder
+from bayesmtfs.cli.fit import fit, make_estimator
 from bayesmtfs.cli.tables import read_table
 
 
@@ -68,6 +70,17 @@ def test_routes_and_priors(bayesmtfs, table, tmp_path, options, method):
     answer = json.loads(result.stdout)
     assert answer["method"] == method and answer["n_features"] == 6
     assert {"g0", "g1", "g2", "g3", "g4", "g5"} >= set(answer["selected"])
+
+
+def test_the_default_rule_keeps_no_more_features_than_the_best_penalty():
+    sim = bm.simulate_tasks(n_tasks=4, n_features=60, n_relevant=6, n_samples=40, random_state=7)
+    default = inspect.signature(fit).parameters["rule"].default
+    kept = [
+        make_estimator(False, rule=rule, standardize=True).fit(sim.X, sim.y, tasks=sim.tasks).get_support()
+        for rule in (default, "min")
+    ]
+    assert default == "one_se" and kept[0].sum() < kept[1].sum()
+    assert kept[0][sim.support].all()
 
 
 def test_a_stream_says_what_it_saw_and_comes_near_the_batch_fit(bayesmtfs, frame, table, tmp_path):

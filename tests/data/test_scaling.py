@@ -8,6 +8,8 @@ import scipy.sparse as sp
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.data.scaling import (
+    centred,
+    column_means,
     column_scales,
     effect_unit,
     feature_deviation,
@@ -279,3 +281,12 @@ def test_sparse_designs_become_dense():
     data = TaskData.from_long(sp.csr_matrix(np.eye(4, dtype=np.float32)), np.arange(4.0))
     assert data.dense().design.dtype == np.float64
     np.testing.assert_array_equal(data.dense().design, np.eye(4))
+
+
+@pytest.mark.parametrize("form", ["long", "wide"])
+def test_centred_features_have_mean_zero_in_every_task(form):
+    rng = np.random.default_rng(0)
+    X, tasks = rng.normal(5.0, 1.0, (12, 3)), np.repeat([0, 1], 6)
+    Y = np.where(rng.random((12, 2)) < 0.3, np.nan, 1.0)
+    data = TaskData.from_long(X, X[:, 0], tasks) if form == "long" else TaskData.from_wide(X, Y)
+    np.testing.assert_allclose(column_means(centred(data, column_means(data))), 0.0, atol=1e-12)
