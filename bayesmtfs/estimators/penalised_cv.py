@@ -7,9 +7,9 @@ data; the same penalties are used in every fold. The final fit on all data is th
 values.
 
 **A shared mean.** What draws the mean to zero, its ridge and the weight of its 1-norm, is chosen before all else, in the
-same folds, on a grid of few penalties: first the ridge, without the 1-norm; then, unless there are more than ten
-observations per feature, weights of the 1-norm, at that ridge and at the smallest. The smallest error over those penalties
-decides.
+same folds, on a grid of few penalties: first the ridge, from a large one down until the error rises; then, unless there
+are more than ten observations per feature, weights of the 1-norm, at that ridge and at the smallest. The smallest error
+over those penalties decides.
 
 **Folds.** A task that has no training observations is predicted with the average of the other tasks' coefficients and
 intercepts. The error of a fold is
@@ -350,7 +350,7 @@ class MixedNormCV(MixedNormEstimator):
 
     def _candidates(self, data: TaskData, folds: list[Fold]) -> list[Self]:
         """Every norm with every ridge, with a shared mean under the penalty that suits the first of them best."""
-        self.mean_results_ = None
+        self.mean_results_: dict[str, FloatArray] | None = None
         pairs = product(self._several("norm_q"), self._several("ridge"))
         models = [replace(self, norm_q=norm_q, ridge=ridge, cv=None) for norm_q, ridge in pairs]
         if not self.shared_mean:
@@ -361,24 +361,27 @@ class MixedNormCV(MixedNormEstimator):
     def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
         """Ridge on the shared mean and weight of its 1-norm, where they are not given."""
         problem = scaled_problem(data, model)
-        strengths, weights = [self.mean_strength], [self.mean_penalty]
+        strengths, weights = [self.mean_strength or 0.0], [self.mean_penalty or 0.0]
         if self.mean_strength is None:
             smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem)
             n_steps = math.log(LARGEST_RIDGE * data.n_features / SMALLEST_RIDGE, RIDGE_STEP)
             strengths = [smallest * RIDGE_STEP**step for step in range(int(n_steps) + 1)]
-        if self.mean_penalty is None:
-            weights = [0.0]
         if self.mean_penalty is None and MANY_FEATURES * data.n_features > data.n_observations:
             largest = shared_mean.largest_mean_penalty(problem)
             weights += [share * largest for share in MEAN_PENALTIES]
         found: dict[tuple[float, float], float] = {}
-        self._compare_means(data, model, folds, [(strength, weights[0]) for strength in strengths], found)
+        if len(strengths) * len(weights) == 1:
+            return strengths[0], weights[0]
+        for strength in reversed(strengths):  # small ridges take longest, and are of no use once the error rises
+            self._compare_means(data, model, folds, [(strength, weights[0])], found)
+            if found[strength, weights[0]] > min(found.values()):
+                break
         best = min(found, key=found.__getitem__)[0]
         rest = [(strength, weight) for strength in dict.fromkeys((best, strengths[0])) for weight in weights[1:]]
         self._compare_means(data, model, folds, rest, found)
         tried = np.array(list(found))
-        self.mean_results_ = {"mean_strength": tried[:, 0], "mean_penalty": tried[:, 1]}
-        self.mean_results_ |= {"error": np.array(list(found.values()))}
+        errors = np.array(list(found.values()))
+        self.mean_results_ = {"mean_strength": tried[:, 0], "mean_penalty": tried[:, 1], "error": errors}
         return min(found, key=found.__getitem__)
 
     def _compare_means(
@@ -390,11 +393,8 @@ class MixedNormCV(MixedNormEstimator):
         found: dict[tuple[float, float], float],
     ) -> None:
         """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
-        if len(found) + len(tried) == 1:  # nothing to compare
-            found |= dict.fromkeys(tried, 0.0)
-            return
-        options = {"tol": max(self.tol, COARSE_TOL)}
-        models = [replace(model, mean_strength=ridge, mean_penalty=weight, **options) for ridge, weight in tried]
+        model = replace(model, tol=max(self.tol, COARSE_TOL))
+        models = [replace(model, mean_strength=ridge, mean_penalty=weight) for ridge, weight in tried]
         candidates = [(each, self._coarse_penalties(data, each)) for each in models]
         errors = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
         for pair, by_fold in zip(tried, errors, strict=True):
