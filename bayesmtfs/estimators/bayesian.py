@@ -220,7 +220,7 @@ class BayesianEstimator(MultiTaskEstimator):
             raise ValueError(f"norm_q is {q!r}, but prior={self.prior!r} has normal rows; pass norm_q=2")
 
     def _check_prior(self) -> None:
-        if self.unknown_task == "population" and self.prior == "mixed_norm":
+        if self.unknown_task == "population" and self.prior in ("mixed_norm", "spike"):
             raise ValueError(prediction.NO_POPULATION)
         bounds = self.row_scale_bounds
         if self.prior == "jeffreys" and bounds is None:

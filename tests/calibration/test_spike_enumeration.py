@@ -123,12 +123,14 @@ def log_likelihoods(data, prior, rows, noise_grid):
     if prior.fit_intercept:
         signal = signal + prior.intercept_scale**2 * (data.task[:, np.newaxis] == data.task)
     root = np.sqrt(data.weight)
-    y, signal = root * data.y, root[:, np.newaxis] * signal * root  # a weight divides the variance of a row
+    y, signal = root * data.y, root[:, np.newaxis] * signal * root
+    further = data.task_weights - np.diff(data.offsets)  # a weight multiplies all of a row's log-density
     found = []
     for noise in noise_grid:
         covariance = signal + np.diag(np.asarray(noise)[data.task] ** 2)
-        sign, log_determinant = np.linalg.slogdet(covariance)
-        found.append(-0.5 * (y @ np.linalg.solve(covariance, y) + log_determinant))
+        log_determinant = np.linalg.slogdet(covariance)[1]
+        value = -0.5 * (y @ np.linalg.solve(covariance, y) + log_determinant)
+        found.append(value - further @ np.log(noise))
     return np.array(found)
 
 
