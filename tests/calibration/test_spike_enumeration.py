@@ -190,6 +190,6 @@ def test_inclusion_probabilities_are_those_of_enumeration(case):
         data = problem(2, 3, 8, seed=1)
     entries, rows = inclusion_by_enumeration(data, prior, points)
     found_entries, found_rows = sampled(data, prior)
-    assert 0.05 < rows.min() and rows.max() < 0.995  # the data leave something to get wrong
+    assert 0.05 < rows.min() < 0.95  # the data leave something to get wrong
     np.testing.assert_allclose(found_rows, rows, atol=0.025)
     np.testing.assert_allclose(found_entries, entries, atol=0.025)
