@@ -32,7 +32,7 @@ from bayesmtfs.posterior.tree import local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
-PRIORS = ("spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
