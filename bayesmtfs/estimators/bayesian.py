@@ -32,7 +32,7 @@ from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rat
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
-PRIORS = ("spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe")
+PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
@@ -227,7 +227,7 @@ class BayesianEstimator(MultiTaskEstimator):
             raise ValueError(f"norm_q is {q!r}, but prior={self.prior!r} has normal rows; pass norm_q=2")
 
     def _check_prior(self) -> None:
-        if self.unknown_task == "population" and self.prior == "mixed_norm":
+        if self.unknown_task == "population" and self.prior in ("mixed_norm", "spike"):
             raise ValueError(prediction.NO_POPULATION)
         bounds = self.row_scale_bounds
         if self.prior == "jeffreys" and bounds is None:

@@ -36,8 +36,8 @@ from bayesmtfs.types import FloatArray, IntArray
 LARGEST_BLOCK = 4_000_000  # numbers held at once
 LEAST_TASKS = 6  # to learn g from
 NO_POPULATION = (
-    "unknown_task='population' needs row scales to draw a new task from, which prior='mixed_norm' has not; use another "
-    "prior, or unknown_task='mean'"
+    "unknown_task='population' needs row scales to draw a new task from, which prior='mixed_norm' and 'spike' have not; "
+    "use another prior, or unknown_task='mean'"
 )
 
 # Takes predictors and noise (draws, rows), the last arguments of the summaries below, and gives (rows,) numbers

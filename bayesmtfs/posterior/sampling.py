@@ -29,7 +29,8 @@ from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
-from bayesmtfs.gibbs import spike as spike_posterior
+from bayesmtfs.gibbs.spike import sample_spike_chain
+from bayesmtfs.gibbs.spike_state import SpikeDraws
 from bayesmtfs.posterior import fast
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
@@ -307,9 +308,9 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
     prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
-    def run(chain: int, report: Report) -> spike_posterior.SpikeDraws:
+    def run(chain: int, report: Report) -> SpikeDraws:
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
-        return spike_posterior.sample_spike_chain(data, prior, settings, family, report)
+        return sample_spike_chain(data, prior, settings, family, report)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}

@@ -6,7 +6,7 @@ from scipy import stats
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import find_family
-from bayesmtfs.gibbs import spike
+from bayesmtfs.gibbs import spike, spike_state
 from bayesmtfs.gibbs.chain import ChainSettings
 from bayesmtfs.gibbs.state import rows_of
 from bayesmtfs.models.spike import draw_patterns
@@ -92,13 +92,13 @@ def design(n=8, p=3, m=2):
 def chain_of_pairs(data, family, count, rng, visits):
     """Parameters given targets, targets given parameters, in turn."""
     labels, rows = not family.has_noise, rows_of(data)
-    observed = spike.spike_data(data, family, fit_intercept=True)
-    numbers = spike.spike_numbers(PRIOR, family, observed, rows)
+    observed = spike_state.spike_data(data, family, fit_intercept=True)
+    numbers = spike_state.spike_numbers(PRIOR, family, observed, rows)
     assert len(observed.targets) == data.n_observations and numbers.n_neighbours.max() > 1
-    state = spike.first_state(observed, numbers, rows)
+    state = spike_state.first_state(observed, numbers, rows)
     state.visits[:] = visits
-    parts = spike.SpikeParts(observed, rows, numbers, state, spike.space_for(numbers, state, rows))
-    kept, found = spike.kept_for(1, rows), []
+    parts = spike_state.SpikeParts(observed, rows, numbers, state, spike_state.space_for(numbers, state, rows))
+    kept, found = spike_state.kept_for(1, rows), []
     for k in range(count):
         spike.run(rng, parts, kept, 1, 1, 2, NEVER)
         observed.targets[:] = new_targets(rng, data, parameters_of(state), labels)

@@ -214,6 +214,7 @@ def test_chains_that_disagree_are_reported():
         ({"sampler": "nuts"}, "discrete"),
         ({"sampler": "fast"}, "discrete"),
         ({"loss": "absolute"}, "'squared' or 'logistic'"),
+        ({"unknown_task": "population"}, "'spike' have not"),
         ({"expected_features": 9.0}, "expected_features is 9.0"),
     ],
 )
