@@ -79,7 +79,7 @@ def test_jeffreys_classification_is_what_em_minimises():
     sim = simulated("classification")
     prior = hyperprior_for(sim.data, "logistic")
     integrated = IntegratedModel(jeffreys_model(sim.data, BOUNDS, loss="logistic", centred=True))
-    fit = fitted(bm.JeffreysClassifier(), sim)
+    fit = fitted(bm.JeffreysClassifier(offset=0.0), sim)
     found = integrated(2, coef=fit.coef_.T, intercept=fit.intercept_)
     expected = log_intercepts(fit, prior) + log_width(2) - fit.objective_trace_[-1]
     assert found == pytest.approx(expected, abs=1e-6)

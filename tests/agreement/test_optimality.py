@@ -59,6 +59,7 @@ def gradient_rows(problem, loss, y, coef, intercept):
     return rows, sums
 
 
+@pytest.mark.filterwarnings("ignore:deviations within tasks differ")
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(problem=problems())

@@ -18,7 +18,7 @@ def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
         "model.bayesmtfs", "coefficients.csv", "coefficients.png", "report.html", "summary.json",
     }  # fmt: skip
     model = bm.load(fitted / "model.bayesmtfs")
-    direct = bm.MixedNormRegressor(penalty_strength=0.1, standardize=True)
+    direct = bm.MixedNormRegressor(penalty_strength=0.1, standardize=True, scale_target=True)
     direct.fit(frame[[f"g{i}" for i in range(6)]], frame["score"], tasks=frame["school"])
     np.testing.assert_allclose(model.coef_, direct.coef_, atol=1e-12)
     written = pd.read_csv(fitted / "coefficients.csv")
@@ -92,7 +92,7 @@ def test_a_stream_says_what_it_saw_and_comes_near_the_batch_fit(bayesmtfs, frame
     kept = json.loads((tmp_path / "o" / "summary.json").read_text())
     assert kept["rows_seen"] % len(frame) == 0 and 0 < kept["progressive_error"] < 1
     online = bm.load(tmp_path / "o" / "model.bayesmtfs")
-    batch = bm.MixedNormRegressorCV(standardize=True, task_column="school").fit(
+    batch = bm.MixedNormRegressorCV(standardize=True, scale_target=True, task_column="school").fit(
         frame.drop(columns=["score", "level"]), frame["score"]
     )
     errors = [1 - model.score(frame.drop(columns=["score", "level"]), frame["score"]) for model in (online, batch)]
