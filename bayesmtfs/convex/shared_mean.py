@@ -26,7 +26,7 @@ from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
 from bayesmtfs.convex.quadratic_models import MeanPenalty, QuadraticRowModel, quadratic_model
 from bayesmtfs.convex.working_set import LEAST_DAMPING, PATIENCE, WorkingSetRounds, run
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, total_conjugate
+from bayesmtfs.families import total_conjugate
 from bayesmtfs.priors.row_penalty import soft_threshold
 from bayesmtfs.types import FloatArray, Solution
 
@@ -47,41 +47,6 @@ class SharedMean(NamedTuple):
     solution: Solution
     mean: FloatArray  # (p,) w_0
     mean_intercept: float  # b_0
-
-
-class WithOffset(Family):
-    """A family whose linear predictor has a known part, one number per observation."""
-
-    def __init__(self, base: Family, offset: FloatArray) -> None:
-        self.base, self.offset = base, offset  # (N,)
-        self.name, self.smooth, self.curvature_bound = base.name, base.smooth, base.curvature_bound
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def offers(self, offer: str) -> bool:
-        """Whether the base has this attribute or method."""
-        return self.base.offers(offer)
-
-    def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Loss at eta plus the offset."""
-        return self.base.value(y, eta + self.offset)
-
-    def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Its derivative in eta."""
-        return self.base.gradient(y, eta + self.offset)
-
-    def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Its second derivative in eta."""
-        return self.base.curvature(y, eta + self.offset)
-
-    def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
-        """Its convex conjugate, ``l*(u) - u * offset``."""
-        return self.base.conjugate(y, dual) - dual * self.offset
-
-    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
-        """Constant of the smallest loss, the offset left out of account."""
-        return self.base.best_constant(y, weight)
 
 
 def default_mean_strength(problem: Problem) -> float:
