@@ -6,10 +6,10 @@ One sweep:
 2. every row given all others, with its slab, pattern and coefficients integrated out (`spike_row`): on or off, then all
    of it. An upper bound of the evidence leaves most rows of noise off without the integral, which changes no draw; rows
    that were hardly ever on while steps were tuned are visited less often, with a probability that then stays;
-3. locations: a third of the rows that are on, in random order, may move to a correlated feature. With N[i] the neighbours of i, itself
-   included, an anchor a is drawn from N[i], row i is taken out, and a new place j among the rows of N[a] that are off with
-   probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without which chains stay
-   with the feature that they found first;
+3. locations: a third of the rows that are on, in random order, may move to a correlated feature. With N[i] the
+   neighbours of i, itself included, an anchor a is drawn from N[i], row i is taken out, and a new place j among the rows
+   of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
+   which chains stay with the feature that they found first;
 4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise.
 
 References
