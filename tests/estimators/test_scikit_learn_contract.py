@@ -20,11 +20,11 @@ CHECKED = [
     bm.GeneralizedNormalRegressor(),
     bm.GeneralizedNormalClassifier(),
     bm.JeffreysRegressor(),
-    bm.JeffreysClassifier(),
+    bm.JeffreysClassifier(offset=0.0),
     bm.JeffreysClassifier(loss="squared"),
     bm.MatrixVariateRegressor(coefficients="mode", **CLOSE),
     bm.MatrixVariateRegressor(coefficients="integrated", **CLOSE),
-    bm.MatrixVariateClassifier(coefficients="mode", **CLOSE),
+    bm.MatrixVariateClassifier(coefficients="mode", offset=0.0, **CLOSE),
     bm.MatrixVariateClassifier(coefficients="integrated", **CLOSE),
     bm.SmoothedRegressor(),
     bm.SmoothedClassifier(),
@@ -45,6 +45,8 @@ CHECKED = [
     baselines.SharedStructureSelector(),
 ]
 CHECKED_SLOWLY = [
+    bm.JeffreysClassifier(),
+    bm.MatrixVariateClassifier(**CLOSE),
     bm.JeffreysRegressor(shared_mean=True),
     bm.JeffreysRegressor(shared_mean=True, coefficients="integrated"),
     bm.JeffreysClassifier(shared_mean=True),
