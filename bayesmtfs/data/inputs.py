@@ -55,7 +55,8 @@ def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
         centred = X - mean
         deviation = np.sqrt(weight @ np.multiply(centred, centred, out=centred) / total)
         close = np.flatnonzero(deviation <= 1e-7 * np.abs(mean))  # those alone may be constant but for rounding
-        deviation[close[np.ptp(X[:, close], axis=0) == 0]] = 0.0
+        if len(close):
+            deviation[close[np.ptp(X[:, close], axis=0) == 0]] = 0.0
         return deviation
     mean = np.asarray(X.T @ weight) / total
     row_weight = np.repeat(weight, np.diff(X.indptr))
