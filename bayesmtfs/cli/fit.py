@@ -71,7 +71,7 @@ def fit(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Fit a table with a task column and write model, coefficients, plots and report."""
+    """Fit a table with a task column and write model, effects, plots and report."""
     # Loaded here, so that --help answers at once
     from bayesmtfs.cli.tables import TextForm, looks_like_labels, observations
 
@@ -104,7 +104,7 @@ def fit(
         low, high = facts.get("norm_q_interval", (None, None))
         interval = "" if low is None else f", 90% interval {low:.3g} to {high:.3g}"
         speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}{interval}")
-    speaker.say(f"\nModel, coefficients, plots and report are in {out}")
+    speaker.say(f"\nModel, effects, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": table.notes()})
 
 
@@ -130,7 +130,7 @@ def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
     from bayesmtfs.reporting import report
 
     model.save(folder / MODEL)
-    model.result_.to_frame().to_csv(folder / "coefficients.csv", index=False)
+    model.result_.to_frame().to_csv(folder / "effects.csv", index=False)
     report(model, folder / "report.html")
     figure = Figure(figsize=(7, 6), layout="constrained")
     plots.coefficient_heatmap(model, ax=figure.add_subplot())

@@ -23,7 +23,7 @@ from bayesmtfs.plots.axes import (
     shown_of,
 )
 from bayesmtfs.results.fit_result import FitResult, shortened
-from bayesmtfs.results.tables import central_interval, check_probability
+from bayesmtfs.results.tables import INTERVAL, central_interval, check_probability
 from bayesmtfs.selection.draws import draws_of, has_exact_zeros, read_draws
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -57,7 +57,7 @@ def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None, use
 
 
 def row_norms(
-    result: Any, most: int = 30, prob: float = 0.89, ax: Axes | None = None, user_units: bool = False
+    result: Any, most: int = 30, prob: float = INTERVAL, ax: Axes | None = None, user_units: bool = False
 ) -> Axes:
     """Euclidean norm of each feature's effects over the tasks, largest first; medians and intervals where there are draws.
 

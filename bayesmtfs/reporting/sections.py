@@ -17,11 +17,11 @@ from bayesmtfs import plots
 from bayesmtfs.plots.axes import height_for, result_of, shown_of
 from bayesmtfs.public_names import BASELINES, ESTIMATORS
 from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.results.tables import INTERVAL
 from bayesmtfs.selection.draws import draws_of, has_exact_zeros, read_draws
 from bayesmtfs.selection.effects import local_false_sign_rate
 from bayesmtfs.types import FloatArray
 
-INTERVAL = 0.89
 MOST_ROWS = 2000  # of the table of features
 SHOWN_FEATURES = 30  # in plots
 SHORTEST_TRACE = 3  # iterations up to which a trace shows nothing

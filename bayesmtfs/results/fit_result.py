@@ -20,7 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.results import persistence
 from bayesmtfs.results.persistence import CorruptFileError, StoredFile
-from bayesmtfs.results.tables import Backend, as_frame, check_one_of, entry_columns, text_table
+from bayesmtfs.results.tables import (
+    INTERVAL,
+    Backend,
+    as_frame,
+    central_interval,
+    check_one_of,
+    entry_columns,
+    text_table,
+)
 from bayesmtfs.types import BoolArray, FloatArray
 
 if TYPE_CHECKING:
@@ -120,6 +128,12 @@ class Convergence:
         return f"{sentence}{'' if self.converged else '; interrupted, or far worse than constants: fit again'}."
 
 
+def _entries(variable: Any) -> NDArray[Any]:
+    """(S, n_tasks, features) Draws of a variable, chain after chain."""
+    values: NDArray[Any] = variable.transpose("chain", "draw", "task", "feature").values
+    return values.reshape(-1, *values.shape[2:])
+
+
 def frozen_copy(array: NDArray[Any]) -> NDArray[Any]:
     """Copy of an array that cannot be written to."""
     copy = array.copy()
@@ -137,6 +151,7 @@ Labels = NDArray[Any]
 
 RESULT_KIND = "FitResult"
 NAME_WIDTH = 32
+DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
 _OLD_PREFIX = "extras."  # of arrays in files of version 0.1.0
 # Axes of every array, which are also those in a saved file, for programs that open it as NetCDF.
 RESULT_AXES = {
@@ -333,16 +348,19 @@ class FitResult:
         form: Literal["long", "wide"] = "long",
         selected_only: bool = False,
     ) -> Any:
-        """Coefficients as a data frame.
+        """Effects as a data frame.
 
         Parameters
         ----------
         backend : {"pandas", "polars"}
             Library of the frame; it must be installed.
         form : {"long", "wide"}
-            ``"long"``: one row per feature and task, with columns feature, task, coef, selected (and absent,
-            where tasks have different features); ``"wide"``: one row
-            per feature, and after the column feature one column per task.
+            ``"long"``: one row per feature and task, with columns feature, task, coef (in the user's units), effect (in
+            deviations within tasks), selected, and absent where tasks have different features. A posterior adds the
+            central 89% intervals of both (coef_lower, coef_upper, effect_lower, effect_upper), probability (of being
+            in the model: not zero under a prior with exact zeros, else of an effect above ``effect_size``) and
+            false_sign_rate. ``"wide"``: one row per feature, and after the column feature the coefficients, one column
+            per task.
         selected_only : bool, default False
             Leave out the features that are not selected.
 
@@ -355,9 +373,39 @@ class FitResult:
         kept = np.flatnonzero(self.selected) if selected_only else np.arange(self.n_features)
         if form == "wide":
             return as_frame(self._wide_columns(kept), backend)
-        matrices = {"coef": self.coef, "selected": self.selected_entries, "absent": self.absent}
+        unit = self.effect_unit
+        matrices = {"coef": self.coef, "effect": None if unit is None else self.coef * unit}
+        matrices |= self._uncertainty() | {"selected": self.selected_entries, "absent": self.absent}
         chosen = {name: matrix[:, kept] for name, matrix in matrices.items() if matrix is not None}
         return as_frame(entry_columns(self.feature_names[kept], self.task_names, **chosen), backend)
+
+    def _uncertainty(self) -> dict[str, NDArray[Any] | None]:
+        """Matrices (n_tasks, n_features) of what the draws say of every entry; nothing without draws.
+
+        Features that were not sampled have no interval (NaN), and are not in the model.
+        """
+        if self.posterior is None:
+            return {}
+        draws = self.posterior["posterior"].dataset
+        coef = _entries(draws["coef"])
+        known = dict(zip(("coef_lower", "coef_upper"), central_interval(coef, INTERVAL), strict=True))
+        if self.effect_unit is not None:
+            unit = self.effect_unit[:, self._drawn_features]
+            known |= {name.replace("coef", "effect"): ends * unit for name, ends in known.items()}
+        found: dict[str, NDArray[Any] | None] = {name: self._spread(ends, np.nan) for name, ends in known.items()}
+        if "included" in draws.data_vars:
+            found["probability"] = self._spread(_entries(draws["included"]).mean(axis=0), 0.0)
+        elif self.effect_unit is not None:
+            size = float(self.settings.get("effect_size", DEFAULT_EFFECT_SIZE))
+            found["probability"] = self._spread(np.mean(np.abs(coef) * unit > size, axis=0), 0.0)
+        wrong = np.minimum(np.mean(coef <= 0, axis=0), np.mean(coef >= 0, axis=0))
+        return found | {"false_sign_rate": self._spread(wrong, 1.0)}
+
+    def _spread(self, drawn: FloatArray, elsewhere: float) -> FloatArray:
+        """(n_tasks, n_features) Numbers of the features that were sampled, and one number for the others."""
+        whole = np.full((self.n_tasks, self.n_features), elsewhere)
+        whole[:, self._drawn_features] = drawn
+        return whole
 
     def _wide_columns(self, kept: NDArray[np.intp]) -> dict[str, NDArray[Any]]:
         tasks = [str(label) for label in self.task_names.tolist()]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bayesmtfs.data.inputs import as_labels
 
 Backend = Literal["pandas", "polars"]
+INTERVAL = 0.89  # probability of the intervals that are shown
 
 
 def as_frame(columns: dict[str, Any], backend: Backend = "pandas") -> Any:

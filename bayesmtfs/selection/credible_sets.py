@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.posterior.tree import feature_correlations
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
 from bayesmtfs.results.tables import check_probability
 from bayesmtfs.selection.draws import CoefficientDraws, read_draws, tree_of, with_sampled_features
-from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, EVEN_ODDS, entries_in_model
+from bayesmtfs.selection.effects import EVEN_ODDS, entries_in_model
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 

@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.families import Family
-from bayesmtfs.results.tables import Backend, as_frame, check_one_of, check_probability, entry_columns
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
+from bayesmtfs.results.tables import INTERVAL, Backend, as_frame, check_one_of, check_probability, entry_columns
 from bayesmtfs.selection.draws import CoefficientDraws, read_draws
-from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, check_effect_size, effects_of, local_false_sign_rate
+from bayesmtfs.selection.effects import check_effect_size, effects_of, local_false_sign_rate
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, SelectionWarning, warn
 
 Of = Literal["features", "entries"]
@@ -184,7 +185,7 @@ def discoveries(
     of: Of = "features",
     by: By | None = None,
     effect_size: float = DEFAULT_EFFECT_SIZE,
-    prob: float = 0.89,
+    prob: float = INTERVAL,
     sample_weight: Any = None,
     loss: str | Family | None = None,
 ) -> Discoveries:

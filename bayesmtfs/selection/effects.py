@@ -30,7 +30,16 @@ from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.posterior import tree
-from bayesmtfs.results.tables import Backend, as_frame, central_interval, check_one_of, entry_columns, plain_labels
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
+from bayesmtfs.results.tables import (
+    INTERVAL,
+    Backend,
+    as_frame,
+    central_interval,
+    check_one_of,
+    entry_columns,
+    plain_labels,
+)
 from bayesmtfs.selection.draws import (
     CoefficientDraws,
     family_of,
@@ -43,7 +52,6 @@ from bayesmtfs.selection.draws import (
 )
 from bayesmtfs.types import BoolArray, FloatArray
 
-DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
 EVEN_ODDS = 0.5
 
 
@@ -117,7 +125,8 @@ class Effects:
 
     Attributes
     ----------
-    inclusion_probability : (p,) probability of an effect above ``effect_size`` in at least one task
+    inclusion_probability : (p,) probability of being in the model in at least one task: of a coefficient that is not
+        exactly zero where the prior has exact zeros, else of an effect above ``effect_size``
     task_probability : (n_tasks, p) the same in each task
     local_false_sign_rate : (n_tasks, p) probability that the likelier sign is wrong
     shrinkage_factor : (n_tasks, p) or None
@@ -191,7 +200,7 @@ def effects(
     sample_weight: Any = None,
     loss: str | Family | None = None,
     effect_size: float = DEFAULT_EFFECT_SIZE,
-    prob: float = 0.89,
+    prob: float = INTERVAL,
     norm_q: float | None = None,
 ) -> Effects:
     """Probabilities of effects, false sign rates and shrinkage factors of a posterior.
@@ -228,7 +237,10 @@ def effects(
     lower, upper = central_interval(draws.coef, prob)
     family = family_of(posterior, draws, loss)
     data = with_sampled_features(read_data(posterior, draws, family, X, y, tasks, sample_weight), draws)
-    features, entries = tree.inclusion_probability(draws.coef[None], unit_of(draws, data, family), effect_size)
+    if draws.included is None:
+        features, entries = tree.inclusion_probability(draws.coef[None], unit_of(draws, data, family), effect_size)
+    else:
+        features, entries = draws.included.any(axis=2).mean(axis=0), draws.included.mean(axis=0).T
     factor = _shrinkage_of(posterior, draws, data, family, norm_q)
     whole = draws.over_all_features
     return Effects(

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.families import Family
-from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE, FitResult
 from bayesmtfs.results.tables import Backend, as_frame, check_one_of
 from bayesmtfs.selection.discoveries import warn_of_no_zeros
 from bayesmtfs.selection.draws import read_draws
-from bayesmtfs.selection.effects import DEFAULT_EFFECT_SIZE, EVEN_ODDS, entries_in_model
+from bayesmtfs.selection.effects import EVEN_ODDS, entries_in_model
 from bayesmtfs.types import BoolArray, FloatArray
 
 KINDS = ("all", "some", "specific", "none")

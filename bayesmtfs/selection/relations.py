@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.results.tables import Backend, as_frame, central_interval, plain_labels
+from bayesmtfs.results.tables import INTERVAL, Backend, as_frame, central_interval, plain_labels
 from bayesmtfs.selection.draws import posterior_group, read_draws, variable
 from bayesmtfs.types import FloatArray
 
@@ -63,7 +63,7 @@ class TaskRelations:
         )
 
 
-def task_relations(posterior: Any, prob: float = 0.89) -> TaskRelations:
+def task_relations(posterior: Any, prob: float = INTERVAL) -> TaskRelations:
     """Correlations between tasks with their uncertainty.
 
     Parameters
@@ -143,7 +143,7 @@ class ExponentPosterior:
 
 
 def exponent_posterior(
-    posterior: Any, bounds: tuple[float, float] | None = None, prob: float = 0.89
+    posterior: Any, bounds: tuple[float, float] | None = None, prob: float = INTERVAL
 ) -> ExponentPosterior:
     """Summarise the posterior of a learned q, and say whether the data identify it.
 

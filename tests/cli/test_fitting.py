@@ -15,13 +15,13 @@ from bayesmtfs.cli.tables import read_table
 
 def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
     assert {path.name for path in fitted.iterdir()} == {
-        "model.bayesmtfs", "coefficients.csv", "coefficients.png", "report.html", "summary.json",
+        "model.bayesmtfs", "effects.csv", "coefficients.png", "report.html", "summary.json",
     }  # fmt: skip
     model = bm.load(fitted / "model.bayesmtfs")
     direct = bm.MixedNormRegressor(penalty_strength=0.1, standardize=True, scale_target=True)
     direct.fit(frame[[f"g{i}" for i in range(6)]], frame["score"], tasks=frame["school"])
     np.testing.assert_allclose(model.coef_, direct.coef_, atol=1e-12)
-    written = pd.read_csv(fitted / "coefficients.csv")
+    written = pd.read_csv(fitted / "effects.csv")
     np.testing.assert_allclose(written["coef"].to_numpy().reshape(6, 3).T, direct.coef_)
     summary = json.loads((fitted / "summary.json").read_text())
     assert summary["converged"] and summary["n_tasks"] == 3 and summary["task"] == "school"
@@ -106,12 +106,12 @@ def test_labels_are_classified(bayesmtfs, frame, tmp_path):
 
 
 def test_nothing_is_overwritten_without_force(bayesmtfs, table, fitted):
-    before = (fitted / "coefficients.csv").read_bytes()
+    before = (fitted / "effects.csv").read_bytes()
     options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", fitted]
     refused = bayesmtfs("fit", table, *options)
     assert refused.exit_code == 1 and "--force" in refused.stderr and "Traceback" not in refused.output
     assert bayesmtfs("fit", table, *options, "--force", "--quiet").output == ""
-    assert (fitted / "coefficients.csv").read_bytes() == before
+    assert (fitted / "effects.csv").read_bytes() == before
     assert [path for path in fitted.parent.iterdir() if path.name.startswith(".")] == []
 
 

@@ -246,7 +246,7 @@ def test_result_carries_names_settings_and_verdict(model):
     assert result.settings["penalty_strength"] == 0.5
     assert result.versions["bayesmtfs"] == bm.__version__
     assert result.convergence.converged
-    assert result.to_frame().shape == (30, 4)
+    assert result.to_frame().shape == (30, 5)
     assert result.to_datatree()["posterior"]["coef"].shape == (1, 1, 10, 3)
 
 

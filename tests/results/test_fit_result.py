@@ -452,3 +452,29 @@ def test_frozen_copy_leaves_the_original_writable():
     original[0] = 1.0
     assert copy.tolist() == [0.0, 0.0]
     assert not copy.flags.writeable
+
+
+# --- uncertainty in the table -----------------------------------------------------------------------------------------
+
+
+def test_table_of_a_posterior_has_intervals_probabilities_and_signs(posterior):
+    draws = posterior["posterior"]["coef"].values.reshape(100, 4, 2)
+    unit = np.array([[1.0, 2.0, 0.5, 1.0], [1.0, 1.0, 3.0, 2.0]])
+    found = make(posterior=posterior, effect_unit=unit, settings={"effect_size": 0.7}).to_frame()
+    low, high = np.quantile(draws, [0.055, 0.945], axis=0)
+    np.testing.assert_allclose(found["coef_lower"], low.ravel())
+    np.testing.assert_allclose(found["effect_upper"], (high * unit.T).ravel())
+    np.testing.assert_allclose(found["effect"], (COEF * unit).T.ravel())
+    np.testing.assert_allclose(found["probability"], np.mean(np.abs(draws * unit.T) > 0.7, axis=0).ravel())
+    wrong = np.minimum((draws < 0).mean(axis=0), (draws > 0).mean(axis=0))
+    np.testing.assert_allclose(found["false_sign_rate"], wrong.ravel())
+
+
+def test_table_of_a_posterior_with_exact_zeros_and_features_not_sampled(posterior):
+    included = np.random.default_rng(1).random((2, 50, 3, 2)) < 0.4
+    draws = posterior["posterior"].dataset.isel(feature=[0, 1, 3])
+    tree = xr.DataTree.from_dict({"posterior": draws.assign(included=(draws["coef"].dims, included))})
+    found = make(posterior=tree, absent=None).to_frame().set_index(["feature", "task"])
+    assert found.loc[("rooms", "south"), "probability"] == included[:, :, 2, 1].mean()
+    assert found.loc[("rent", "north"), ["probability", "false_sign_rate"]].tolist() == [0.0, 1.0]
+    assert np.isnan(found.loc[("rent", "north"), "coef_lower"]) and "effect" not in found

@@ -1,0 +1,103 @@
+"""``bayesmtfs predict``: new rows in; out a table of predictions, with intervals and probabilities where there are any."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import bayesmtfs
+from bayesmtfs.cli.console import Force, Speaker, UsageError, check_free
+from bayesmtfs.cli.fit import Decimal, Separator, saved_fit
+from bayesmtfs.results.tables import INTERVAL
+
+
+def predict(
+    speaker: Speaker,
+    result: Annotated[Path, typer.Argument(help="Folder that `fit` wrote, or a saved model.")],
+    data: Annotated[Path, typer.Argument(help="Table with the columns of the fit; a target may be there or not.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    unknown_task: Annotated[
+        str | None, typer.Option(help="Tasks that were not in the fit: error, or mean for the average task.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column with the target, to measure the predictions; that of the fit if there.")
+    ] = None,
+    sep: Separator = None,
+    decimal: Decimal = None,
+    force: Force = False,
+) -> None:
+    """Predict new rows with a fitted model and write them as CSV, in the order of the table.
+
+    Posteriors give the central 89% interval of a new target, classifiers the probability of every class.
+    """
+    import pandas as pd
+
+    from bayesmtfs.cli.tables import TextForm, read_table, write_csv
+
+    check_free(out, force)
+    model = bayesmtfs.load(saved_fit(result))
+    if not hasattr(model, "predict"):
+        raise ValueError(f"{result} holds a {type(model).__name__}, which cannot predict; pass a saved estimator")
+    if unknown_task is not None:
+        model.set_params(unknown_task=unknown_task)
+    frame = read_table(data, TextForm(sep, decimal))
+    wanted = list(getattr(model, "feature_names_in_", frame.columns))
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise ValueError(f"{data} lacks the columns {missing[:10]} that the model was fitted on; add them")
+    target = _target(result, frame, target)
+    with speaker.working("Predicting ..."):
+        columns = predicted_columns(model, frame[wanted])
+    task_column = getattr(model, "task_column", None)
+    own = {} if task_column is None else {str(task_column): frame[task_column].to_numpy()}
+    table = pd.DataFrame({"row": np.arange(1, len(frame) + 1), **own, **columns})
+    write_csv(table, out)
+    speaker.say(f"{len(table)} predictions are in {out}")
+    score = _score(model, frame, wanted, target)
+    speaker.say(*(f"{words}: {value:.4g}" for words, value in score.items()))
+    speaker.answer({"out": str(out), "n_rows": len(table), **score})
+
+
+def predicted_columns(model: Any, rows: Any) -> dict[str, Any]:
+    """Columns of a table of predictions: one of each kind, or one for each task of the wide form."""
+    kinds = {"prediction": model.predict(rows)}
+    is_classifier = hasattr(model, "classes_")
+    if not is_classifier and hasattr(model, "posterior_"):
+        _, kinds["lower"], kinds["upper"] = model.predict(rows, interval=INTERVAL)
+    if is_classifier and hasattr(model, "predict_proba"):
+        kinds |= _probabilities(model, rows)
+    columns: dict[str, Any] = {}
+    for kind, values in kinds.items():
+        wide = np.ndim(values) == 2
+        columns |= {f"{kind}_{task}": values[:, t] for t, task in enumerate(model.tasks_)} if wide else {kind: values}
+    return columns
+
+
+def _probabilities(model: Any, rows: Any) -> dict[str, Any]:
+    """Probability of every class; in the wide form, of the second one in every task."""
+    found = model.predict_proba(rows)
+    if np.ndim(model.predict(rows[:1])) == 2:
+        return {f"probability_{model.classes_[1]}": found}
+    return {f"probability_{label}": found[:, k] for k, label in enumerate(model.classes_)}
+
+
+def _target(result: Path, frame: Any, target: str | None) -> str | None:
+    """Column with targets: as told, or the one of the fit if the table has it; None where there is none."""
+    if target is not None and target not in frame.columns:
+        columns = ", ".join(map(str, frame.columns))
+        raise UsageError(f"--target is {target!r}, which the table has not; its columns are {columns}")
+    summary = result / "summary.json"
+    if target is None and summary.is_file():
+        target = json.loads(summary.read_text(encoding="utf-8")).get("target")
+    return target if target in frame.columns else None
+
+
+def _score(model: Any, frame: Any, wanted: list[Any], target: str | None) -> dict[str, float]:
+    """What ``score`` says of the rows that have a target."""
+    if target is None or not frame[target].notna().any():
+        return {}
+    known = frame[frame[target].notna()]
+    words = "share of right labels" if hasattr(model, "classes_") else "R2"
+    return {words: float(model.score(known[wanted], known[target]))}
