@@ -35,7 +35,7 @@ from bayesmtfs.models.rows import (
     row_scale_per_feature,
     scaled_coefficients,
 )
-from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
+from bayesmtfs.models.terms import Extra, add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Bounds, Hyperprior, hyperprior_for
 
@@ -47,6 +47,7 @@ def generalized_normal_model(
     expected_features: float | None = None,
     prior: Hyperprior | None = None,
     centred: bool = False,
+    extra: Extra | None = None,
     **settings: Any,
 ) -> pm.Model:
     """Build the model with generalized normal rows and beta prime scales.
@@ -67,6 +68,9 @@ def generalized_normal_model(
         The whole hyperprior, instead of ``expected_features`` and ``settings``.
     centred : bool, default False
         Whether the sampler moves the coefficients themselves, or their ratios to the row scales.
+    extra : callable, optional
+        Called inside the model with the linear predictor (obs): what it gives back takes its place, so that a covariate
+        or a random effect is added there; None says that it has observed ``model["target"]`` by a likelihood of its own.
     **settings
         Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`: ``global_scale``,
         ``learn_global_scale``, ``tail_shape``, ``spike_shape``, ``noise_scale``, ``shared_noise``,
@@ -96,6 +100,13 @@ def generalized_normal_model(
     >>> model = generalized_normal_model(data, norm_q="learn", expected_features=1)
     >>> sorted(variable.name for variable in model.free_RVs)
     ['intercept', 'inverse_norm_q', 'log_global_scale', 'log_row_deviation', 'noise', 'standard_coef']
+
+    A random effect of the person who took each measurement:
+
+    >>> person = np.array([0, 0, 1, 1])  # in the order of the model's coordinate obs
+    >>> model = generalized_normal_model(data, extra=lambda eta: eta + pm.Normal("person", shape=2)[person])
+    >>> "person" in model.named_vars
+    True
     """
     family = density_of(loss)
     data = readable(data, family)
@@ -105,7 +116,7 @@ def generalized_normal_model(
         q = exponent(norm_q, prior)
         row_scale = row_scale_per_feature(prior, q, Blocks(data.n_features, data.n_tasks, data.groups, data.present))
         coef = scaled_coefficients(data, prior, row_scale, generalized_normal_entries(q), centred)
-        add_observations(data, family, prior, coef)
+        add_observations(data, family, prior, coef, extra)
     return model
 
 
@@ -136,7 +147,7 @@ def jeffreys_model(
         Whether the sampler moves the coefficients themselves, or their ratios to the row scales.
     **settings
         Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`, such as ``expected_features`` (which moves
-        the automatic lower bound), ``shared_noise`` or ``fit_intercept``.
+        the automatic lower bound), ``shared_noise`` or ``fit_intercept``; and ``extra``.
 
     Returns
     -------

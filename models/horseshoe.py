@@ -25,7 +25,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.models.distributions import Tensor, as_float_tensor
 from bayesmtfs.models.rows import exponent, log_row_scales, normal_entries, scaled_coefficients, within_slab
-from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
+from bayesmtfs.models.terms import Extra, add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for, typical_deviation
 
@@ -39,6 +39,7 @@ def horseshoe_model(
     slab_scale: float | None = None,
     prior: Hyperprior | None = None,
     centred: bool = False,
+    extra: Extra | None = None,
     **settings: Any,
 ) -> pm.Model:
     """Build the model with a regularised horseshoe on every row.
@@ -58,6 +59,9 @@ def horseshoe_model(
         The whole hyperprior, instead of ``expected_features`` and ``settings``.
     centred : bool, default False
         Whether the sampler moves the coefficients themselves, or their ratios to the row scales.
+    extra : callable, optional
+        Called inside the model with the linear predictor (obs): what it gives back takes its place, so that a covariate
+        or a random effect is added there; None says that it has observed ``model["target"]`` by a likelihood of its own.
     **settings
         Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`, such as ``shared_mean``.
 
@@ -89,7 +93,7 @@ def horseshoe_model(
             "row_scale", within_slab(log_scale, pt.log(_slab(slab_scale, slab_width))), dims="feature"
         )
         coef = scaled_coefficients(data, prior, row_scale, normal_entries, centred)
-        add_observations(data, family, prior, coef)
+        add_observations(data, family, prior, coef, extra)
     return model
 
 

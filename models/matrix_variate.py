@@ -37,7 +37,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.models.distributions import MatrixGeneralizedNormal, Tensor, as_float_tensor
 from bayesmtfs.models.rows import NormQ, exponent, generalized_normal_entries, row_scale_per_feature
-from bayesmtfs.models.terms import add_observations, coordinates, density_of, readable
+from bayesmtfs.models.terms import Extra, add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for
 
@@ -52,6 +52,7 @@ def matrix_variate_model(
     relation_concentration: float = 2.0,
     prior: Hyperprior | None = None,
     centred: bool = False,
+    extra: Extra | None = None,
     **settings: Any,
 ) -> pm.Model:
     """Build the model with row scales and a learned correlation of the tasks.
@@ -72,6 +73,9 @@ def matrix_variate_model(
         The whole hyperprior, instead of ``expected_features`` and ``settings``.
     centred : bool, default False
         Whether the sampler moves W or Z.
+    extra : callable, optional
+        Called inside the model with the linear predictor (obs): what it gives back takes its place, so that a covariate
+        or a random effect is added there; None says that it has observed ``model["target"]`` by a likelihood of its own.
     **settings
         Any other parameter of `bayesmtfs.priors.hyperpriors.hyperprior_for`; ``kind="log_uniform"`` takes bounded
         Jeffreys scales.
@@ -127,7 +131,7 @@ def matrix_variate_model(
         else:
             standard = generalized_normal_entries(q)("standard_coef", 0.0, as_float_tensor(1.0), dims=dims)
             coef = pm.Deterministic("coef", row_scale[:, None] * (standard @ root), dims=dims)
-        add_observations(data, family, prior, coef)
+        add_observations(data, family, prior, coef, extra)
     return model
 
 

@@ -10,6 +10,7 @@ differences of `families.total`: a penalised fit is the MAP of a stated model. F
 pseudo-likelihood, not a density.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -145,14 +146,23 @@ def readable(data: TaskData, family: Family) -> TaskData:
     return as_signs(coded)
 
 
-def add_observations(data: TaskData, family: Family, prior: Hyperprior, coef: Tensor) -> None:
+Extra = Callable[[Tensor], Tensor | None]  # of the linear predictor (obs)
+
+
+def add_observations(
+    data: TaskData, family: Family, prior: Hyperprior, coef: Tensor, extra: Extra | None = None
+) -> None:
     """Add intercepts, noise (of a family that has one), design and the observed ``y`` to the model in context.
 
-    Labels are -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice.
+    Labels are -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice. ``extra`` is called with the
+    linear predictor; what it gives back takes its place, and where that is None it has added a likelihood of its own.
     """
     eta = linear_predictor(data, coef, intercept_per_task(prior))
     noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
     target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
+    eta = eta if extra is None else extra(eta)
+    if eta is None:
+        return
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
     observe("y", family, eta, target, weight=weight, noise=noise)

@@ -177,3 +177,30 @@ def test_posterior_and_predictive_draws_of_related_tasks():
     set_task_data(model, bm.TaskData.from_long(X[:5, :3], Y[:5], tasks=[0, 0, 1, 2, 2]))
     predictive = pm.sample_posterior_predictive(trace, model=model, random_seed=1, progressbar=False)
     assert predictive["posterior_predictive"]["y"].shape == (2, 20, 5)
+
+
+# A linear predictor and a likelihood that are left open
+
+
+@pytest.mark.parametrize("build", [generalized_normal_model, jeffreys_model, horseshoe_model, matrix_variate_model])
+def test_a_covariate_that_is_added(build):
+    age = RNG.normal(size=18)
+    plain, model = build(SMALL), build(SMALL, extra=lambda eta: eta + pm.Normal("slope") * age)
+    point = model.initial_point()
+    assert set(point) == set(plain.initial_point()) | {"slope"}
+    point["slope"] = np.array(0.7)
+    moved = bm.TaskData.from_long(SMALL.X, SMALL.y - 0.7 * age, tasks=SMALL.task)
+    set_task_data(plain, moved)
+    rest = {name: value for name, value in point.items() if name != "slope"}
+    found = model.compile_logp(vars=model.observed_RVs, mode="FAST_COMPILE")(point)
+    assert found == pytest.approx(plain.compile_logp(vars=plain.observed_RVs, mode="FAST_COMPILE")(rest), rel=1e-10)
+
+
+def test_a_likelihood_of_the_users_own():
+    def student(eta):
+        model = pm.modelcontext(None)
+        pm.StudentT("y", nu=4, mu=eta, sigma=model["noise"][model["task_index"]], observed=model["target"], dims="obs")
+
+    model = generalized_normal_model(SMALL, extra=student)
+    assert [type(rv.owner.op).__name__ for rv in model.observed_RVs] == ["StudentTRV"]
+    assert np.isfinite(model.compile_logp(mode="FAST_COMPILE")(model.initial_point()))
