@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesmtfs.convex.problem import PenaltyRows
-from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.data.tasks import TaskData, dense_adjoint
 from bayesmtfs.priors.row_penalty import divided_by_weights
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -165,26 +165,6 @@ ColumnDesign = DenseDesign | SparseDesign
 def by_columns(data: TaskData) -> ColumnDesign:
     """Open the design of a data set by columns."""
     return SparseDesign(data) if data.is_sparse else DenseDesign(data)
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: FloatArray) -> None:
-    """Write ``A_t' values_t`` of every task to ``result`` (m, k or more), four observations at a time."""
-    k = A.shape[1]
-    for t in range(offsets.size - 1):
-        for j in range(k):
-            result[t, j] = 0.0
-        i = offsets[t]
-        stop = offsets[t + 1]
-        while i + 3 < stop:
-            a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
-            for j in range(k):
-                result[t, j] += a * A[i, j] + b * A[i + 1, j] + c * A[i + 2, j] + d * A[i + 3, j]
-            i += 4
-        while i < stop:
-            for j in range(k):
-                result[t, j] += values[i] * A[i, j]
-            i += 1
 
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)

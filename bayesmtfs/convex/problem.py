@@ -18,7 +18,7 @@ the balls, ``u = - prox(X' theta)``, so that every theta is feasible, which serv
 """
 
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -137,13 +137,10 @@ class Problem:
 
     def _rounding_errors(self, features: IntArray) -> FloatArray:
         """(k,) Bounds on the rounding errors of the scores ``X' theta`` at W = 0, summed over tasks."""
-        data = self.data
-        present = None if data.present is None else data.present[features]
-        magnitudes = replace(
-            data, design=abs(data.design[:, features]), groups=None, present=present, names=None, encoding=None
-        )
-        last_place = float(np.finfo(self.null_dual.dtype).eps)
-        return ROUNDING_STEPS * last_place * magnitudes.adjoint(np.abs(self.null_dual)).sum(axis=1)
+        data, size = self.data, np.abs(self.null_dual)
+        size = data.as_matrix(size).sum(axis=1) if data.shared_design else size
+        magnitudes = abs(data.design[:, features]).T @ size
+        return ROUNDING_STEPS * float(np.finfo(self.null_dual.dtype).eps) * np.asarray(magnitudes)
 
     @property
     def has_one_gram(self) -> bool:

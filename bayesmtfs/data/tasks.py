@@ -13,12 +13,15 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from numpy.typing import NDArray
 
 from bayesmtfs.data import inputs
 from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, read_rows, take_columns
 from bayesmtfs.data.inputs import Design, DesignTable
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
+
+FEW_TASKS = 16  # up to which one product for each task costs no more than one loop over all of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,9 +306,19 @@ class TaskData:
             result = np.asarray(self.design.T @ matrix) if self.is_sparse else (matrix.T @ self.design).T
         else:
             result = np.empty((self.n_features, self.n_tasks))
-            for t, (X, (start, stop)) in enumerate(zip(self.task_designs, self.spans, strict=True)):
-                result[:, t] = X.T @ values[start:stop]
+            if self.n_tasks > FEW_TASKS and self._is_plain:
+                by_task = np.empty((self.n_tasks, self.n_features))
+                dense_adjoint(self.design, values, self.offsets, by_task)
+                result[:] = by_task.T
+            else:
+                for t, (X, (start, stop)) in enumerate(zip(self.task_designs, self.spans, strict=True)):
+                    result[:, t] = X.T @ values[start:stop]
         return result if self.present is None else np.where(self.present, result, 0.0)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the design is what `dense_adjoint` is compiled for."""
+        return not self.is_sparse and self.design.dtype == np.float64 and bool(self.design.flags.c_contiguous)
 
     def as_matrix(self, values: FloatArray) -> FloatArray:
         """(n, m) Values of a shared design's observations, 0 in unobserved cells."""
@@ -403,6 +416,26 @@ def align(tables: list[DesignTable]) -> DesignTable:
     absent = np.isnan(X)
     X[absent] = 0.0
     return DesignTable(X, tuple(names), encoding, absent if absent.any() else None)
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: FloatArray) -> None:
+    """Write ``A_t' values_t`` of every task to ``result`` (m, k or more), four observations at a time."""
+    k = A.shape[1]
+    for t in range(offsets.size - 1):
+        for j in range(k):
+            result[t, j] = 0.0
+        i = offsets[t]
+        stop = offsets[t + 1]
+        while i + 3 < stop:
+            a, b, c, d = values[i], values[i + 1], values[i + 2], values[i + 3]
+            for j in range(k):
+                result[t, j] += a * A[i, j] + b * A[i + 1, j] + c * A[i + 2, j] + d * A[i + 3, j]
+            i += 4
+        while i < stop:
+            for j in range(k):
+                result[t, j] += values[i] * A[i, j]
+            i += 1
 
 
 def all_levels(table: DesignTable) -> dict[str, FloatArray]:
