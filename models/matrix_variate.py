@@ -39,7 +39,7 @@ from bayesmtfs.models.distributions import MatrixGeneralizedNormal, Tensor, as_f
 from bayesmtfs.models.rows import NormQ, exponent, generalized_normal_entries, row_scale_per_feature
 from bayesmtfs.models.terms import Extra, add_observations, coordinates, density_of, readable
 from bayesmtfs.priors.blocks import Blocks
-from bayesmtfs.priors.hyperpriors import Hyperprior, check_positive, hyperprior_for
+from bayesmtfs.priors.hyperpriors import Hyperprior, check_relations, hyperprior_for
 
 SMALLEST_EIGENVALUE = 1e-14  # of a correlation matrix, below which rounding decides
 
@@ -95,26 +95,11 @@ def matrix_variate_model(
     >>> matrix_variate_model(data).named_vars_to_dims["task_relations"]
     ('task', 'task_bis')
     """
-    check_positive("relation_concentration", relation_concentration)
-    if relation_concentration <= 1.0:
-        raise ValueError(
-            f"relation_concentration is {relation_concentration}, where the prior does not fall towards singular "
-            "task relations; pass a number above 1, such as 2"
-        )
-    if data.present is not None:
-        raise ValueError(
-            "data has tasks without some of the features, but related tasks need all of them; "
-            "use generalized_normal_model, or drop the features that a task lacks"
-        )
     family = density_of(loss)
     data = readable(data, family)
     if prior is None:
         prior = hyperprior_for(data, family, expected_features=expected_features, **settings)
-    if prior.mean_scale > 0.0:
-        raise ValueError(
-            "shared_mean=True does not go with a matrix_variate_model, whose task relations say already how tasks go "
-            "together; use generalized_normal_model or horseshoe_model, or leave shared_mean False"
-        )
+    check_relations(data, prior, relation_concentration)
     named = coordinates(data)
     with pm.Model(coords=named | {"task_bis": named["task"]}) as model:
         q = exponent(norm_q, prior)

@@ -123,6 +123,7 @@ class PosteriorDraws(NamedTuple):
     global_scale: FloatArray  # (draws,)
     norm_q: FloatArray  # (draws,)
     interrupted: bool
+    relations: FloatArray | None = None  # (draws, m, m) R, of tasks that are related
 
 
 def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
@@ -207,7 +208,7 @@ def sample_chain(
     else:
         advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
     done, interrupted = in_slices(advance, settings, report)
-    return _collect(kept, rows, max(done // settings.sweeps - settings.tune, 0), centre, interrupted)
+    return collect(kept, rows, max(done // settings.sweeps - settings.tune, 0), centre, interrupted)
 
 
 def conditionally_normal(data: TaskData, loss: str | Family) -> Family:
@@ -273,9 +274,7 @@ def in_slices(advance: Advance, settings: ChainSettings, report: Report | None) 
     return done, work.interrupted and done < total
 
 
-def _collect(
-    kept: KeptDraws, rows: RowMap, count: int, centre: FloatArray | float, interrupted: bool
-) -> PosteriorDraws:
+def collect(kept: KeptDraws, rows: RowMap, count: int, centre: FloatArray | float, interrupted: bool) -> PosteriorDraws:
     """Draws in the user's terms."""
     inverse_q = kept.inverse_q[:count]
     return PosteriorDraws(
@@ -343,4 +342,4 @@ def sample_centred(
     kept, parts = kept_for(rows, settings.draws, settings.sweeps), parts_for(rows, prior, first_q, None)
     total, tune = settings.sweeps * (settings.tune + settings.draws), settings.sweeps * settings.tune
     run(rng, centred, rows, prior, state, space_for(centred), kept, *parts, 0, total, tune)
-    return _collect(kept, rows, settings.draws, np.zeros(m), interrupted=False)
+    return collect(kept, rows, settings.draws, np.zeros(m), interrupted=False)

@@ -280,13 +280,13 @@ def step_on_sizes(
     active = block.sizes.rows
     for _ in range(min(ROWS_AT_A_TIME, active)):
         row = block.rows[int(active * rng.random())]
-        _step_on_size(rng, data, rows, prior, state, row, row + 1)
+        step_on_size(rng, data, rows, prior, state, row, row + 1)
     if prior.learn_global_scale:
-        _step_on_size(rng, data, rows, prior, state, 0, len(rows.sizes))
+        step_on_size(rng, data, rows, prior, state, 0, len(rows.sizes))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _step_on_size(
+def step_on_size(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, first: int, last: int
 ) -> None:
     """Move rows ``first`` to ``last - 1`` by a common factor; all rows take tau along."""

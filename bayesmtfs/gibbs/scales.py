@@ -47,6 +47,7 @@ from numpy.random import Generator
 
 from bayesmtfs.gibbs.distributions import draw_given_scale, log_integral, power_of, softplus, unit_variance
 from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, SumsSpace
+from bayesmtfs.gibbs.tridiagonal import log_normal_integral
 from bayesmtfs.types import FloatArray
 
 SLICE_WIDTH = 1.0  # a width for scales of any kind
@@ -83,6 +84,7 @@ class LogScaleDensity(NamedTuple):
     positions: FloatArray  # (k,) z; empty: coefficients are integrated out
     spread: float  # k^2
     ridge: float  # e^x is the deviation of a normal prior, this is added to its precision; below 0: rows of scale e^x
+    couplings: FloatArray  # (k - 1,) beside the diagonal Q, at q = 2 with coefficients integrated out; empty: none
     prior: ScalePrior
 
 
@@ -112,14 +114,14 @@ def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePr
 def given_sample(prior: ScalePrior, size: float, log_sum: float, norm_q: float) -> LogScaleDensity:
     """Density given ``size`` coefficients with ``ln sum |w|^q``."""
     none = prior.anchors[:0]
-    return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, -1.0, prior)
+    return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, -1.0, none, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def with_multiplied(prior: ScalePrior, pull: float, curvature: float, origin: float) -> LogScaleDensity:
     """Density where coefficients are multiplied by the scale, ``w e^-x`` fixed."""
     none = prior.anchors[:0]
-    return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, -1.0, prior)
+    return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, -1.0, none, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
@@ -133,13 +135,15 @@ def with_carried(
     spread: float,
 ) -> LogScaleDensity:
     """Density where coefficients are carried along, or without positions integrated out."""
-    return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, -1.0, prior)
+    none = prior.anchors[:0]
+    return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, -1.0, none, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def of_mean(prior: ScalePrior, precision: FloatArray, pull: FloatArray, ridge: float) -> LogScaleDensity:
     """Density of the deviation of a mean, integrated out (at its conditional mean the integral has that value)."""
-    return LogScaleDensity(1.0, NONE, 2.0, 0.0, 0.0, 0.0, precision, pull, np.zeros(1), 0.5, ridge, prior)
+    none = prior.anchors[:0]
+    return LogScaleDensity(1.0, NONE, 2.0, 0.0, 0.0, 0.0, precision, pull, np.zeros(1), 0.5, ridge, none, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -158,7 +162,9 @@ def log_density(x: float, target: LogScaleDensity) -> float:
     if target.curvature > 0.0 or target.pull != 0.0:
         factor = math.exp(min(x - target.origin, 300.0))
         value += factor * (target.pull - 0.5 * target.curvature * factor)
-    if len(target.positions) > 0:
+    if len(target.couplings) > 0:
+        value += log_normal_integral(2.0 * math.exp(-2.0 * x), target.precisions, target.couplings, target.pulls)
+    elif len(target.positions) > 0:
         value += _carried_value(scale, target)
     elif len(target.precisions) > 0:
         for t in range(len(target.precisions)):
@@ -304,12 +310,8 @@ def step_on_row(
     log_scales, inverse_q, width = state.log_scales, state.inverse_q[0], state.widths[row]
     before, norm_q = log_scales[row], 1.0 / inverse_q if inverse_q > 0.0 else np.inf
     log_scales[row] = slice_step(rng, before, density_given_row(rows, prior, state, row), width)
-    curvature, pull = _scaling_terms(space, rows, state, row)
     own_prior = row_scale_prior(prior, state, prior.low)
-    scaled = with_multiplied(own_prior, pull + curvature, curvature, log_scales[row])
-    moved = slice_step(rng, log_scales[row], scaled, width)
-    _scale_row(space, rows, state, row, math.exp(moved - log_scales[row]))
-    log_scales[row] = moved
+    moved = step_with_row(rng, space, rows, own_prior, state, row)
     if inverse_q > 0.0 and rows.starts[row + 1] - rows.starts[row] == 1:
         feature = rows.members[rows.starts[row]]
         Q_row, pulls, positions = _standard_positions(space, rows, state, feature, moved)
@@ -319,6 +321,19 @@ def step_on_row(
         _move_to_positions(space, rows, state, feature, carrying, log_scales[row])
     if tuning > 0:
         tune_row(state, row, before, log_information(space, rows, row), tuning)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_with_row(
+    rng: Generator, space: SumsSpace, rows: RowMap, own_prior: ScalePrior, state: GibbsState, row: int
+) -> float:
+    """Move one row scale with ``w / rho`` fixed; residuals in place."""
+    before = state.log_scales[row]
+    curvature, pull = _scaling_terms(space, rows, state, row)
+    scaled = with_multiplied(own_prior, pull + curvature, curvature, before)
+    state.log_scales[row] = slice_step(rng, before, scaled, state.widths[row])
+    _scale_row(space, rows, state, row, math.exp(state.log_scales[row] - before))
+    return state.log_scales[row]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -338,7 +353,7 @@ def step_on_integrated_row(
     for t in range(len(state.W)):
         if rows.present[t, feature]:
             new = draw_given_scale(rng, precisions[count], pulls[count], moved, norm_q)
-            _set_coefficient(space, state, t, feature, new)
+            set_coefficient(space, state, t, feature, new)
             count += 1
     if tuning > 0:
         tune_row(state, row, before, log_information(space, rows, row), tuning)
@@ -395,12 +410,12 @@ def _move_to_positions(
     for t in range(len(state.W)):
         if rows.present[t, i]:
             s = 1.0 / math.sqrt(row.precisions[count] + prior_precision)
-            _set_coefficient(space, state, t, i, s * (s * row.pulls[count] + row.positions[count]))
+            set_coefficient(space, state, t, i, s * (s * row.pulls[count] + row.positions[count]))
             count += 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _set_coefficient(space: SumsSpace, state: GibbsState, t: int, i: int, new: float) -> None:
+def set_coefficient(space: SumsSpace, state: GibbsState, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
     Q, residual, change = space.Q[t, i], space.residuals[t], new - state.W[t, i]
     for j in range(len(residual)):
@@ -440,33 +455,55 @@ def step_on_global_scale(
     rng: Generator, h: FloatArray, residuals: FloatArray, rows: RowMap, prior: GibbsPrior, state: GibbsState
 ) -> None:
     """Move tau alone, with the row scales, and with scales and coefficients; residuals in place."""
-    W, log_scales, log_tau, inverse_q = state.W, state.log_scales, state.log_tau, state.inverse_q[0]
-    exponent, centre, none = beta_prime_power(prior, inverse_q), prior.log_global_scale, log_scales[:0]
-    # the beta-prime distribution seen from tau: shapes change places
-    alone = ScalePrior(log_scales, exponent, prior.tail_shape, prior.spike_shape, centre, 1.0, prior.low, prior.high)
-    log_tau[0] = slice_step(rng, log_tau[0], with_multiplied(alone, 0.0, 0.0, 0.0), SLICE_WIDTH)
-
-    tau, low, norm_q, total, size = log_tau[0], prior.low, 0.0, 0.0, 0.0
+    step_on_tau(rng, prior, state)
+    log_scales, inverse_q = state.log_scales, state.inverse_q[0]
+    low, norm_q, total, size = prior.low, 0.0, 0.0, 0.0
     for row in range(len(log_scales)):
         size += rows.sizes[row]
         if inverse_q > 0.0:
             norm_q = 1.0 / inverse_q
-            total += math.exp(log_power_sum(W, rows, row, norm_q) - norm_q * log_scales[row])
+            total += math.exp(log_power_sum(state.W, rows, row, norm_q) - norm_q * log_scales[row])
         else:
-            low = max(low, tau + log_largest(W, rows, row) - log_scales[row])
-    log_sum = math.log(total) + norm_q * tau if total > 0.0 else NONE
-    with_rows = ScalePrior(none, 1.0, 0.0, 0.0, centre, 1.0, low, prior.high)
-    log_tau[0] = slice_step(rng, tau, given_sample(with_rows, size, log_sum, norm_q), SLICE_WIDTH)
-    _shift(log_scales, log_tau[0] - tau)
+            low = max(low, state.log_tau[0] + log_largest(state.W, rows, row) - log_scales[row])
+    step_on_tau_with_rows(rng, prior, state, low, total, norm_q, size)
+    step_on_tau_with_all(rng, h, residuals, prior, state)
 
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_tau(rng: Generator, prior: GibbsPrior, state: GibbsState) -> None:
+    """Move tau alone: the beta-prime distribution seen from tau, whose shapes change places."""
+    exponent, centre = beta_prime_power(prior, state.inverse_q[0]), prior.log_global_scale
+    shapes = prior.tail_shape, prior.spike_shape
+    alone = ScalePrior(state.log_scales, exponent, *shapes, centre, 1.0, prior.low, prior.high)
+    state.log_tau[0] = slice_step(rng, state.log_tau[0], with_multiplied(alone, 0.0, 0.0, 0.0), SLICE_WIDTH)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_tau_with_rows(
+    rng: Generator, prior: GibbsPrior, state: GibbsState, low: float, total: float, norm_q: float, size: float
+) -> None:
+    """Move tau with ``rho / tau`` and w fixed; total is ``sum |w / rho|^q`` over ``size`` coefficients."""
+    tau, none = state.log_tau[0], state.log_scales[:0]
+    log_sum = math.log(total) + norm_q * tau if total > 0.0 else NONE
+    with_rows = ScalePrior(none, 1.0, 0.0, 0.0, prior.log_global_scale, 1.0, low, prior.high)
+    state.log_tau[0] = slice_step(rng, tau, given_sample(with_rows, size, log_sum, norm_q), SLICE_WIDTH)
+    _shift(state.log_scales, state.log_tau[0] - tau)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def step_on_tau_with_all(
+    rng: Generator, h: FloatArray, residuals: FloatArray, prior: GibbsPrior, state: GibbsState
+) -> None:
+    """Move tau with ``rho / tau`` and ``w / rho`` fixed; residuals in place."""
+    W, log_tau, none = state.W, state.log_tau, state.log_scales[:0]
     tau, curvature, pull = log_tau[0], 0.0, 0.0
     for t in range(len(W)):
         for i in range(W.shape[1]):
             pull += W[t, i] * h[t, i]
             curvature += W[t, i] * (h[t, i] - residuals[t, i])
-    with_all = ScalePrior(none, 1.0, 0.0, 0.0, centre, 1.0, prior.low, prior.high)
+    with_all = ScalePrior(none, 1.0, 0.0, 0.0, prior.log_global_scale, 1.0, prior.low, prior.high)
     log_tau[0] = slice_step(rng, tau, with_multiplied(with_all, pull, max(curvature, 0.0), tau), SLICE_WIDTH)
-    _shift(log_scales, log_tau[0] - tau)
+    _shift(state.log_scales, log_tau[0] - tau)
     factor = math.exp(log_tau[0] - tau)
     for t in range(len(W)):
         for i in range(W.shape[1]):

@@ -159,7 +159,7 @@ def run(
                 step_on_exponent(rng, space, rows, prior, state, tuning, exponent)
         if mean is not None:
             recentre(rng, rows, prior, state)
-        _draw_intercepts_and_noise(rng, sums, rows, prior, state, space.w)
+        draw_intercepts_and_noise(rng, sums, rows, prior, state, space.w)
         if number >= tune:
             keep(rows, state, kept, number - tune)
 
@@ -231,7 +231,7 @@ def condition_on_noise(sums: TaskSums, prior: GibbsPrior, t: int, noise: float, 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_intercepts_and_noise(
+def draw_intercepts_and_noise(
     rng: Generator, sums: TaskSums, rows: RowMap, prior: GibbsPrior, state: GibbsState, w: FloatArray
 ) -> None:
     """``b_t`` given w and sigma, then ``sigma_t`` given w and b."""

@@ -6,6 +6,7 @@ Which sampler ``"auto"`` takes:
 - the interwoven Gibbs sampler (`bayesmtfs.gibbs.chain`) under generalized normal or Jeffreys rows, for
   normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
   a Pólya-Gamma distribution of another weight has no exact draws;
+- one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
 - ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
 
@@ -29,6 +30,7 @@ from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
+from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws
 from bayesmtfs.posterior import fast
@@ -149,7 +151,8 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
     if request.prior == "spike":
         return _spike_sampler(data, request)
-    gibbs = gibbs_posterior.supports(data, family, request.prior)
+    related = relations.samples_relations(data, family, request.prior, request.norm_q)
+    gibbs = related or gibbs_posterior.supports(data, family, request.prior)
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
         family.require("NUTS", "pymc_dist")
@@ -157,8 +160,8 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
         family.require("sampler='gibbs'", "augmentation")
         raise ValueError(
             f"sampler='gibbs' does not have prior={request.prior!r} with loss={family.name!r} and norm_q={norm_q!r}; it "
-            "samples prior='generalized_normal' and 'jeffreys', with labels only with sample weights that are whole "
-            "numbers: use sampler='nuts' or 'auto'"
+            "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
+            "sample weights that are whole numbers: use sampler='nuts' or 'auto'"
         )
     if sampler == "fast" and not fast.supports(family, request.prior, request.norm_q):
         family.require("sampler='fast'", "curvature", "curvature_bound")
@@ -281,11 +284,14 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     if family.has_noise and fits_exactly(data, request.fit_intercept):
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
-    sweeps = gibbs_posterior.sweeps_per_draw(data, request.norm_q)
+    related = request.prior == "matrix_variate"
+    sweeps = relations.sweeps_per_draw(family) if related else gibbs_posterior.sweeps_per_draw(data, request.norm_q)
 
     def run(chain: int, report: Report) -> gibbs_posterior.PosteriorDraws:
         seed = int(seeds[chain])
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, seed, request.norm_q, sweeps)
+        if related:
+            return relations.sample_related_chain(data, prior, settings, request.relation_concentration, family, report)
         return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
@@ -293,10 +299,12 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     fields |= {"row_scale": "row_scales", "norm_q": "norm_q"}
     fields |= {"global_scale": "global_scale"} if prior.kind == "beta_prime" else {}
     fields |= {"mean_coef": "mean"} if prior.mean_scale > 0.0 else {}
+    fields |= {"task_relations": "relations"} if related else {}
+    one_task = frozenset(["task_relations"] if data.n_tasks == 1 else [])
     return SampledDraws(
         sampler="gibbs",
         variables=stacked([{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]),
-        fixed=fixed_variables(prior, learn_q=request.norm_q is None),
+        fixed=fixed_variables(prior, learn_q=request.norm_q is None) | one_task,
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
     )

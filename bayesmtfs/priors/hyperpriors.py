@@ -242,6 +242,26 @@ def check_bounds(name: str, bounds: Bounds) -> None:
         raise ValueError(f"{name} is {bounds}; pass two finite numbers 0 < low < high")
 
 
+def check_relations(data: TaskData, prior: Hyperprior, concentration: float) -> None:
+    """Refuse what rows with a learned correlation R ~ LKJ(concentration) of the tasks cannot have."""
+    check_positive("relation_concentration", concentration)
+    if concentration <= 1.0:
+        raise ValueError(
+            f"relation_concentration is {concentration}, where the prior does not fall towards singular "
+            "task relations; pass a number above 1, such as 2"
+        )
+    if data.present is not None:
+        raise ValueError(
+            "data has tasks without some of the features, but related tasks need all of them; "
+            "use a generalized normal prior (generalized_normal_model), or drop the features that a task lacks"
+        )
+    if prior.mean_scale > 0.0:
+        raise ValueError(
+            "shared_mean=True does not go with a matrix_variate_model, whose task relations say already how tasks go "
+            "together; use generalized_normal_model or horseshoe_model, or leave shared_mean False"
+        )
+
+
 def _expected_odds(data: TaskData, expected_features: float | None) -> float:
     """``p_0 / (p - p_0)`` of features, or of groups where features are grouped."""
     sizes = Blocks(data.n_features, data.n_tasks, data.groups, data.present).sizes

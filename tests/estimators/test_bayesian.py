@@ -262,7 +262,7 @@ def test_hinge_needs_the_mixed_norm(labelled):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", ["matrix_variate", "mixed_norm", "horseshoe"])
 def test_other_priors_by_nuts(sim, prior):
-    model = BayesianRegressor(prior=prior, draws=300, tune=300, chains=2, random_state=0)
+    model = BayesianRegressor(prior=prior, sampler="nuts", draws=300, tune=300, chains=2, random_state=0)
     model.fit(sim.X, sim.y, tasks=sim.tasks)
     assert np.all(model.inclusion_probability_[sim.support] > 0.95)
     assert model.posterior_.attrs["sampler"] == "nuts"

@@ -46,7 +46,10 @@ FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
         ({"family": Logistic()}, "gibbs"),
         ({"family": Logistic(), "norm_q": np.inf}, "gibbs"),
         ({"family": Logistic(), "norm_q": None}, "gibbs"),
-        ({"family": Logistic(), "prior": "matrix_variate"}, "nuts"),
+        ({"family": Logistic(), "prior": "matrix_variate"}, "gibbs"),
+        ({"prior": "matrix_variate"}, "gibbs"),
+        ({"prior": "matrix_variate", "norm_q": 4.0}, "nuts"),
+        ({"prior": "matrix_variate", "sampler": "nuts"}, "nuts"),
         ({"prior": "horseshoe"}, "nuts"),
         ({"prior": "mixed_norm"}, "nuts"),
         ({"sampler": "nuts"}, "nuts"),
@@ -155,8 +158,9 @@ def test_interrupted_chains_keep_their_draws(small, monkeypatch):
 
     def stopped(data, prior, settings, report=None, start=None, loss="squared"):
         found = original(data, prior, settings, report, start, loss)
-        kept = [part[:25] for part in found[:-1]] if settings.random_seed % 2 else list(found[:-1])
-        return gibbs_posterior.PosteriorDraws(*kept, interrupted=True)
+        count = 25 if settings.random_seed % 2 else len(found.W)
+        drawn = {name: part[:count] for name, part in found._asdict().items() if isinstance(part, np.ndarray)}
+        return found._replace(**drawn, interrupted=True)
 
     monkeypatch.setattr(sampling.gibbs_posterior, "sample_chain", stopped)
     found = sample_posterior(small, PosteriorRequest(**FEW | {"chains": 6}))
