@@ -535,7 +535,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         columns = None if self._encoding is None else [tuple(column) for column in self._encoding.columns]
         estimator = {
             "params": self._saved_params(),
-            "family": families.registered_name(loss) if isinstance(loss, Family) or loss in families.names() else None,
+            "family": families.registered_name(loss) if families.is_known(loss) else None,
             "form": self._form,
             "columns": columns,
             "n_features_in": self.n_features_in_,
@@ -645,7 +645,7 @@ class BatchEstimator(MultiTaskEstimator):
 def check_family(loss: Any, labels: bool) -> Family:
     """Find the family of a loss, which must be one of labels, or one of other targets."""
     if not isinstance(loss, Family):
-        check_choice("loss", loss, families.names(labels))
+        check_choice("loss", families.base_name(loss), families.names(labels))
     family = families.find_family(loss)
     if (family.targets == "labels") != labels:
         right = "a classifier" if family.targets == "labels" else "a regressor"
@@ -695,7 +695,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         )
     state = stored.header.get("estimator")
     family = state.get("family") if isinstance(state, dict) else None
-    if isinstance(family, str) and family not in families.names():
+    if isinstance(family, str) and not families.is_known(family):
         raise ValueError(
             f"{path} holds a fit with loss={family!r}, which is not known here; call bm.families.register(family) first"
         )

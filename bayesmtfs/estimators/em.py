@@ -39,7 +39,7 @@ from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
 from bayesmtfs.estimators.base import BatchEstimator, Names, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.prior_choice import RowPriorChoice, choose
-from bayesmtfs.families import Family, find_family, names
+from bayesmtfs.families import Family, find_family, is_known
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
@@ -116,8 +116,7 @@ class GeneralizedNormalRows(BatchEstimator):
     def _check_loss(self) -> None:
         """Any smooth family with a curvature; labels are for classifiers, which also take the squared loss."""
         labels, name = isinstance(self, MultiTaskClassifier), type(self).__name__
-        known = isinstance(self.loss, Family) or self.loss in names()
-        if not (labels and known and self._family.quadratic):
+        if not (labels and is_known(self.loss) and self._family.quadratic):
             check_family(self.loss, labels)
         family = self._family
         if not family.smooth:

@@ -20,7 +20,7 @@ from bayesmtfs.data.inputs import read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
-from bayesmtfs.families import Family, Gaussian, find_family, names
+from bayesmtfs.families import Family, Gaussian, find_family, is_known
 from bayesmtfs.types import FloatArray
 
 
@@ -65,8 +65,7 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
     @property
     def _family(self) -> Family:
         """The family of the loss; a loss that only one estimator has predicts as the squared one."""
-        known = isinstance(self.loss, Family) or self.loss in names()
-        return find_family(self.loss) if known else Gaussian()
+        return find_family(self.loss) if is_known(self.loss) else Gaussian()
 
     def fit_moments(self, moments: Moments) -> Self:
         """Fit from sums over rows, which may come from files or machines that no memory holds.
@@ -105,7 +104,8 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
     def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
         """Coefficient of determination R^2 of the predictions; of the wide form, its mean over tasks.
 
-        For counts it is the share of the deviance that is explained, D^2: 1 for a perfect fit, 0 for the best constant.
+        Of counts and quantiles, where R^2 has no meaning, it is the share of the deviance (of the loss) that is explained,
+        D^2: 1 for a perfect fit, 0 for the best constant.
 
         Parameters
         ----------
@@ -113,9 +113,9 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         """
         if isinstance(X, TaskData):
             y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
-        counts = self._family.targets == "counts"
-        predicted = self._linear_predictor(X, tasks) if counts else self.predict(X, tasks)
-        metric = partial(_explained_deviance, self._family) if counts else r2_score
+        by_deviance = self._family.scores_deviance
+        predicted = self._linear_predictor(X, tasks) if by_deviance else self.predict(X, tasks)
+        metric = partial(_explained_deviance, self._family) if by_deviance else r2_score
         return score_by_task(metric, read_target(y, len(predicted)), predicted, sample_weight)
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
@@ -172,7 +172,7 @@ def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) 
 
 def _has_probabilities(estimator: Any) -> bool:
     loss = estimator.loss
-    family = find_family(loss) if isinstance(loss, Family) or loss in names() else None
+    family = find_family(loss) if is_known(loss) else None
     if family is None or family.targets != "labels" or not family.offers("mean"):
         raise AttributeError(f"loss={loss!r} has no probabilities; use loss='logistic'")
     return True

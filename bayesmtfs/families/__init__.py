@@ -1,13 +1,18 @@
 """The families of targets: each one loss, minus the log-density of a target given its linear predictor.
 
-==========  ==========  =======================  =========
-``loss``    class       formula                  targets
-==========  ==========  =======================  =========
-"squared"   `Gaussian`  ``1/2 (y - eta)^2``      real
-"absolute"  `Absolute`  ``|y - eta|``            real
-"logistic"  `Logistic`  ``ln(1 + exp(-y eta))``  -1 and +1
-"hinge"     `Hinge`     ``(1 - y eta)_+``        -1 and +1
-==========  ==========  =======================  =========
+===================  ==================  ===================================================  =========
+``loss``             class               formula                                              targets
+===================  ==================  ===================================================  =========
+"squared"            `Gaussian`          ``1/2 (y - eta)^2``                                  real
+"absolute"           `Absolute`          ``|y - eta|``                                        real
+"quantile"           `Quantile`          ``tau (y - eta)_+ + (1 - tau) (eta - y)_+``          real
+"huber"              `Huber`             ``1/2 r^2``, beyond the threshold ``k |r| - k^2/2``  real
+"poisson"            `Poisson`           ``exp(eta) - y eta``                                 counts
+"logistic"           `Logistic`          ``ln(1 + exp(-y eta))``                              -1 and +1
+"hinge"              `Hinge`             ``(1 - y eta)_+``                                    -1 and +1
+===================  ==================  ===================================================  =========
+
+A parameter stands in brackets: ``loss="quantile(0.9)"`` is ``Quantile(0.9)``.
 
 The hinge is the exception: no density belongs to it. A new family is one file with a subclass of `Family`; `register`
 makes it a name.
@@ -20,7 +25,9 @@ from bayesmtfs.families.family import (
     Dispersion,
     Family,
     Kinks,
+    base_name,
     find_family,
+    is_known,
     names,
     register,
     registered_name,
@@ -29,7 +36,10 @@ from bayesmtfs.families.family import (
 )
 from bayesmtfs.families.gaussian import Gaussian
 from bayesmtfs.families.hinge import Hinge
+from bayesmtfs.families.huber import Huber
 from bayesmtfs.families.logistic import Logistic
+from bayesmtfs.families.poisson import Poisson
+from bayesmtfs.families.quantile import Quantile
 
 __all__ = [
     "Absolute",
@@ -39,9 +49,14 @@ __all__ = [
     "Family",
     "Gaussian",
     "Hinge",
+    "Huber",
     "Kinks",
     "Logistic",
+    "Poisson",
+    "Quantile",
+    "base_name",
     "find_family",
+    "is_known",
     "names",
     "register",
     "registered_name",
@@ -49,5 +64,5 @@ __all__ = [
     "total_conjugate",
 ]
 
-for _family in (Gaussian(), Absolute(), Logistic(), Hinge()):
+for _family in (Gaussian(), Absolute(), Logistic(), Hinge(), Poisson(), Huber(), Quantile()):
     register(_family)

@@ -38,6 +38,7 @@ class Absolute(Family):
     name = "absolute"
     smooth = False
     linear_mean = True
+    of_residuals = True
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
     centre = staticmethod(mean_target)

@@ -8,6 +8,7 @@ The methods and attributes of `Family` say what asks for them.
 """
 
 import math
+import re
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -100,6 +101,10 @@ class Family:
         Whether the loss is ``1/2 (y - eta)^2``, whose fits need sums over rows only.
     linear_mean : bool
         Whether the mean target is eta itself, so that it is that of the mean coefficients.
+    of_residuals : bool
+        Whether the loss is a function of ``y - eta``, so that a known part of eta can be taken off the targets.
+    scores_deviance : bool
+        Whether ``score`` is the share of the deviance that is explained (D^2) instead of R^2: counts, and quantiles.
     curvature_bound : float or None
         Upper bound of the second derivative, for proximal gradient steps; None: their length is searched.
     dispersion : tuple of Dispersion
@@ -119,6 +124,7 @@ class Family:
     smooth: bool = True
     quadratic: bool = False
     linear_mean: ClassVar[bool] = False
+    of_residuals: ClassVar[bool] = False
     curvature_bound: float | None = None
     dispersion: ClassVar[tuple[Dispersion, ...]] = ()
     slope: ClassVar[Any] = None
@@ -219,6 +225,15 @@ class Family:
         raise self._missing("pymc_dist")
 
     # ------------------------------------------------------------------ what is offered
+
+    @property
+    def scores_deviance(self) -> bool:
+        """Whether R^2 has no meaning for the targets."""
+        return self.targets == "counts"
+
+    def at(self, parameter: float) -> "Family":
+        """The family at another value of its parameter, which ``loss="name(value)"`` states."""
+        raise ValueError(f"loss is {self.name!r}, which has no parameter; leave out ({parameter:g})")
 
     @property
     def in_target_units(self) -> bool:
@@ -365,6 +380,7 @@ call_centre = _caller(CENTRE)
 # ---------------------------------------------------------------------- families by name
 
 _KNOWN: dict[str, Family] = {}
+_STATED = re.compile(r"(\w+)\(([-+.\deE]+)\)")  # a name with a parameter
 
 
 def register(family: Family) -> None:
@@ -380,12 +396,28 @@ def register(family: Family) -> None:
 def registered_name(loss: str | Family) -> str:
     """Name of a family that a file can keep; an error where only this session has the family."""
     family = find_family(loss)
-    if _KNOWN.get(family.name) != family:
+    if not is_known(family.name) or find_family(family.name) != family:
         raise ValueError(
             f"loss is {family!r}, which no file can name; call bm.families.register(family) before save, and again "
             "where the file is loaded"
         )
     return family.name
+
+
+def base_name(loss: Any) -> Any:
+    """Name of a family without its parameter: ``"quantile"`` of ``"quantile(0.9)"``; anything else as it is."""
+    stated = _STATED.fullmatch(loss) if isinstance(loss, str) and loss not in _KNOWN else None
+    return loss if stated is None else stated[1]
+
+
+def name_with(name: str, parameter: float, default: float) -> str:
+    """Name that states a parameter, unless it is the default: ``"quantile(0.9)"``."""
+    return name if parameter == default else f"{name}({parameter!r})"
+
+
+def is_known(loss: Any) -> bool:
+    """Whether `find_family` finds it."""
+    return isinstance(loss, Family) or (isinstance(loss, str) and base_name(loss) in _KNOWN)
 
 
 def names(labels: bool | None = None) -> tuple[str, ...]:
@@ -401,7 +433,7 @@ def names(labels: bool | None = None) -> tuple[str, ...]:
 
 
 def find_family(loss: str | Family) -> Family:
-    """Find a family by the name of its loss ("squared", "absolute", "logistic", "hinge" or a registered one).
+    """Find a family by the name of its loss: one of `names`, with its parameter in brackets where it has one.
 
     A family is given back as it is; a ``ValueError`` lists those there are.
 
@@ -410,10 +442,14 @@ def find_family(loss: str | Family) -> Family:
     >>> import bayesmtfs.families
     >>> find_family("logistic")
     Logistic()
+    >>> find_family("quantile(0.9)")
+    Quantile(0.9)
     """
     if isinstance(loss, Family):
         return loss
     if isinstance(loss, str) and loss in _KNOWN:
         return _KNOWN[loss]
+    if is_known(loss):
+        return _KNOWN[base_name(loss)].at(float(_STATED.fullmatch(loss)[2]))  # type: ignore[index]
     known = ", ".join(repr(name) for name in names())
     raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")

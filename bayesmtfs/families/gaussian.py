@@ -43,6 +43,7 @@ class Gaussian(Family):
     name = "squared"
     quadratic = True
     linear_mean = True
+    of_residuals = True
     curvature_bound = 1.0
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)

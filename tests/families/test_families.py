@@ -15,11 +15,15 @@ WITH_DENSITY = tuple(name for name in LOSSES if find_family(name).offers("log_de
 METHODS = ("value", "gradient", "curvature", "conjugate")
 repeatable = settings(deadline=None, derandomize=True)
 predictors = st.floats(-1e3, 1e3, allow_subnormal=False)
+REACH = {"counts": 0.3}  # of predictors in units of those above: the losses of counts are exponential
 
 
 def targets_of(loss, numbers):
-    """Real numbers as they are, or their signs as labels."""
-    return np.asarray(numbers) if loss in names(labels=False) else np.where(np.asarray(numbers) < 0, -1.0, 1.0)
+    """Real numbers as they are, their sizes rounded as counts, or their signs as labels."""
+    numbers, kind = np.asarray(numbers), find_family(loss).targets
+    if kind == "counts":
+        return np.round(np.abs(numbers))
+    return numbers if kind == "numbers" else np.where(numbers < 0, -1.0, 1.0)
 
 
 @pytest.fixture(params=LOSSES)
@@ -33,7 +37,7 @@ def rows(family):
     rng = np.random.default_rng(5)
     y = targets_of(family.name, rng.normal(size=200))
     eta = 3.0 * rng.normal(size=200)
-    away = (np.abs(y - eta) > 1e-3) & (np.abs(1.0 - y * eta) > 1e-3)
+    away = family.smooth | (np.abs(y - eta) > 1e-3) & (np.abs(1.0 - y * eta) > 1e-3)
     return y[away], eta[away]
 
 
@@ -51,10 +55,11 @@ def test_derivatives_are_those_of_central_differences(family, rows, method, deri
 @given(number=predictors, eta=predictors, other_eta=predictors, factor=st.floats(-2, 2))
 def test_fenchel_young_inequality(loss, number, eta, other_eta, factor):
     family = find_family(loss)
-    y = targets_of(loss, number)
+    y, reach = targets_of(loss, number), REACH.get(family.targets, 1.0)
+    eta, other_eta = reach * eta, reach * other_eta
     dual = factor * family.gradient(y, np.asarray(other_eta))
     value, conjugate = family.value(y, np.asarray(eta)), family.conjugate(y, dual)
-    rounding = 1e-13 * (1.0 + abs(value) + abs(dual * eta) + abs(dual * y))
+    rounding = 1e-13 * (1.0 + abs(value) + abs(dual * eta) + abs(dual * y) + abs(np.nan_to_num(conjugate, posinf=0.0)))
     assert value + conjugate >= dual * eta - rounding
 
 
@@ -63,7 +68,7 @@ def test_fenchel_young_inequality(loss, number, eta, other_eta, factor):
 @given(number=predictors, eta=predictors)
 def test_fenchel_young_equality_at_the_gradient(loss, number, eta):
     family = find_family(loss)
-    y, eta = targets_of(loss, number), np.asarray(eta)
+    y, eta = targets_of(loss, number), np.asarray(REACH.get(family.targets, 1.0) * eta)
     dual = family.gradient(y, eta)
     value = family.value(y, eta)
     scale = 1.0 + abs(value) + abs(dual * eta) + abs(dual * y)
@@ -73,8 +78,10 @@ def test_fenchel_young_equality_at_the_gradient(loss, number, eta):
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.5, 0.97])
 @pytest.mark.parametrize("number", [-1.7, 0.4])
 def test_conjugate_is_the_largest_distance_to_a_line(family, number, share):
-    y = targets_of(family.name, number)
+    y = targets_of(family.name, 2.0 * number)
     dual = -share * np.sign(y)
+    if family.name == "quantile":
+        dual = 0.5 * dual  # whose slopes are half as large
     nearest = minimize_scalar(
         lambda eta: float(family.value(y, np.asarray(eta)) - dual * eta), bounds=(-20, 20), options={"xatol": 1e-9}
     )
@@ -89,19 +96,19 @@ def test_conjugate_of_nan_is_nan(family):
 
 @pytest.mark.parametrize("size", [1e3, 1e300])
 def test_far_predictors_neither_warn_nor_give_nan(family, size):
-    y = np.array([1.0, -1.0, 1.0, -1.0])
+    y = targets_of(family.name, np.array([1.0, -1.0, 1.0, -1.0]))
     eta = np.array([size, size, -size, -size])
     for method in ("value", "gradient", "curvature"):
         assert not np.isnan(getattr(family, method)(y, eta)).any()
     if family.offers("mean"):
         assert np.all(np.isfinite(family.mean(eta)))
-    assert np.all(family.value(y, eta)[1:3] >= size)
+    assert np.all(family.value(y, eta)[1:3] >= 0.49 * size)
 
 
 def test_curvature_bounds_the_curvature_and_is_reached(family, rows):
     y, eta = rows
-    assert (family.curvature_bound is None) == (not family.smooth)
-    if family.smooth:
+    assert (family.curvature_bound is None) == (not family.smooth or family.targets == "counts")
+    if family.curvature_bound is not None:
         assert np.all(family.curvature(y, eta) <= family.curvature_bound)
         assert family.curvature(np.ones(1), np.zeros(1)).max() == family.curvature_bound
 
@@ -109,13 +116,13 @@ def test_curvature_bounds_the_curvature_and_is_reached(family, rows):
 def test_a_loss_of_infinite_curvature_has_a_gradient_that_jumps(family):
     just_above, just_below = np.array([1.0 + 1e-12]), np.array([1.0 - 1e-12])
     jump = family.gradient(np.ones(1), just_above) - family.gradient(np.ones(1), just_below)
-    assert (jump >= 1.0) == (not family.smooth)
+    assert (jump >= 0.99) == (not family.smooth)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_float32_in_float32_out(family, rows, method):
     y, eta = rows
-    second = family.gradient(y, eta) if method == "conjugate" else eta
+    second = 0.9 * family.gradient(y, eta) if method == "conjugate" else eta
     y_single, second_single = y.astype(np.float32), second.astype(np.float32)
     single = getattr(family, method)(y_single, second_single)
     assert single.dtype == np.float32
@@ -134,7 +141,7 @@ def test_mean_keeps_float32_and_does_not_share_memory(loss):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_broadcast_and_take_read_only_arrays(family, method):
-    y = np.array([[1.0], [-1.0]])
+    y = targets_of(family.name, np.array([[1.0], [-1.0]]))
     second = np.array([-0.5, 0.0, 0.5])
     y.setflags(write=False)
     second.setflags(write=False)
@@ -164,9 +171,11 @@ def test_kinks_are_those_of_the_value(family, rows):
 @pytest.mark.parametrize("loss", WITH_DENSITY)
 def test_log_density_is_minus_the_loss_up_to_a_constant(loss):
     family, rng = find_family(loss), np.random.default_rng(3)
-    y, eta = targets_of(loss, rng.normal(size=20)), rng.normal(size=20)
+    y, eta = targets_of(loss, rng.normal(size=20)), rng.normal(size=(2, 20))
     shift = family.log_density(y, eta) + family.value(y, eta)
-    np.testing.assert_allclose(shift, shift[0], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(shift[0], shift[1], rtol=0, atol=1e-13)
+    if family.targets != "counts":  # whose constant is that of the count
+        np.testing.assert_allclose(shift, shift[0, 0], rtol=0, atol=1e-13)
 
 
 def test_pymc_term_is_the_log_density(family, rows):
@@ -186,14 +195,14 @@ def test_draws_have_the_mean_of_the_family(loss):
     expected = family.mean(eta).reshape(3, -1)[:, 0]
     if family.targets == "labels":
         expected = 2.0 * expected - 1.0
-    np.testing.assert_allclose(drawn, expected, atol=0.03)
+    np.testing.assert_allclose(drawn, expected, atol=0.03 if family.targets != "counts" else 0.08)
 
 
 @pytest.mark.parametrize("loss", WITH_DENSITY)
 def test_noise_that_a_normal_target_would_have(loss):
     family = find_family(loss)
-    if family.smooth:
-        y = targets_of(loss, np.array([-1.0, 1.0, -2.0, 2.0]))
+    if family.curvature_bound is not None:
+        y = targets_of(loss, np.array([-1.0, 1.0, -1.3, 1.3]))
         assert family.working_noise(y, np.ones(4)) == pytest.approx(family.curvature_bound**-0.5)
 
 
@@ -251,10 +260,10 @@ def test_registered_families_have_a_name(monkeypatch):
 
 def test_named_finds_every_loss(family):
     assert find_family(family.name) == family
-    assert repr(family).removesuffix("()") in families.__all__
+    assert repr(family).split("(")[0] in families.__all__
 
 
-@pytest.mark.parametrize("loss", ["huber", None, ["squared"]])
+@pytest.mark.parametrize("loss", ["hubert", None, ["squared"]])
 def test_unknown_loss_lists_the_known_ones(loss):
     with pytest.raises(ValueError, match="'squared', 'absolute', 'logistic', 'hinge'") as raised:
         find_family(loss)

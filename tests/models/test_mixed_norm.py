@@ -153,7 +153,7 @@ def test_prior_draws_without_an_intercept():
         ({"penalty_strength": 0.0}, "penalty_strength is 0, which makes the prior improper"),
         ({"penalty_strength": -1.0}, "penalty_strength is -1.0; pass"),
         ({"norm_q": 0.5}, "norm_q is 0.5; pass"),
-        ({"loss": "poisson"}, "loss is 'poisson'"),
+        ({"loss": "poison"}, "loss is 'poison'"),
         ({"task_sparsity": -0.1}, "task_sparsity is -0.1; pass"),
         ({"task_sparsity": 0.1, "norm_q": 3}, "it needs norm_q=2"),
         ({"loss": "logistic"}, "y does not hold class labels"),
