@@ -47,7 +47,9 @@ def fit(
     route: Annotated[str, typer.Option(help="map, em, posterior or online.")] = "map",
     prior: Annotated[
         str | None,
-        typer.Option(help="mixed_norm, generalized_normal, jeffreys, matrix_variate or horseshoe; by the route."),
+        typer.Option(
+            help="mixed_norm, generalized_normal, jeffreys, matrix_variate, horseshoe or spike; by the route."
+        ),
     ] = None,
     norm_q: Annotated[str, typer.Option(help="How tasks share a feature: a number of at least 1, inf or learn.")] = "2",
     penalty: Annotated[
@@ -244,8 +246,8 @@ def _with_error(value: float, error: float) -> str:
 
 
 ROUTES = ("map", "em", "posterior", "online")
-PRIORS = ("mixed_norm", "generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
-DEFAULT_PRIORS = {"map": "mixed_norm", "em": "jeffreys", "posterior": "generalized_normal", "online": "mixed_norm"}
+PRIORS = ("auto", "spike", "mixed_norm", "generalized_normal", "jeffreys", "matrix_variate", "horseshoe")
+DEFAULT_PRIORS = {"map": "mixed_norm", "em": "jeffreys", "posterior": "auto", "online": "mixed_norm"}
 CLASSES = {
     ("map", "mixed_norm"): "MixedNorm",
     ("map", "generalized_normal"): "GeneralizedNormal",

@@ -32,7 +32,9 @@ from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rat
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
-PRIORS = ("generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
+PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
+SPIKE_SAMPLERS = ("auto", "gibbs", "variational")
+CONTINUOUS_ONLY = {"global_scale": None, "learn_global_scale": True, "tail_shape": 0.5, "spike_shape": 0.5}
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
 UNKNOWN_TASK = ("error", "mean", "population")
@@ -44,6 +46,35 @@ NO_MEAN = "whose rows have no mean of their own; "
 INTERVAL = (0.05, 0.95)  # of a learned q
 
 
+def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> str:
+    """Name of the prior that an estimator has, where ``prior="auto"`` is read as follows.
+
+    "spike", which answered best over the data of ``docs/pages/which_tasks.md``, where it is defined: rows with
+    ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
+    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``.
+    Else "generalized_normal", as also where a parameter that only continuous priors have was changed
+    (`CONTINUOUS_ONLY`).
+
+    Parameters
+    ----------
+    model : with its parameters set
+    weight : (n,) sample weights; None: not known yet
+
+    Examples
+    --------
+    >>> prior_of(BayesianRegressor()), prior_of(BayesianRegressor(norm_q="learn"))
+    ('spike', 'generalized_normal')
+    """
+    if model.prior != "auto":
+        return model.prior
+    hidden = find_family(model.loss).augmentation
+    has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
+    is_drawn = hidden is not None and (weight is None or hidden.takes_weights(weight))
+    as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
+    defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
+    return "spike" if defined else "generalized_normal"
+
+
 @estimator_class()
 class BayesianEstimator(MultiTaskEstimator):
     """What both estimators share.
@@ -53,11 +84,12 @@ class BayesianEstimator(MultiTaskEstimator):
     loss : str or Family, default "squared"
         Family of the targets: "squared", "absolute", or any other one of numbers or counts (`bayesmtfs.families`) that
         has a PyMC term, for NUTS. Coefficients act on the linear predictor, and ``predict`` gives the mean target.
-    prior : {"spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
-        Prior of the rows of coefficients: with exact zeros of rows and of their entries, patterns of tasks learned
-        (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with half-Cauchy-like scales;
-        with log-uniform scales between bounds; with learned task relations; the prior whose mode is the mixed-norm fit
-        (noise 1, in the user's units); the group regularised horseshoe.
+    prior : {"auto", "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
+        Prior of the rows of coefficients. "auto" is "spike" where that is defined, else "generalized_normal"
+        (`prior_of` has the rule, ``prior_`` says which it was). Rows with exact zeros of features and of their entries,
+        patterns of tasks learned (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with
+        half-Cauchy-like scales; with log-uniform scales between bounds; with learned task relations; the prior whose
+        mode is the mixed-norm fit (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "fast"}
@@ -69,7 +101,7 @@ class BayesianEstimator(MultiTaskEstimator):
         where q is learned or features outnumber the rows.
     effect_size : float, default 0.05
         Effect, in deviations of y per deviation of x, both within tasks, above which a feature counts as included, under
-        priors without exact zeros.
+        priors without exact zeros; the prior "spike" asks whether a coefficient is 0 instead.
     inclusion_threshold : float, default 0.5
         Inclusion probability above which a feature is selected.
     expected_features : float, optional
@@ -116,6 +148,8 @@ class BayesianEstimator(MultiTaskEstimator):
 
     Attributes
     ----------
+    prior_ : str
+        The prior of the fit, which ``prior="auto"`` leaves open.
     posterior_ : xarray.DataTree
         Groups posterior, sample_stats, posterior_predictive, log_likelihood, observed_data, constant_data (with what is
         not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
@@ -140,6 +174,7 @@ class BayesianEstimator(MultiTaskEstimator):
     """
 
     _saved_attributes: ClassVar[Names] = (
+        "prior_",
         "inclusion_probability_",
         "task_inclusion_probability_",
         "local_false_sign_rate_",
@@ -152,7 +187,7 @@ class BayesianEstimator(MultiTaskEstimator):
         "_diagnostics",
     )
 
-    prior: str = "generalized_normal"
+    prior: str = "auto"
     norm_q: float | str = 2
     sampler: str = "auto"
     draws: int = 1000
@@ -193,10 +228,11 @@ class BayesianEstimator(MultiTaskEstimator):
         check_choice("prior", self.prior, PRIORS)
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
-        self._check_loss()
-        self._check_norm_q()
-        self._check_prior()
-        self._check_shared_mean()
+        prior = prior_of(self)
+        self._check_loss(prior)
+        self._check_norm_q(prior)
+        self._check_prior(prior)
+        self._check_shared_mean(prior)
         negative = isinstance(self.random_state, int | np.integer) and self.random_state < 0
         self._require("random_state", not negative, "a whole number of at least 0, or None")
         for name, least in (("draws", 4), ("tune", 0), ("chains", 1), ("max_features", 1)):
@@ -207,30 +243,30 @@ class BayesianEstimator(MultiTaskEstimator):
             self._require(name, 0 < getattr(self, name) < 1, "a number between 0 and 1")
         self._require("effect_size", 0 <= self.effect_size < math.inf, "a number of at least 0, such as 0.05")
 
-    def _check_loss(self) -> None:
+    def _check_loss(self, prior: str) -> None:
         family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
         if not family.offers("pymc_dist"):
             family.require("NUTS", "log_density", "pymc_dist")
-        if not family.offers("log_density") and self.prior != "mixed_norm":
+        if not family.offers("log_density") and prior != "mixed_norm":
             raise ValueError(
-                f"loss={self.loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {self.prior!r}; "
+                f"loss={self.loss!r} is a pseudo-likelihood for prior='mixed_norm' only, but prior is {prior!r}; "
                 "use loss='logistic'"
             )
 
-    def _check_norm_q(self) -> None:
+    def _check_norm_q(self, prior: str) -> None:
         q: Any = self.norm_q
         known = q == "learn" if isinstance(q, str) else q is not None and q >= 1
         self._require("norm_q", known, "a number of at least 1, np.inf, or 'learn'")
-        if q == "learn" and self.prior == "mixed_norm":
+        if q == "learn" and prior == "mixed_norm":
             raise ValueError("norm_q='learn' does not go with prior='mixed_norm', whose q is fixed; pass a number")
-        if self.prior in ("horseshoe", "spike") and q != 2:
-            raise ValueError(f"norm_q is {q!r}, but prior={self.prior!r} has normal rows; pass norm_q=2")
+        if prior in ("horseshoe", "spike") and q != 2:
+            raise ValueError(f"norm_q is {q!r}, but prior={prior!r} has normal rows; pass norm_q=2")
 
-    def _check_prior(self) -> None:
-        if self.unknown_task == "population" and self.prior in ("mixed_norm", "spike"):
+    def _check_prior(self, prior: str) -> None:
+        if self.unknown_task == "population" and prior in ("mixed_norm", "spike"):
             raise ValueError(prediction.NO_POPULATION)
         bounds = self.row_scale_bounds
-        if self.prior == "jeffreys" and bounds is None:
+        if prior == "jeffreys" and bounds is None:
             raise ValueError(
                 "row_scale_bounds is None, but the Jeffreys prior without bounds is improper and so is its posterior; "
                 "pass 'auto' or (low, high), or use prior='generalized_normal'"
@@ -241,32 +277,32 @@ class BayesianEstimator(MultiTaskEstimator):
             valid = bounds is None or (np.shape(bounds) == (2,) and 0 < bounds[0] < bounds[1] < math.inf)
         self._require("row_scale_bounds", valid, "'auto' or two finite numbers 0 < low < high")
 
-    def _check_shared_mean(self) -> None:
+    def _check_shared_mean(self, prior: str) -> None:
         valid = self.mean_strength is None or 0 < self.mean_strength < math.inf
         self._require("mean_strength", valid, "a finite number above 0, or None")
-        if self.shared_mean and self.prior not in SHARED_MEAN_PRIORS:
+        if self.shared_mean and prior not in SHARED_MEAN_PRIORS:
             raise ValueError(
-                f"shared_mean=True does not go with prior={self.prior!r}, "
-                + ("which learns how much effects have in common; " if self.prior == "spike" else NO_MEAN)
+                f"shared_mean=True does not go with prior={prior!r}, "
+                + ("which learns how much effects have in common; " if prior == "spike" else NO_MEAN)
                 + "use "
                 "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
             )
 
     def _fit(self, data: TaskData) -> None:
-        request = self._request()
+        request = self._request(data.weight)
         found = sample_posterior(data, request, **self._stated_prior())
-        remedy = remedy_of(found.diagnostics, found.draws.sampler, self.prior)
+        remedy = remedy_of(found.diagnostics, found.draws.sampler, request.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy)
         warn_of_tails(found.diagnostics)
         self._store_posterior(data, found, request)
 
-    def _request(self) -> PosteriorRequest:
-        """How to sample: parameters go by their own names, but for three."""
+    def _request(self, weight: FloatArray | None = None) -> PosteriorRequest:
+        """How to sample: parameters go by their own names, but for four."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
-        own["scale_target"] = self._scales_target
+        own["prior"], own["scale_target"] = prior_of(self, weight), self._scales_target
         own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
         return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
 
@@ -277,6 +313,7 @@ class BayesianEstimator(MultiTaskEstimator):
     def _store_posterior(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> None:
         """Set the fitted attributes; features that were screened out have coefficient 0."""
         variables, kept = found.draws.variables, found.in_tree
+        self.prior_ = request.prior
         coef = variables["coef"]
         self.coef_ = _widened(coef.mean(axis=(0, 1)).T, kept)
         self.coef_std_ = _widened(coef.std(axis=(0, 1)).T, kept)
@@ -302,7 +339,7 @@ class BayesianEstimator(MultiTaskEstimator):
         if "task_relations" in variables:
             self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
         # A tree that travels without its estimator still says what was asked for
-        found.tree.attrs["settings"] = json.dumps(self._plain_params(), default=str)
+        found.tree.attrs["settings"] = json.dumps(self._plain_params() | {"prior": self.prior_}, default=str)
         self._diagnostics = found.diagnostics.as_dict()
         self.n_iter_ = found.draws.n_draws
         self.converged_ = not (found.diagnostics.problems() or found.draws.interrupted or found.draws.message)
@@ -314,7 +351,7 @@ class BayesianEstimator(MultiTaskEstimator):
         penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
         return self._named_result(
             Convergence(converged=self.converged_, n_iter=self.n_iter_, message=sampler, advice="raise draws and tune"),
-            {**penalty, "n_rows": data.n_observations},
+            {**penalty, "prior": self.prior_, "n_rows": data.n_observations},
             coef=self.coef_,
             intercept=self.intercept_,
             selection=self._selected,

@@ -35,7 +35,7 @@ def labelled():
 
 @pytest.fixture(scope="module")
 def model(sim):
-    return BayesianRegressor(**FEW).fit(sim.X, sim.y, tasks=sim.tasks)
+    return BayesianRegressor(prior="generalized_normal", **FEW).fit(sim.X, sim.y, tasks=sim.tasks)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_coefficients_are_in_the_users_units(sim, standardize):
 
 
 def test_groups_share_a_scale(sim):
-    model = BayesianRegressor(groups=[0, 0, 1, 1, 2, 2, 3, 3], **FEW | {"draws": 50})
+    model = BayesianRegressor(prior="generalized_normal", groups=[0, 0, 1, 1, 2, 2, 3, 3], **FEW | {"draws": 50})
     scale = model.fit(sim.X, sim.y, tasks=sim.tasks).posterior_["posterior"]["row_scale"].values
     standard = scale * model.posterior_["constant_data"]["feature_scale"].values[:, 0]
     np.testing.assert_allclose(standard[:, :, 0], standard[:, :, 1])
@@ -228,7 +228,7 @@ def test_files_bring_everything_back(sim, labelled, model, classifier, kind, tmp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior": "ridge"}, "prior is 'ridge'; choose one of 'generalized_normal'"),
+        ({"prior": "ridge"}, "prior is 'ridge'; choose one of 'auto'"),
         ({"sampler": "hmc"}, "sampler is 'hmc'; choose one of 'auto'"),
         ({"unknown_task": "guess"}, "unknown_task is 'guess'; choose one of 'error', 'mean', 'population'"),
         ({"norm_q": 0.5}, "norm_q is 0.5; pass a number of at least 1, np.inf, or 'learn'"),

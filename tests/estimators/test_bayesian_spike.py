@@ -1,12 +1,16 @@
 """``prior="spike"``: exact zeros of features and of their entries, through the estimators."""
 
+import json
 from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import bayesmtfs as bm
+from bayesmtfs.estimators.bayesian import prior_of
+from bayesmtfs.reporting.sections import code_to_repeat
 from bayesmtfs.types import PosteriorWarning, SelectionWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore:do not trust this posterior yet")
@@ -227,3 +231,46 @@ def test_labels_need_whole_weights():
     X, Y = wide(n=30)
     with pytest.raises(ValueError, match="whole numbers"):
         Classifier().fit(X, Y[:, 0] > 0, sample_weight=np.full(30, 0.5))
+
+
+# ---------------------------------------------------------------------- the default
+
+
+@pytest.mark.parametrize(
+    ("settings", "prior"),
+    [
+        ({}, "spike"),
+        ({"norm_q": 2.0, "expected_features": 2, "effect_size": 0.3, "shared_noise": True}, "spike"),
+        ({"norm_q": 1}, "generalized_normal"),
+        ({"norm_q": "learn"}, "generalized_normal"),
+        ({"shared_mean": True}, "generalized_normal"),
+        ({"unknown_task": "population"}, "generalized_normal"),
+        ({"sampler": "fast"}, "generalized_normal"),
+        ({"sampler": "nuts"}, "generalized_normal"),
+        ({"global_scale": 0.1}, "generalized_normal"),
+        ({"tail_shape": 2.0}, "generalized_normal"),
+        ({"loss": "absolute"}, "generalized_normal"),
+        ({"prior": "jeffreys"}, "jeffreys"),
+    ],
+)
+def test_the_default_prior_is_the_spike_where_it_is_defined(settings, prior):
+    assert prior_of(bm.BayesianRegressor(**settings)) == prior
+
+
+def test_weights_that_cannot_be_drawn_take_the_continuous_prior():
+    model = bm.BayesianClassifier()
+    assert prior_of(model, np.ones(3)) == "spike"
+    assert prior_of(model, np.full(3, 0.5)) == "generalized_normal"
+    assert prior_of(bm.BayesianRegressor(), np.full(3, 0.5)) == "spike"
+
+
+def test_the_default_is_the_same_fit_and_every_record_names_its_prior(fitted, tmp_path):
+    model = Regressor(prior="auto").fit(*wide())
+    np.testing.assert_array_equal(model.coef_, fitted.coef_)
+    model.save(tmp_path / "fit")
+    for one in (model, bm.load(tmp_path / "fit")):
+        assert (one.prior, one.prior_, one.result_.settings["prior"]) == ("auto", "spike", "spike")
+        tree = one.posterior_.attrs
+        assert (tree["prior"], json.loads(tree["settings"])["prior"]) == ("spike", "spike")
+    assert "prior='spike'" in code_to_repeat(model.result_)
+    assert clone(model).prior == "auto"

@@ -133,7 +133,7 @@ def test_tasks_and_names(tree_of):
 
 def test_correlations_are_kept_with_the_fit_and_continuous_priors_need_the_data():
     sim = bm.simulate_tasks(n_tasks=3, n_features=6, n_relevant=2, n_samples=40, snr=8, random_state=3)
-    model = bm.BayesianRegressor(draws=100, tune=100, chains=2, random_state=0)
+    model = bm.BayesianRegressor(prior="generalized_normal", draws=100, tune=100, chains=2, random_state=0)
     with pytest.warns(match="R-hat|effective|draws"):
         model.fit(sim.X, sim.y, tasks=sim.tasks)
     kept = model.posterior_["constant_data"]["feature_correlation"].values

@@ -33,7 +33,7 @@ def regressor(sim):
 
 @pytest.fixture(scope="module")
 def screened(sim):
-    return fitted(bm.BayesianRegressor(**SHORT, max_features=5, sampler="gibbs"), sim)
+    return fitted(bm.BayesianRegressor(**SHORT, prior="generalized_normal", max_features=5, sampler="gibbs"), sim)
 
 
 def test_every_holder_of_draws_is_the_same(regressor):
