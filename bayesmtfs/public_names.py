@@ -15,8 +15,9 @@ ESTIMATORS = _homes(
     em="GeneralizedNormalClassifier GeneralizedNormalRegressor JeffreysClassifier JeffreysRegressor "
     "MatrixVariateClassifier MatrixVariateRegressor",
     penalised="MixedNormClassifier MixedNormRegressor",
-    penalised_cv="MixedNormClassifierCV MixedNormRegressorCV",
+    penalised_cv="MixedNormClassifierCV MixedNormRegressorCV MixedNormSurvivalCV",
     online="OnlineMixedNormClassifier OnlineMixedNormRegressor",
+    survival="MixedNormSurvival",
     smoothed="OnlineSmoothedClassifier OnlineSmoothedRegressor SmoothedClassifier SmoothedRegressor",
 )
 

@@ -12,14 +12,18 @@ proximal_gradient   any smooth loss and any penalty, also a user's own: no worki
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from bayesmtfs.convex import extragradient, nonsmooth, proximal_gradient, shared_design, working_set
+from bayesmtfs.convex import extragradient, nonsmooth, proximal_gradient, shared_design, shared_mean, working_set
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.types import Solution
 
 FOR_KINKS = ("extragradient", "nonsmooth")  # solvers of the losses that are not smooth
 VANISHING = 1e-10  # of the largest penalty: what stands for a penalty of 0
+VANISHING_RIDGE = (
+    1e-8  # of the ridge that a shared mean has: beside it where rows share a loss, of which some sums are free
+)
 
 SOLVERS: dict[str, Callable[..., Solution]] = {
     "extragradient": extragradient.solve,
@@ -86,6 +90,11 @@ def _check_fits(name: str, problem: Problem) -> None:
         raise ValueError(
             f"solver is {name!r}, which does not know the penalty {type(penalty).__name__}; use solver='auto'"
         )
+    if name == "proximal_gradient" and not problem.scales_by_sign:
+        raise ValueError(
+            f"loss={family.name!r} with intercepts has no certificate by solver='proximal_gradient', which a penalty of "
+            "your own needs, too; use solver='auto' with norm_q, or fit_intercept=False"
+        )
     if name == "nonsmooth" and problem.ridge > 0.0:
         raise ValueError(
             f"solver is 'nonsmooth', which knows no ridge, but ridge is {problem.ridge}; use solver='auto'"
@@ -105,8 +114,10 @@ def _without_penalty(problem: Problem, start: Solution | None, **options: Any) -
     The gap is that of the tiny penalty, plus what this penalty adds to the objective.
     """
     tiny = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
+    if problem.family.coupled:
+        tiny = replace(tiny, ridge=tiny.ridge + VANISHING_RIDGE * shared_mean.default_mean_strength(problem))
     found = solve(tiny, start, **options)
-    added = tiny.penalty.value(problem.blocks.gather(found.W))
+    added = tiny.penalty_value(found.W) - problem.ridge_value(found.W)
     gap = found.gap + added
     converged = gap <= options["tol"] * problem.gap_scale
     return found._replace(objective=found.objective - added, gap=gap, converged=converged)

@@ -3,7 +3,8 @@
     minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W) + ridge / 2 ||W||^2
 
 with row factors ``c`` (the weights, divided by their task's total for a mean loss) and a penalty that is a norm per
-row of W. Without a ridge its dual has one variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
+row of W. Where rows share a loss (`Family.coupled`) the sum stands for the whole of it. Without a ridge its dual has one
+variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
 
     maximise over theta:  - sum_i c_i loss*(y_i, theta_i / c_i)
     subject to            dual norm of every row of X' theta <= penalty strength,
@@ -47,6 +48,8 @@ class Problem:
     ridge: float = 0.0  # elastic part, which does not change with the strength of the penalty
 
     def __post_init__(self) -> None:
+        data = self.data
+        object.__setattr__(self, "family", self.family.on(data.y, data.weight, data.offsets))
         if not (self.family.smooth or self.penalty.has_row_steps):
             raise ValueError(
                 f"penalty is a {type(self.penalty).__name__} and loss is {self.family.name!r}, which has kinks; a "
@@ -189,7 +192,18 @@ class Problem:
         With an intercept that is optimal for W they are so already, up to rounding.
         """
         theta = self.weight * self.family.gradient(self.data.y, eta)
-        return with_zero_sum(theta, self.data.task, self.data.offsets[:-1]) if self.fit_intercept else theta
+        return self.with_zero_sums(theta) if self.fit_intercept else theta
+
+    def with_zero_sums(self, theta: FloatArray) -> FloatArray:
+        """(N,) Theta with task sums of 0, in the domain of the conjugate loss."""
+        if self.family.coupled:
+            return self.family.zero_sums(self.data.y, theta, self.weight)
+        return with_zero_sum(theta, self.data.task, self.data.offsets[:-1])
+
+    @property
+    def scales_by_sign(self) -> bool:
+        """Whether the task sums of theta can be made 0 by factors of its positive and negative parts."""
+        return not (self.family.coupled and self.fit_intercept)
 
     def row_dual_norms(self, theta: FloatArray) -> FloatArray:
         """Dual norm of every row of X' theta: the strength that would just hold it at zero."""

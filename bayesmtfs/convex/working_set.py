@@ -27,7 +27,7 @@ import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import Columns, by_columns
-from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
+from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
 from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, IntArray, Solution
@@ -43,6 +43,9 @@ ROUNDING = 1e-15  # of an objective
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
+COUPLED_PATIENCE = (
+    1000  # the same where rows share a loss: their models have its diagonal only, and rounds lead less far
+)
 
 
 class WorkingSetRounds(ABC):
@@ -112,7 +115,7 @@ def solve(
     """
     rounds = NewtonRounds(problem, WorkingSetState(problem) if state is None else state, start)
     found = run(rounds, tol, max_iter, progress)
-    if found.converged or found.interrupted or not rounds.stuck:
+    if found.converged or found.interrupted or not (rounds.stuck and problem.scales_by_sign):
         return found
     # Go on with the plain solver, whose steps are short but always lead down
     plain = proximal_gradient.solve(problem, found, tol=tol, max_iter=max_iter - found.n_iter, progress=progress)
@@ -160,6 +163,7 @@ class NewtonRounds(WorkingSetRounds):
             self.working = self.working._replace(rows=self.rows.take(self.working.chosen))
         self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
         self.damping, self.waiting = LEAST_DAMPING, 0
+        self.patience = COUPLED_PATIENCE if problem.family.coupled else PATIENCE
 
     def _first_point(self, start: Solution | None) -> ActivePoint:
         problem, rows = self.problem, self.rows
@@ -190,7 +194,7 @@ class NewtonRounds(WorkingSetRounds):
         self.gap = self.point.objective - self.dual
         self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
         self.smallest_gap = min(self.gap, self.smallest_gap)
-        self.stuck = self.waiting >= PATIENCE
+        self.stuck = self.waiting >= self.patience
         return self.point.objective, self.gap
 
     def _look_with_ridge(self, theta: FloatArray, norms: FloatArray) -> None:
@@ -215,7 +219,7 @@ class NewtonRounds(WorkingSetRounds):
         if problem.family.quadratic:  # whose conjugate is finite everywhere: centre them
             means = problem.task_sums(slope) / problem.task_weight
             return slope - problem.weight * means[problem.data.task]
-        return with_zero_sum(slope, problem.data.task, problem.data.offsets[:-1])
+        return problem.with_zero_sums(slope)
 
     def improve(self, wanted: float, max_iter: int) -> int:
         """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""

@@ -71,18 +71,31 @@ def one_versus_rest(data: TaskData, classes: NDArray[Any]) -> TaskData:
     if data.n_tasks > 1:
         raise ValueError(
             f"y has {len(classes)} classes in {data.n_tasks} tasks; tasks must be binary, and several classes are "
-            "taken apart (one task per class) only where there is one task: leave tasks out, or pass two labels"
+            "taken apart (one task per class) only where there is one task: use loss='multinomial' (MixedNormClassifier), "
+            "leave tasks out, or pass two labels"
         )
-    n, k = data.n_observations, len(classes)
+    return class_tasks(data, classes)
+
+
+def class_tasks(data: TaskData, classes: NDArray[Any]) -> TaskData:
+    """Make one task per class out of every task: +1 for the class, -1 for the rest, over the same rows.
+
+    The classes of a task stand side by side. They are named after the class where there is one task, else after both.
+    """
+    k, spans = len(classes), data.spans
+    copies = np.concatenate([np.tile(np.arange(start, stop), k) for start, stop in spans])
+    number = np.concatenate([np.repeat(np.arange(k), stop - start) for start, stop in spans])
+    pairs = [f"{task}: {label}" for task in data.task_names.tolist() for label in classes.tolist()]
     return replace(
         data,
-        y=np.concatenate([np.where(data.y == number, 1.0, -1.0) for number in range(k)]),
-        weight=np.tile(data.weight, k),
-        offsets=n * np.arange(k + 1),
-        rows=np.tile(data.rows, k),
-        order=np.concatenate([data.order * k + number for number in range(k)]),
-        task_names=classes,
-        shared_design=True,
+        design=data.design if data.shared_design else data.design[copies],
+        y=np.where(data.y[copies] == number, 1.0, -1.0),
+        weight=data.weight[copies],
+        offsets=np.concatenate([[0], np.cumsum(np.repeat(np.diff(data.offsets), k))]),
+        rows=data.rows[copies] if data.shared_design else np.arange(len(copies)),
+        order=data.order[copies] * k + number if data.shared_design else data.order[copies],
+        task_names=classes if data.n_tasks == 1 else np.array(pairs),
+        present=None if data.present is None else np.repeat(data.present, k, axis=1),
     )
 
 

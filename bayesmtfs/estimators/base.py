@@ -371,6 +371,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
         """Set the fitted attributes from a solution for (possibly rescaled) data."""
         found = {"absent": None if data.present is None else ~data.present.T, "effect_unit": self._effect_unit(data)}
+        found["task_names"] = data.task_names
         self._set_fit(scaling.to_user(solution), tol, found, **settings, n_rows=data.n_observations)
 
     def _set_fit(self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any) -> None:
@@ -400,31 +401,32 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """What was found, with the names of tasks and features and all settings."""
         return FitResult(
             method=type(self).__name__,
-            task_names=self.tasks_,
             feature_names=self._feature_names,
             convergence=convergence,
             settings={**self._plain_params(), **settings},
             versions=current_versions(),
-            **found,
+            **{"task_names": self.tasks_, **found},
         )
 
     # ------------------------------------------------------------------ prediction
 
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
-        """(n,) or, in the wide form, (n, m)."""
+        """(n,) or, in the wide form, (n, m); with one more axis for several classes within tasks."""
         if isinstance(X, TaskData):
             return self._predict_task_data(X)
         rows = self._read_rows(X, tasks)
+        n = rows.X.shape[0]
         if rows.task is None:
-            eta: FloatArray = np.asarray(rows.X @ self.coef_.T + self.intercept_)
+            flat = np.asarray(rows.X @ self.coef_.reshape(-1, self.coef_.shape[-1]).T)
+            eta: FloatArray = flat.reshape(n, *self.intercept_.shape) + self.intercept_
             return eta[:, 0] if self._form in ("single", "long") else eta
-        eta = np.empty(rows.X.shape[0])
+        eta = np.empty((n, *self.intercept_.shape[1:]))
         by_task = np.argsort(rows.task, kind="stable")
         for chosen in np.split(by_task, np.flatnonzero(np.diff(rows.task[by_task])) + 1):
             t = rows.task[chosen[0]] if len(chosen) else -1
             coef = self.coef_[t] if t >= 0 else self.coef_.mean(axis=0)
-            intercept = self.intercept_[t] if t >= 0 else self.intercept_.mean()
-            eta[chosen] = rows.X[chosen] @ coef + intercept
+            intercept = self.intercept_[t] if t >= 0 else self.intercept_.mean(axis=0)
+            eta[chosen] = rows.X[chosen] @ coef.T + intercept
         return eta
 
     def _predict_task_data(self, data: TaskData) -> FloatArray:
@@ -433,7 +435,14 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if (index < 0).any():
             unknown = describe_unknown(data.task_names, index, self.tasks_)
             raise ValueError(f"X has tasks that were not there in fit: {unknown}")
-        W, intercept = self.coef_[index].T, self.intercept_[index]
+        if self.coef_.ndim == 3:
+            classes = range(self.coef_.shape[1])
+            return np.stack([self._task_data_predictor(data, index, k) for k in classes], axis=-1)
+        return self._task_data_predictor(data, index, ...)
+
+    def _task_data_predictor(self, data: TaskData, index: IntArray, part: Any) -> FloatArray:
+        """Linear predictor with the coefficients of some tasks, or of one class of them."""
+        W, intercept = self.coef_[index, part].T, self.intercept_[index, part]
         if self._form == "wide" and data.shared_design:
             return np.asarray(data.design @ W + intercept)
         eta: FloatArray = data.in_input_order(data.linear_predictor(W, intercept))
@@ -455,7 +464,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     @property
     def _selected(self) -> BoolArray:
-        return (self.coef_ != 0).any(axis=0)
+        return (self.coef_ != 0).any(axis=tuple(range(self.coef_.ndim - 1)))
 
     def transform(self, X: Any) -> Any:
         """Keep the selected features of X.
@@ -637,19 +646,23 @@ class BatchEstimator(MultiTaskEstimator):
     def _last_fit(self, scaling: Rescaled) -> Solution | None:
         """The last fit as a start, where that is wanted and fits the data."""
         last = getattr(self, "coef_", None)
-        if not self.warm_start or last is None or last.shape != (scaling.data.n_tasks, scaling.data.n_features):
+        if not self.warm_start or last is None:
             return None
-        return scaling.start(last, self.intercept_)
+        last = last.reshape(-1, last.shape[-1])
+        fits = last.shape == (scaling.data.n_tasks, scaling.data.n_features)
+        return scaling.start(last, self.intercept_.ravel()) if fits else None
 
 
 def check_family(loss: Any, labels: bool) -> Family:
     """Find the family of a loss, which must be one of labels, or one of other targets."""
     if not isinstance(loss, Family):
-        check_choice("loss", families.base_name(loss), families.names(labels))
+        kinds = {name: families.find_family(name).targets for name in families.names()}
+        right = tuple(name for name, targets in kinds.items() if (targets == "labels") == labels)
+        check_choice("loss", families.base_name(loss), right)
     family = families.find_family(loss)
-    if (family.targets == "labels") != labels:
-        right = "a classifier" if family.targets == "labels" else "a regressor"
-        raise ValueError(f"loss is {loss!r}, a family of {family.targets}; use {right}, or another family")
+    if (family.targets == "labels") != labels or family.targets == "survival":
+        way_out = {"labels": "a classifier", "survival": "MixedNormSurvival"}.get(family.targets, "a regressor")
+        raise ValueError(f"loss is {loss!r}, a family of {family.targets}; use {way_out}, or another family")
     return family
 
 

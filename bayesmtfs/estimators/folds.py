@@ -89,8 +89,11 @@ def row_folds(data: TaskData, n_folds: Any, *, by_class: bool, random_state: int
 def _strata(data: TaskData, place: IntArray, labels: FloatArray) -> FloatArray:
     """What is spread over the folds, row by row: task and class; in the wide form the class of every cell, or inf."""
     if not data.shared_design:
-        strata = np.empty((len(place), 2))
-        strata[place] = np.column_stack([data.task, labels])
+        strata = np.empty((int(place.max()) + 1, 2))
+        last = np.argsort(
+            labels, kind="stable"
+        )  # where a row is there once for every class, that of its own class counts
+        strata[place[last]] = np.column_stack([data.task, labels])[last]
         return strata
     strata = np.full((int(place.max()) + 1, data.n_tasks), np.inf)
     strata[place, data.task] = labels

@@ -19,6 +19,7 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
+from bayesmtfs.estimators.survival import MixedNormSurvival
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors.row_penalty import Penalty
 from bayesmtfs.types import BoolArray, ConvergenceWarning, DataWarning, FloatArray, IntArray, LossScale, warn
@@ -187,7 +188,7 @@ def mixed_norm_path(
         The grid ends early, and ``stop_reason`` says so, where 99.9% of the deviance is explained or where smaller
         penalties explain hardly any more.
     norm_q : float in [1, inf]
-    loss : "squared", "absolute", "logistic", "hinge", or a family
+    loss : "squared", "absolute", "logistic", "hinge", "multinomial", "cox", or a family
         With families of labels, such as the last two, `MixedNormClassifier` reads them: several classes are one task
         each.
     loss_scale, fit_intercept, tol, task_sparsity, groups, standardize, scale_target, shared_mean, mean_strength,
@@ -216,14 +217,16 @@ def mixed_norm_path(
     Friedman, Hastie, Tibshirani (2010), Regularization paths for generalized linear models via coordinate descent.
     """
     grid = read_penalties(penalties, n_penalties, penalty_ratio)
-    reader = MixedNormClassifier if find_family(loss).targets == "labels" else MixedNormRegressor
+    targets = find_family(loss).targets
+    readers: dict[str, Any] = {"labels": MixedNormClassifier, "survival": MixedNormSurvival}
+    reader = readers.get(targets, MixedNormRegressor)
     model = reader(
         norm_q=norm_q,
         task_sparsity=task_sparsity,
         loss=loss,
         loss_scale=loss_scale,
         solver=solver,
-        fit_intercept=fit_intercept,
+        fit_intercept=fit_intercept and targets != "survival",  # whose baselines stand in its place
         standardize=standardize,
         shared_mean=shared_mean,
         mean_strength=mean_strength,

@@ -125,7 +125,12 @@ class MixedNormEstimator(BatchEstimator):
     def _check_shared_mean(self) -> None:
         if self.refit:
             raise ValueError("refit=True and shared_mean=True do not go together: a shared mean selects no features")
-        if not find_family(self.loss).smooth:
+        family = find_family(self.loss)
+        if family.coupled:
+            raise ValueError(
+                f"shared_mean=True does not go with loss={family.name!r}, whose rows share a loss; leave it out"
+            )
+        if not family.smooth:
             raise ValueError(
                 f"shared_mean=True needs a smooth loss but loss is {self.loss!r}; use 'squared' or 'logistic'"
             )
@@ -200,11 +205,12 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     """Multi-task classification with an l1,q penalty on the rows of W.
 
     Several classes become one-versus-rest tasks over one design, so that the penalty selects features for all classes
-    together.
+    together. With ``loss="multinomial"`` there may be several classes within every task: a row of the penalty holds a
+    feature's coefficients over tasks x classes, and ``coef_`` is (n_tasks, n_classes, n_features).
 
     Parameters
     ----------
-    loss : "logistic", "hinge", or a family of labels
+    loss : "logistic", "hinge", "multinomial", or a family of labels
 
     Examples
     --------

@@ -64,6 +64,7 @@ from bayesmtfs.estimators.path import (
     warn_if_not_converged,
 )
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
+from bayesmtfs.estimators.survival import MixedNormSurvival
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
@@ -123,6 +124,11 @@ def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family, height
     """(k,) Errors of a path; those of each observation are measured in ``heights`` (N,)."""
     scaled = test.with_target(test.y / heights)
     own = match_labels(test.task_names, test.n_tasks, path.tasks)
+    if family.coupled and family.targets == "labels" and (own < 0).any():
+        raise ValueError(
+            f"cv leaves out a whole task, of whose classes loss={family.name!r} knows nothing; pass other folds"
+        )
+    family = family.on(scaled.y, scaled.weight, scaled.offsets)
     errors = np.empty(len(path.penalties))
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
@@ -408,7 +414,8 @@ class MixedNormCV(MixedNormEstimator):
         return given[np.unique(np.linspace(0, len(given) - 1, COARSE_GRID[0]).astype(int))]
 
     def _folds(self, data: TaskData, n_rows: int | None, target: Any) -> list[Fold]:
-        if leaves_tasks_out(self.cv) and self._form == "classes":
+        within = hasattr(self, "classes_") and len(data.task_names) != len(self.tasks_)
+        if leaves_tasks_out(self.cv) and (self._form == "classes" or within):
             raise ValueError(
                 f"cv={self.cv!r} leaves out tasks, but y has several classes in one task; pass a number of folds"
             )
@@ -499,3 +506,14 @@ class MixedNormClassifierCV(MixedNormCV, MixedNormClassifier):
     """
 
     loss: str | Family = "logistic"
+
+
+@estimator_class()
+class MixedNormSurvivalCV(MixedNormCV, MixedNormSurvival):
+    """Multi-task Cox regression with an l1,q penalty whose strength is chosen by cross-validation.
+
+    The error of a fold is minus the log of the partial likelihood of the rows that it holds out, over their number.
+    """
+
+    loss: str | Family = "cox"
+    fit_intercept: bool = field(default=False, kw_only=True)

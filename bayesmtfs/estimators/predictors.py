@@ -21,6 +21,7 @@ from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.families import Family, Gaussian, find_family, is_known
+from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
 
@@ -184,11 +185,13 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     Attributes
     ----------
     coef_ : (n_tasks, n_features)
+        Of several classes in one task (n_classes, n_features), within tasks (n_tasks, n_classes, n_features).
     intercept_ : (n_tasks,)
+        Of several classes (n_classes,) or (n_tasks, n_classes).
     classes_ : (n_classes,) sorted labels
     """
 
-    _saved_attributes: ClassVar[Names] = ("classes_",)
+    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_")
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         codes, self.classes_ = classes.read_classes(y, n_rows)
@@ -203,20 +206,55 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                 f"Classifier can't train when only one class is present: y has only {self.classes_.tolist()}; pass "
                 "rows of at least two classes"
             )
+        family = find_family(self.loss) if is_known(self.loss) else None
+        if family is not None and family.coupled:
+            return self._code_classes(data, classes.class_tasks(data, self.classes_))
         if len(self.classes_) == 2:
             data = classes.as_signs(data)
         else:
             if self._form == "long":
                 raise ValueError(
                     f"y has {len(self.classes_)} classes and tasks was passed; tasks must be binary, and several "
-                    "classes are taken apart (one task per class) only where there is one task: leave tasks out, "
+                    "classes are taken apart (one task per class) only where there is one task: use loss='multinomial' "
+                    "(MixedNormClassifier), leave tasks out, "
                     "pass two labels, or call fit(X, y, tasks=labels) if y and tasks were swapped"
                 )
-            data = classes.one_versus_rest(data, self.classes_)
-            self.tasks_ = self.classes_
-            self._form = "classes"
+            data = self._code_classes(data, classes.one_versus_rest(data, self.classes_))
         classes.check_two_classes_per_task(data)
         return data
+
+    def _code_classes(self, data: TaskData, coded: TaskData) -> TaskData:
+        """Data with a task for every class; where there are no tasks beside them, the classes are the tasks."""
+        if self._form == "single" or (data.n_tasks == 1 and self._form == "wide"):
+            self.tasks_, self._form = self.classes_, "classes"
+        return coded
+
+    @property
+    def _within_tasks(self) -> bool:
+        """Whether there are several classes within tasks."""
+        return self.coef_.ndim == 3
+
+    def _set_fit(self, *found: Any, **settings: Any) -> None:
+        super()._set_fit(*found, **settings)
+        self._shape_coefficients()
+
+    def _shape_coefficients(self) -> None:
+        """Classes within tasks have an axis of their own."""
+        if len(self.coef_) != len(self.tasks_):
+            m, p = len(self.tasks_), self.coef_.shape[1]
+            self.coef_, self.intercept_ = self.coef_.reshape(m, -1, p), self.intercept_.reshape(m, -1)
+
+    def _saved_fit(self) -> dict[str, Any]:
+        """Fitted attributes of a file; tasks only where they are not those of the result."""
+        found = super()._saved_fit()
+        return found if self._within_tasks else {name: value for name, value in found.items() if name != "tasks_"}
+
+    @classmethod
+    def from_stored(cls, stored: StoredFile) -> Self:
+        """Rebuild a fitted estimator from what `save` wrote."""
+        self = super().from_stored(stored)
+        self._shape_coefficients()
+        return self
 
     def decision_function(self, X: Any, tasks: Any = None) -> FloatArray:
         """Linear predictor: positive means ``classes_[1]`` (several classes: the largest wins).
@@ -228,7 +266,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
 
         Returns
         -------
-        (n,), or (n, n_tasks) in the wide form, or (n, n_classes) for several classes
+        (n,), or (n, n_tasks) in the wide form; of several classes (n, n_classes) or (n, n_tasks, n_classes)
         """
         check_is_fitted(self)
         if self._form != "classes":
@@ -241,15 +279,15 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         return self._linear_predictor(X.X[np.argsort(X.order)] if isinstance(X, TaskData) else X, None)
 
     def predict(self, X: Any, tasks: Any = None) -> NDArray[Any]:
-        """Predict labels; parameters and shapes as in `decision_function`, (n,) for several classes."""
+        """Predict labels; parameters and shapes as in `decision_function`, without the axis of several classes."""
         decision = self.decision_function(X, tasks)
-        if self._form == "classes":
-            return self.classes_[np.argmax(decision, axis=1)]
+        if self._form == "classes" or self._within_tasks:
+            return self.classes_[np.argmax(decision, axis=-1)]
         return self.classes_[(decision > 0).astype(np.int64)]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any, tasks: Any = None) -> FloatArray:
-        """Probabilities of the classes; the loss must be logistic.
+        """Probabilities of the classes; the loss must have some, as the logistic and the multinomial one.
 
         Parameters
         ----------
@@ -258,14 +296,15 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         Returns
         -------
         (n, 2); in the wide form (n, n_tasks), the probability of ``classes_[1]`` in each task; for several classes
-        (n, n_classes), the one-versus-rest probabilities divided by their sum
+        (n, n_classes), the one-versus-rest probabilities divided by their sum (or those of the multinomial loss, in the
+        wide form (n, n_tasks, n_classes))
         """
         probability = find_family(self.loss).mean(self.decision_function(X, tasks))
         if self._form == "classes":
             total = probability.sum(axis=1, keepdims=True)
             even = np.full_like(probability, 1.0 / probability.shape[1])
             return np.divide(probability, total, out=even, where=total > 0)
-        if probability.ndim == 2:
+        if probability.ndim > 1 or self._within_tasks:
             return probability
         return np.column_stack([1.0 - probability, probability])
 

@@ -14,12 +14,14 @@
 
 A parameter stands in brackets: ``loss="quantile(0.9)"`` is ``Quantile(0.9)``.
 
-The hinge is the exception: no density belongs to it. A new family is one file with a subclass of `Family`; `register`
-makes it a name.
+The hinge is the exception: no density belongs to it. Where rows share a loss the family is a coupled one (`Family.on`):
+`Multinomial` ("multinomial"), one of several classes within tasks, and `Cox` ("cox"), right-censored times. A new family is
+one file with a subclass of `Family`; `register` makes it a name.
 """
 
 from bayesmtfs.families.absolute import Absolute
 from bayesmtfs.families.augmentation import Augmentation
+from bayesmtfs.families.cox import Cox
 from bayesmtfs.families.epsilon_insensitive import EpsilonInsensitive
 from bayesmtfs.families.family import (
     Dispersion,
@@ -38,12 +40,14 @@ from bayesmtfs.families.gaussian import Gaussian
 from bayesmtfs.families.hinge import Hinge
 from bayesmtfs.families.huber import Huber
 from bayesmtfs.families.logistic import Logistic
+from bayesmtfs.families.multinomial import Multinomial
 from bayesmtfs.families.poisson import Poisson
 from bayesmtfs.families.quantile import Quantile
 
 __all__ = [
     "Absolute",
     "Augmentation",
+    "Cox",
     "Dispersion",
     "EpsilonInsensitive",
     "Family",
@@ -52,6 +56,7 @@ __all__ = [
     "Huber",
     "Kinks",
     "Logistic",
+    "Multinomial",
     "Poisson",
     "Quantile",
     "base_name",
@@ -64,5 +69,5 @@ __all__ = [
     "total_conjugate",
 ]
 
-for _family in (Gaussian(), Absolute(), Logistic(), Hinge(), Poisson(), Huber(), Quantile()):
+for _family in (Gaussian(), Absolute(), Logistic(), Hinge(), Poisson(), Huber(), Quantile(), Multinomial(), Cox()):
     register(_family)

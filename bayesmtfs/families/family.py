@@ -17,7 +17,7 @@ from numba.core import cgutils, config
 from numba.extending import intrinsic
 from scipy.optimize import minimize_scalar
 
-from bayesmtfs.types import FloatArray
+from bayesmtfs.types import FloatArray, IntArray
 
 OFFERS = {
     "value": "value",
@@ -33,6 +33,7 @@ OFFERS = {
     "centre": "a compiled centre",
     "augmentation": "a conditionally normal form",
     "pymc_dist": "a PyMC term",
+    "zero_sums": "dual variables for intercepts",
 }
 
 ROUNDING = 1e-12  # of a sum of slopes, relative
@@ -93,8 +94,11 @@ class Family:
     ----------
     name : str
         What the user writes as ``loss=``.
-    targets : {"numbers", "labels", "counts"}
-        Real numbers; two labels, coded -1 and +1; whole numbers of at least 0.
+    targets : {"numbers", "labels", "counts", "survival"}
+        Real numbers; two labels, coded -1 and +1; whole numbers of at least 0; times, negative where censored.
+    coupled : bool
+        Whether rows share a loss, as those at risk at one time do. Such a family offers its methods on given rows only: see
+        `on`.
     smooth : bool
         Whether there is a gradient everywhere. A smooth loss need not have a bounded curvature.
     quadratic : bool
@@ -120,7 +124,8 @@ class Family:
     """
 
     name: str
-    targets: ClassVar[Literal["numbers", "labels", "counts"]] = "numbers"
+    targets: ClassVar[Literal["numbers", "labels", "counts", "survival"]] = "numbers"
+    coupled: ClassVar[bool] = False
     smooth: bool = True
     quadratic: bool = False
     linear_mean: ClassVar[bool] = False
@@ -180,6 +185,30 @@ class Family:
         distinct, place = np.unique(y, return_inverse=True)
         best = np.array([self.best_constant(np.array([one]), np.ones(1)) for one in distinct])
         return self.value(distinct, best)[place]
+
+    # ------------------------------------------------------------------ rows that share a loss
+
+    def on(self, y: FloatArray, weight: FloatArray, offsets: IntArray) -> "Family":
+        """The family on given rows, which are sorted by task; the family itself unless it is coupled.
+
+        Methods of what a coupled family gives back take and return arrays over all these rows (N,), whose weighted sums
+        are those of the whole loss: ``sum_i c_i value_i`` is the loss, ``c_i gradient_i`` its derivative in eta_i, and
+        ``sum_i c_i conjugate_i`` its conjugate, for factors c that are the weights times a number per task. ``curvature``
+        is the diagonal of the second derivatives, or a bound of it, for the solvers' quadratic models.
+
+        Parameters
+        ----------
+        y, weight : (N,) targets and weights
+        offsets : (m + 1,) where the rows of each task begin
+        """
+        return self
+
+    def zero_sums(self, y: FloatArray, dual: FloatArray, weight: FloatArray) -> FloatArray:
+        """(N,) Dual variables near the given ones, in the domain of the conjugate, whose sum over each task is 0.
+
+        Only coupled families with intercepts are asked: those of others can be scaled by their sign.
+        """
+        raise self._missing("zero_sums")
 
     # ------------------------------------------------------------------ the density
 
@@ -271,7 +300,10 @@ class Family:
         missing = [OFFERS[offer] for offer in needed if not self.offers(offer)]
         if missing:
             offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
-            raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}")
+            way_out = (
+                f" (its rows share one loss, which MixedNorm* fit with loss={self.name!r})" if self.coupled else ""
+            )
+            raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}{way_out}")
 
     def _missing(self, offer: str) -> ValueError:
         return ValueError(f"{type(self).__name__} does not offer {OFFERS[offer]}; define `{offer}`")
@@ -421,7 +453,7 @@ def is_known(loss: Any) -> bool:
 
 
 def names(labels: bool | None = None) -> tuple[str, ...]:
-    """Names of the families: all, those of labels, or those of other targets.
+    """Names of the families: all, or of those that act row by row those of labels, or those of other targets.
 
     Examples
     --------
@@ -429,7 +461,9 @@ def names(labels: bool | None = None) -> tuple[str, ...]:
     >>> names(labels=True)
     ('logistic', 'hinge')
     """
-    return tuple(name for name, family in _KNOWN.items() if labels is None or (family.targets == "labels") == labels)
+    if labels is None:
+        return tuple(_KNOWN)
+    return tuple(n for n, family in _KNOWN.items() if (family.targets == "labels") == labels and not family.coupled)
 
 
 def find_family(loss: str | Family) -> Family:

@@ -19,7 +19,8 @@ pytestmark = [
 
 
 def test_every_public_estimator_is_covered(covered_names):
-    assert covered_names == ESTIMATORS.keys() | BASELINES.keys()
+    of_times = {"MixedNormSurvival", "MixedNormSurvivalCV"}  # in tests/estimators/test_survival.py: y is no number
+    assert covered_names == (ESTIMATORS.keys() | BASELINES.keys()) - of_times
 
 
 # ---------------------------------------------------------------------- order
