@@ -52,7 +52,7 @@ class MixedNormSurvival(MixedNormEstimator):
     >>> X, tasks = rng.normal(size=(200, 10)), np.repeat(["a", "b"], 100)
     >>> time, died = rng.exponential(np.exp(-X[:, 0])), rng.random(200) < 0.7
     >>> y = np.array(list(zip(died, time)), dtype=[("event", bool), ("time", float)])
-    >>> model = MixedNormSurvival(penalty_strength=0.1).fit(X, y, tasks=tasks)
+    >>> model = MixedNormSurvival(penalty_strength=0.2).fit(X, y, tasks=tasks)
     >>> model.get_support(indices=True).tolist(), model.converged_, model.score(X, y, tasks=tasks) > 0.7
     ([0], True, True)
 
