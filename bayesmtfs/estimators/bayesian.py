@@ -33,7 +33,7 @@ from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
-SPIKE_SAMPLERS = ("auto", "gibbs", "variational")
+SPIKE_SAMPLERS = ("auto", "gibbs")
 CONTINUOUS_ONLY = {"global_scale": None, "learn_global_scale": True, "tail_shape": 0.5, "spike_shape": 0.5}
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
 SAMPLERS = ("auto", "gibbs", "nuts", "fast")
