@@ -8,6 +8,7 @@
 "quantile"           `Quantile`          ``tau (y - eta)_+ + (1 - tau) (eta - y)_+``          real
 "huber"              `Huber`             ``1/2 r^2``, beyond the threshold ``k |r| - k^2/2``  real
 "poisson"            `Poisson`           ``exp(eta) - y eta``                                 counts
+"negative_binomial"  `NegativeBinomial`  ``(y + 1/alpha) ln(1 + alpha exp(eta)) - y eta``     counts
 "logistic"           `Logistic`          ``ln(1 + exp(-y eta))``                              -1 and +1
 "hinge"              `Hinge`             ``(1 - y eta)_+``                                    -1 and +1
 ===================  ==================  ===================================================  =========
@@ -41,6 +42,7 @@ from bayesmtfs.families.hinge import Hinge
 from bayesmtfs.families.huber import Huber
 from bayesmtfs.families.logistic import Logistic
 from bayesmtfs.families.multinomial import Multinomial
+from bayesmtfs.families.negative_binomial import NegativeBinomial
 from bayesmtfs.families.poisson import Poisson
 from bayesmtfs.families.quantile import Quantile
 
@@ -57,6 +59,7 @@ __all__ = [
     "Kinks",
     "Logistic",
     "Multinomial",
+    "NegativeBinomial",
     "Poisson",
     "Quantile",
     "base_name",
@@ -69,5 +72,16 @@ __all__ = [
     "total_conjugate",
 ]
 
-for _family in (Gaussian(), Absolute(), Logistic(), Hinge(), Poisson(), Huber(), Quantile(), Multinomial(), Cox()):
+for _family in (
+    Gaussian(),
+    Absolute(),
+    Logistic(),
+    Hinge(),
+    Poisson(),
+    NegativeBinomial(),
+    Huber(),
+    Quantile(),
+    Multinomial(),
+    Cox(),
+):
     register(_family)

@@ -12,6 +12,8 @@ from bayesmtfs.families import find_family
 SIZES = (30, 20, 40)
 LOSSES = {
     "poisson": lambda y, eta: cp.exp(eta) - cp.multiply(y, eta),
+    "negative_binomial": lambda y, eta: cp.multiply(y + 1.0, cp.logistic(eta)) - cp.multiply(y, eta),
+    "negative_binomial(0.5)": lambda y, eta: cp.multiply(y + 2.0, cp.logistic(eta + np.log(0.5))) - cp.multiply(y, eta),
     "huber": lambda y, eta: 0.5 * cp.huber(y - eta, 1.345),
     "huber(0.5)": lambda y, eta: 0.5 * cp.huber(y - eta, 0.5),
     "quantile": lambda y, eta: 0.5 * cp.abs(y - eta),
@@ -41,7 +43,7 @@ def by_cvxpy(loss, X, y, task, strength, norm_q, weight):
         value += (c / c.sum()) @ LOSSES[loss](target, X[own] @ W[:, t] + b[t])
     norms = [cp.norm(W[i], float(norm_q)) for i in range(8)]
     problem = cp.Problem(cp.Minimize(value + strength * cp.sum(norms)))
-    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9)
+    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8)
 
 
 @pytest.mark.parametrize("form", ["own", "shared", "weights"])
@@ -73,6 +75,17 @@ def test_poisson_of_one_task_is_that_of_statsmodels_and_sklearn():
     other = PoissonRegressor(alpha=0.0, tol=1e-10, max_iter=10_000).fit(X, y)
     np.testing.assert_allclose(model.coef_[0], other.coef_, atol=1e-4)
     assert model.score(X, y) == pytest.approx(other.score(X, y), abs=1e-6)
+
+
+@pytest.mark.parametrize("dispersion", [0.3, 2.0])
+def test_negative_binomial_of_one_task_is_that_of_statsmodels(dispersion):
+    X, y, model = fit_one(f"negative_binomial({dispersion})")
+    law = sm.families.NegativeBinomial(alpha=dispersion)
+    peer = sm.GLM(y, sm.add_constant(X), family=law).fit(tol=1e-14)
+    np.testing.assert_allclose(model.coef_[0], peer.params[1:], atol=1e-5)
+    np.testing.assert_allclose(model.intercept_, peer.params[:1], atol=1e-5)
+    family, eta = find_family(model.loss), np.log(model.predict(X))
+    assert family.deviance(y, eta, np.ones(len(y))) == pytest.approx(peer.deviance, rel=1e-6)
 
 
 def test_huber_of_one_task_is_that_of_statsmodels():

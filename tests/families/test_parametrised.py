@@ -6,7 +6,16 @@ import pytest
 from scipy import stats
 from scipy.integrate import quad
 
-from bayesmtfs.families import Absolute, Huber, Poisson, Quantile, find_family, is_known, registered_name
+from bayesmtfs.families import (
+    Absolute,
+    Huber,
+    NegativeBinomial,
+    Poisson,
+    Quantile,
+    find_family,
+    is_known,
+    registered_name,
+)
 
 
 def test_absolute_is_twice_the_quantile_loss_at_one_half():
@@ -43,7 +52,7 @@ def test_the_best_constant_of_huber_has_slope_zero(threshold):
 
 
 def test_names_state_parameters():
-    for family in (Quantile(0.9), Huber(2.0), Quantile(1 / 3)):
+    for family in (Quantile(0.9), Huber(2.0), Quantile(1 / 3), NegativeBinomial(0.25)):
         assert find_family(family.name) == family and registered_name(family) == family.name
     assert Quantile(0.9).name == "quantile(0.9)" and Quantile().name == "quantile" and Huber().name == "huber"
     assert is_known("quantile(.9)") and not is_known("quantum(0.9)")
@@ -53,6 +62,8 @@ def test_names_state_parameters():
         find_family("quantile(1.5)")
     with pytest.raises(ValueError, match="threshold is 0; pass a positive number"):
         Huber(0)
+    with pytest.raises(ValueError, match="dispersion is 0; pass a positive number, .*or use loss='poisson'"):
+        NegativeBinomial(0)
 
 
 def test_counts_at_large_rates_neither_overflow_nor_warn():
@@ -71,3 +82,29 @@ def test_deviance_of_counts_is_that_of_statsmodels():
     y, eta, weight = rng.poisson(2.0, 30).astype(float), rng.normal(size=30), rng.uniform(0.5, 2.0, 30)
     wanted = sm.families.Poisson().deviance(y, np.exp(eta), freq_weights=weight)
     assert Poisson().deviance(y, eta, weight) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("dispersion", [0.2, 3.0])
+def test_negative_binomial_counts_follow_scipys_law(dispersion):
+    family, eta = NegativeBinomial(dispersion), np.log(4.0)
+    law = stats.nbinom(1.0 / dispersion, 1.0 / (1.0 + dispersion * 4.0))
+    y = np.arange(30.0)
+    np.testing.assert_allclose(family.log_density(y, np.full(30, eta)), law.logpmf(y), rtol=1e-10)
+    found = pm.logp(family.pymc_dist(np.full(30, eta), 1.0, shape=(30,)), y.astype(int)).eval(mode="FAST_COMPILE")
+    np.testing.assert_allclose(found, law.logpmf(y), rtol=1e-8)
+    drawn = family.draw(np.random.default_rng(6), np.full(20_000, eta))
+    for end in (0.0, 2.0, 6.0, 15.0):
+        assert np.mean(drawn <= end) == pytest.approx(law.cdf(end), abs=0.015)
+
+
+def test_negative_binomial_is_poisson_without_dispersion_and_does_not_overflow():
+    y, eta = np.array([0.0, 3.0, 8.0]), np.array([-1.0, 0.5, 2.0])
+    near, limit = NegativeBinomial(1e-6), Poisson()
+    np.testing.assert_allclose(near.log_density(y, eta), limit.log_density(y, eta), atol=1e-3)
+    np.testing.assert_allclose(near.gradient(y, eta), limit.gradient(y, eta), atol=1e-3)
+    far = np.array([700.0, -700.0, 1e4])
+    family = NegativeBinomial()
+    for found in (family.value(y, far), family.gradient(y, far), family.curvature(y, far), family.mean(far)):
+        assert np.isfinite(found).all()
+    loss, slope = family.slope(3.0, 700.0)
+    assert loss == pytest.approx(float(family.value(np.array(3.0), np.array(700.0)))) and slope == pytest.approx(1.0)
