@@ -31,6 +31,14 @@ Jobs = Annotated[int | None, typer.Option(help="Cores for folds or chains; -1 ta
 Classify = Annotated[
     bool | None, typer.Option("--classify/--regress", help="Kind of target; found out where not said.")
 ]
+FamilyName = Annotated[
+    str | None,
+    typer.Option(
+        "--family",
+        help="Family of the target: squared, poisson, negative_binomial(1), huber, quantile(0.9), absolute, logistic or "
+        "hinge; found out where not said.",
+    ),
+]
 Standardize = Annotated[bool, typer.Option(help="Scale features and targets within tasks before the fit.")]
 
 
@@ -60,6 +68,7 @@ def fit(
         typer.Option(help="Which penalty of the cross-validation: one_se selects fewer features, min predicts best."),
     ] = "one_se",
     classify: Classify = None,
+    family: FamilyName = None,
     standardize: Standardize = True,
     draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
     tune: Annotated[int | None, typer.Option(help="Steps before the draws; as many as draws where not said.")] = None,
@@ -75,16 +84,17 @@ def fit(
 ) -> None:
     """Fit a table with a task column and write model, effects, plots and report."""
     # Loaded here, so that --help answers at once
-    from bayesmtfs.cli.tables import TextForm, looks_like_labels, observations
+    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations
 
     check_free(out, force)
     table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
-    speaker.say(*table.notes())
     X, y, _ = table.rows
+    kind = kind_of_target(y, classify, family)
+    speaker.say(*table.notes(), kind.note)
     options = {
         "task_column": task,
         "standardize": standardize,
-        "scale_target": standardize,
+        **kind.options(standardize),
         "rule": _one_of("rule", rule, ("one_se", "min")),
         "n_jobs": jobs,
         "draws": draws,
@@ -94,8 +104,7 @@ def fit(
         "average": True,
         "epochs": enough_passes(X, task) if epochs is None else epochs,
     }
-    labels = looks_like_labels(y) if classify is None else classify
-    model = make_estimator(labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
+    model = make_estimator(kind.labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
         model.fit(X, y)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
@@ -181,6 +190,7 @@ def compare(
     ] = "l12,l1inf,shared_mean,jeffreys,matrix_variate",
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 5,
     classify: Classify = None,
+    family: FamilyName = None,
     standardize: Standardize = True,
     jobs: Jobs = None,
     out: Annotated[Path | None, typer.Option(help="CSV file for the table.")] = None,
@@ -188,22 +198,22 @@ def compare(
     force: Force = False,
 ) -> None:
     """Fit several methods, measure them on rows they have not seen, and print one table."""
-    from bayesmtfs.cli.tables import TextForm, looks_like_labels, observations, write_csv
+    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations, write_csv
 
     if out is not None:
         check_free(out, force)
     names = [_one_of("methods", name.strip(), tuple(SHORT)) for name in methods.split(",") if name.strip()]
     table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
-    speaker.say(*table.notes())
     X, y, _ = table.rows
-    labels = looks_like_labels(y) if classify is None else classify
+    kind = kind_of_target(y, classify, family)
+    speaker.say(*table.notes(), kind.note)
     more: dict[str, Any] = {
         "task_column": task,
         "standardize": standardize,
-        "scale_target": standardize,
+        **kind.options(standardize),
         "n_jobs": jobs,
     }
-    models = {name: make_estimator(labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
+    models = {name: make_estimator(kind.labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
         found = bayesmtfs.compare(models, X, y, cv=folds, random_state=seed, progress=speaker.progress)
     if out is not None:

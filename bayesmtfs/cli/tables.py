@@ -10,12 +10,15 @@ import numpy as np
 
 from bayesmtfs.cli.console import UsageError
 from bayesmtfs.data.frames import TableRows, Words, read_rows
+from bayesmtfs.families import base_name, find_family, names
 from bayesmtfs.results import persistence
 
 SEPARATORS = (",", ";", "\t", "|")
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 LOOKED_AT = 200  # lines of a text file that tell how it is written
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d+,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+\s*")
+LONG_TAIL = 0.5  # skewness above which whole numbers from 0 are taken for counts
+OVERDISPERSED = 1.5  # variance of counts, in units of their mean, that is worth a word
 WORDS = Words(
     absent=False,
     texts="leave it out with --drop, or name it in --categories if each of them is a category",
@@ -163,8 +166,62 @@ def _listed(names: str | None) -> list[str]:
     return [] if names is None else [name.strip() for name in names.split(",") if name.strip()]
 
 
-def looks_like_labels(y: Any) -> bool:
+class TargetKind(NamedTuple):
+    """What a target is taken for."""
+
+    labels: bool
+    family: str | None  # the name of a loss; None: the one that the estimator has
+    note: str  # for the user: what, and why
+
+    def options(self, standardize: bool) -> dict[str, Any]:
+        """Parameters of an estimator that follow from it; targets without a unit are not scaled."""
+        if self.family is None:
+            return {"scale_target": standardize}
+        return {"loss": self.family, "scale_target": standardize if find_family(self.family).in_target_units else None}
+
+
+def kind_of_target(y: Any, classify: bool | None = None, family: str | None = None) -> TargetKind:
+    """What the user says that the target is, or what it looks like.
+
+    Parameters
+    ----------
+    y : column of targets, or a frame of them
+    classify : whether targets are classes; None: found out
+    family : name of a loss; None: found out
+    """
+    if family is not None:
+        if base_name(family) not in names():
+            raise UsageError(f"--family is {family!r}; choose one of {', '.join(names())}")
+        stated = find_family(family)
+        if classify is not None and classify != (stated.targets == "labels"):
+            raise UsageError(
+                f"--family {family} is for {stated.targets}, but --{'classify' if classify else 'regress'} was passed; "
+                "leave one of the two out"
+            )
+        return TargetKind(stated.targets == "labels", family, f"Target: {stated.targets}, --family {family}.")
+    columns = [column.dropna() for column in ([y] if y.ndim == 1 else [y[name] for name in y.columns])]
+    if classify or (classify is None and _are_labels(columns)):
+        return TargetKind(True, None, "Target: classes (texts, or two whole numbers; --regress if they are numbers).")
+    if classify is None and all(map(_are_counts, columns)):
+        spread = max(float(column.var() / column.mean()) for column in columns)
+        more = f"; their variance is {spread:.2g} times the mean, see --family 'negative_binomial(1)'"
+        return TargetKind(
+            False,
+            "poisson",
+            "Target: counts (whole numbers from 0 with a long tail), --family poisson; --family squared takes them as "
+            f"numbers{more if spread > OVERDISPERSED else ''}.",
+        )
+    return TargetKind(False, None, "Target: numbers, --family squared.")
+
+
+def _are_labels(columns: list[Any]) -> bool:
     """Whether targets are classes: text, truth values, categories, or exactly two whole numbers."""
-    columns = [y] if y.ndim == 1 else [y[name] for name in y.columns]
-    distinct = [column.dropna().unique() for column in columns if column.dtype.kind in "iuf"]
+    distinct = [column.unique() for column in columns if column.dtype.kind in "iuf"]
     return all(len(values) == 2 and bool(np.all(np.mod(values, 1) == 0)) for values in distinct)
+
+
+def _are_counts(column: Any) -> bool:
+    """Whether a target looks like counts: whole numbers from 0, more than two of them, skewed to the right."""
+    values = np.asarray(column, dtype=np.float64)
+    whole = bool(np.all((values >= 0) & (np.mod(values, 1) == 0))) and values.min(initial=1.0) == 0
+    return whole and len(np.unique(values)) > 2 and float(column.skew()) > LONG_TAIL

@@ -7,8 +7,8 @@ constants
 .. math:: l(y, \eta) = (y + r) \ln(1 + \alpha e^\eta) - y \eta ,
 
 convex in eta, with the curvature ``(y + r) s (1 - s)`` for ``s = 1 / (1 + exp(-eta) / alpha)``. With ``a = y + u`` and
-``b = r - u`` its convex conjugate is ``l*(u) = a ln(a / (a + b)) + b ln(b / (a + b)) - a ln alpha`` for a and b of at least 0,
-with ``0 ln 0 = 0``, and ``inf`` elsewhere.
+``b = r - u`` its convex conjugate is ``l*(u) = a ln(a / (a + b)) + b ln(b / (a + b)) - a ln alpha`` for a and b of at least
+0, with ``0 ln 0 = 0``, and ``inf`` elsewhere.
 
 The dispersion is the user's: ``loss="negative_binomial(0.5)"``; near 0 the counts are those of Poisson.
 """

@@ -10,7 +10,7 @@ import pytest
 import bayesmtfs as bm
 from bayesmtfs.cli.console import new_folder
 from bayesmtfs.cli.fit import fit, make_estimator
-from bayesmtfs.cli.tables import read_table
+from bayesmtfs.cli.tables import kind_of_target, read_table
 
 
 def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
@@ -237,3 +237,57 @@ def test_characters_that_the_font_lacks_are_told_once(bayesmtfs, frame, tmp_path
     warned = json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["warnings"]
     assert not any("Glyph" in text for text in warned)
     assert sum("font of the plots" in text for text in warned) <= 1
+
+
+@pytest.fixture
+def counts(tmp_path):
+    """A table of counts in two tasks, the first of four features relevant."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.standard_normal((160, 4)), columns=list("abcd")).assign(site=np.repeat(["n", "s"], 80))
+    frame["seen"] = rng.poisson(np.exp(0.3 + 0.8 * frame["a"]))
+    frame.to_csv(tmp_path / "counts.csv", index=False)
+    return frame
+
+
+def test_counts_are_fitted_as_counts_and_the_command_says_so(bayesmtfs, counts, tmp_path):
+    source = (tmp_path / "counts.csv", "--target", "seen", "--task", "site", "--penalty", 0.1)
+    result = bayesmtfs("fit", *source, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    assert "Target: counts" in " ".join(result.output.split()) and "--family poisson" in result.output
+    model = bm.load(tmp_path / "o" / "model.bayesmtfs")
+    direct = bm.MixedNormRegressor(loss="poisson", penalty_strength=0.1, standardize=True)
+    direct.fit(counts[list("abcd")], counts["seen"], tasks=counts["site"])
+    assert model.loss == "poisson"
+    np.testing.assert_allclose(model.coef_, direct.coef_, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", ["squared", "huber", "negative_binomial(0.5)"])
+def test_the_family_is_the_users(bayesmtfs, counts, tmp_path, family):
+    source = (tmp_path / "counts.csv", "--target", "seen", "--task", "site", "--penalty", 0.1, "--family", family)
+    result = bayesmtfs("fit", *source, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    assert bm.load(tmp_path / "o" / "model.bayesmtfs").loss == family
+
+
+def test_wrong_families_are_refused_with_the_way_out(bayesmtfs, counts, tmp_path):
+    source = (tmp_path / "counts.csv", "--target", "seen", "--task", "site")
+    unknown = bayesmtfs("fit", *source, "--family", "poison", "--out", tmp_path / "o")
+    assert unknown.exit_code == 2 and "choose one of squared" in " ".join(unknown.output.split())
+    both = bayesmtfs("fit", *source, "--family", "poisson", "--classify", "--out", tmp_path / "o")
+    assert both.exit_code == 2 and "leave one of the two out" in " ".join(both.output.split())
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([0, 0, 1, 3, 9, 1, 0, 2], "Target: counts"),
+        ([31, 45, 52, 60, 38, 47, 55, 41], "Target: numbers"),  # marks: whole, but not from 0
+        ([0, 2, 4, 6, 8, 10, 5, 5], "Target: numbers"),  # a scale without a tail
+        ([0.5, 0.0, 9.0, 1.0], "Target: numbers"),
+        (["yes", "no", "no", "yes"], "Target: classes"),
+        ([0, 1, 1, 0], "Target: classes"),
+    ],
+)
+def test_what_a_target_is_taken_for(values, wanted):
+    assert kind_of_target(pd.Series(values)).note.startswith(wanted)

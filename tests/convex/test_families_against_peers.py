@@ -43,9 +43,10 @@ def by_cvxpy(loss, X, y, task, strength, norm_q, weight):
         value += (c / c.sum()) @ LOSSES[loss](target, X[own] @ W[:, t] + b[t])
     norms = [cp.norm(W[i], float(norm_q)) for i in range(8)]
     problem = cp.Problem(cp.Minimize(value + strength * cp.sum(norms)))
-    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-8, tol_gap_rel=1e-8)
+    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-9, tol_gap_rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")  # of the peer, which stops short of 1e-9
 @pytest.mark.parametrize("form", ["own", "shared", "weights"])
 @pytest.mark.parametrize("norm_q", [1, 2, 4, np.inf])
 @pytest.mark.parametrize("loss", LOSSES)
