@@ -116,8 +116,12 @@ class MixedNormEstimator(BatchEstimator):
         self._check_common()
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
-        if self.shared_mean:
+        if self._may_share_mean:
             self._check_shared_mean()
+
+    @property
+    def _may_share_mean(self) -> bool:
+        return bool(self.shared_mean)
 
     def _check_loss(self) -> None:
         check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
@@ -160,7 +164,7 @@ class MixedNormEstimator(BatchEstimator):
 
     def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
-        if not self.shared_mean:
+        if not model.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
         self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
         self.mean_penalty_: float | None = model.mean_penalty or 0.0

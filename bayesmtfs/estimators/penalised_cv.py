@@ -2,9 +2,9 @@
 
     minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
-Candidates are the values of ``norm_q`` and of ``ridge``, each with its own grid of penalties from the lambda_max of all
-data; the same penalties are used in every fold. The final fit on all data is that of the plain estimator at the chosen
-values.
+Candidates are the values of ``norm_q``, ``ridge`` and ``shared_mean``, each with its own grid of penalties from the
+lambda_max of all data; the same penalties are used in every fold. The final fit on all data is that of the plain
+estimator at the chosen values.
 
 **A shared mean.** What draws the mean to zero, its ridge and the weight of its 1-norm, is chosen before all else, in the
 same folds, on a grid of few penalties: first the ridge, from a large one down until the error rises; then, unless there
@@ -219,6 +219,8 @@ class MixedNormCV(MixedNormEstimator):
         How the tasks share a feature; of several the best is chosen.
     ridge : float, or a list of them
         Elastic part; of several the best is chosen.
+    shared_mean : bool, or [False, True]
+        Whether tasks are drawn to a common mean; the list leaves that to the folds.
     n_penalties, penalty_ratio : int, float
         Size of the automatic grid of penalties, and its smallest as a share of its largest, which is the smallest
         strength at which all coefficients are zero. The grid ends early where the model is saturated.
@@ -252,14 +254,17 @@ class MixedNormCV(MixedNormEstimator):
     ----------
     penalty_strength_, norm_q_, ridge_ : float
         What was chosen.
+    shared_mean_ : bool
+        Whether there is a shared mean.
     mean_strength_, mean_penalty_ : float or None
         Ridge and weight of the 1-norm that were chosen with a shared mean.
     path_ : MixedNormPath
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q``,
-        ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
-        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        One row per candidate (each ``norm_q`` with each ``ridge``, without and with a shared mean), NaN after the end of
+        its grid: ``norm_q``, ``ridge``, ``shared_mean`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds
+        ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and
+        ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
         What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,).
 
@@ -269,11 +274,13 @@ class MixedNormCV(MixedNormEstimator):
     Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "ridge_", "path_", "cv_results_", "mean_results_")
+    _saved_attributes: ClassVar[tuple[str, ...]]
+    _saved_attributes = ("norm_q_", "ridge_", "shared_mean_", "path_", "cv_results_", "mean_results_")
     _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength", "mean_penalty")  # norm_q and ridge may be lists
 
     norm_q: Any = 2  # one or several
     ridge: Any = field(default=0.0, kw_only=True)  # one or several
+    shared_mean: Any = field(default=False, kw_only=True)  # one or both
     mean_penalty: float | None = field(default=None, kw_only=True)  # None: chosen
     penalty_strength: None = field(init=False, default=None)  # chosen, not given
     n_penalties: int = 100
@@ -287,6 +294,9 @@ class MixedNormCV(MixedNormEstimator):
     n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
+        choices = self.shared_mean if isinstance(self.shared_mean, list | tuple) else [self.shared_mean]
+        truth = len(choices) > 0 and all(isinstance(choice, bool | np.bool_) for choice in choices)
+        self._require("shared_mean", truth, "True, False, or [False, True] to leave it to the folds")
         super()._check_parameters()
         check_choice("rule", self.rule, ("min", "one_se"))
         check_choice("criterion", self.criterion, ("cv", "bic", "ebic"))
@@ -296,10 +306,14 @@ class MixedNormCV(MixedNormEstimator):
             return
         if not find_family(self.loss).offers("log_density"):
             raise ValueError(f"criterion is {self.criterion!r}, but loss={self.loss!r} has no likelihood; use 'cv'")
-        if self.shared_mean:
+        if self._may_share_mean:
             raise ValueError(f"criterion is {self.criterion!r}, which does not count a shared mean; use 'cv'")
         if not 0 <= self.ebic_gamma <= 1:
             raise ValueError(f"ebic_gamma is {self.ebic_gamma}; pass a number from 0 to 1, such as 0.5")
+
+    @property
+    def _may_share_mean(self) -> bool:
+        return bool(np.any(self.shared_mean))
 
     def _several(self, name: str) -> list[float]:
         """Values of a parameter that is one number or a list of them."""
@@ -333,6 +347,7 @@ class MixedNormCV(MixedNormEstimator):
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
             "ridge": np.array([model.ridge for model in models]),
+            "shared_mean": np.array([model.shared_mean for model in models]),
             "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
             "penalties": _padded([path.penalties for path in paths]),
         }
@@ -350,19 +365,23 @@ class MixedNormCV(MixedNormEstimator):
         warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
         self.cv_results_ = results
         model = models[best]
-        self.norm_q_, self.ridge_ = model.norm_q, model.ridge
-        self.mean_strength_, self.mean_penalty_ = model.mean_strength, model.mean_penalty
+        self.norm_q_, self.ridge_, self.shared_mean_ = model.norm_q, model.ridge, model.shared_mean
+        if not model.shared_mean:
+            vars(self).pop("mean_coef_", None)  # of an earlier fit
+        on_mean = (model.mean_strength, model.mean_penalty) if model.shared_mean else (None, None)
+        self.mean_strength_, self.mean_penalty_ = on_mean
         return model, float(self.path_.penalties[place])
 
     def _candidates(self, data: TaskData, folds: list[Fold]) -> list[Self]:
-        """Every norm with every ridge, with a shared mean under the penalty that suits the first of them best."""
+        """Every norm with every ridge; a shared mean under the penalty on it that suits the first of them best."""
         self.mean_results_: dict[str, FloatArray] | None = None
         pairs = product(self._several("norm_q"), self._several("ridge"))
-        models = [replace(self, norm_q=norm_q, ridge=ridge, cv=None) for norm_q, ridge in pairs]
-        if not self.shared_mean:
-            return models
-        strength, penalty = self._choose_mean(data, models[0], folds)
-        return [replace(model, mean_strength=strength, mean_penalty=penalty) for model in models]
+        plain = [replace(self, norm_q=norm_q, ridge=ridge, shared_mean=False, cv=None) for norm_q, ridge in pairs]
+        if not self._may_share_mean:
+            return plain
+        strength, penalty = self._choose_mean(data, replace(plain[0], shared_mean=True), folds)
+        around_mean = {"shared_mean": True, "mean_strength": strength, "mean_penalty": penalty}
+        return [*([] if np.all(self.shared_mean) else plain), *(replace(model, **around_mean) for model in plain)]
 
     def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
         """Ridge on the shared mean and weight of its 1-norm, where they are not given."""
