@@ -380,7 +380,7 @@ class MixedNormCV(MixedNormEstimator):
         if not self._may_share_mean:
             return plain
         strength, penalty = self._choose_mean(data, replace(plain[0], shared_mean=True), folds)
-        around_mean = {"shared_mean": True, "mean_strength": strength, "mean_penalty": penalty}
+        around_mean: dict[str, Any] = {"shared_mean": True, "mean_strength": strength, "mean_penalty": penalty}
         return [*([] if np.all(self.shared_mean) else plain), *(replace(model, **around_mean) for model in plain)]
 
     def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
