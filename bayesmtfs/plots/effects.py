@@ -80,5 +80,5 @@ def effects(
     ax.set_xlabel(f"{what}{interval}; one {'mark' if ends is None else 'line'} per task")
     entitle(ax, f"{result.method}: top {len(shown)} of {int(whole.selected.sum())} selected features")
     if coloured:
-        ax.legend(fontsize=SMALL, title="task", title_fontsize=SMALL, loc="best")
+        ax.legend(fontsize=SMALL, title="task", title_fontsize=SMALL, loc="lower right")
     return ax

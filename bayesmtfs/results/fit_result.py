@@ -308,7 +308,7 @@ class FitResult:
 
         Where its coefficient is not zero; of draws, where it is in the model with probability over 1/2.
         """
-        chances = None if self.posterior is None else self._entry_probability()
+        chances = None if self.posterior is None else self.entry_probability()
         entries: BoolArray = (self.coef != 0 if chances is None else chances > EVEN_ODDS) & self.selected
         return entries
 
@@ -422,7 +422,7 @@ class FitResult:
             unit = self.effect_unit[:, self._drawn_features]
             known |= {name.replace("coef", "effect"): ends * unit for name, ends in known.items()}
         found: dict[str, NDArray[Any] | None] = {name: self._spread(ends, np.nan) for name, ends in known.items()}
-        found["probability"] = self._entry_probability()
+        found["probability"] = self.entry_probability()
         wrong = np.minimum(np.mean(coef <= 0, axis=0), np.mean(coef >= 0, axis=0))
         return found | {"false_sign_rate": self._spread(wrong, 1.0)}
 
@@ -437,7 +437,7 @@ class FitResult:
         size = float(self.settings.get("effect_size", DEFAULT_EFFECT_SIZE))
         return np.asarray(np.abs(_entries(draws["coef"])) * self.effect_unit[:, self._drawn_features] > size)
 
-    def _entry_probability(self) -> FloatArray | None:
+    def entry_probability(self) -> FloatArray | None:
         """(n_tasks, n_features) Probability of being in the model; None where that is not known."""
         in_model = self._in_model()
         return None if in_model is None else self._spread(in_model.mean(axis=0), 0.0)

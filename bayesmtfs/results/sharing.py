@@ -1,9 +1,9 @@
 """How the tasks share each feature, in words: all of them, some, one only, or none.
 
-A feature that is selected is **shared by all** the tasks that have it, **shared by some**, or **specific** to one. The tasks
-that count are those whose coefficient is not zero; of a posterior those in which the feature is in the model with probability
-over 1/2 (not zero under a prior with exact zeros, else an effect larger than ``effect_size``). A posterior may be sure that a
-feature matters somewhere and not sure where: then it is **unclear** in which task.
+A feature that is selected is **shared by all** the tasks that have it, **shared by some**, or **specific** to one. The
+tasks that count are those whose coefficient is not zero; of a posterior those in which the feature is in the model with
+probability over 1/2 (not zero under a prior with exact zeros, else an effect larger than ``effect_size``). A posterior may
+be sure that a feature matters somewhere and not sure where: then it is **unclear** in which task.
 
 A penalty that selects whole features, such as l1,2, makes every selected feature shared by all; that is its assumption.
 """
