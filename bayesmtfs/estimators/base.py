@@ -399,6 +399,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _named_result(self, convergence: Convergence, settings: dict[str, Any], **found: Any) -> FitResult:
         """What was found, with the names of tasks and features and all settings."""
+        labels = getattr(self, "classes_", ())
+        if len(labels) == 2:
+            settings = {**settings, "positive_class": str(labels[1])}
         return FitResult(
             method=type(self).__name__,
             feature_names=self._feature_names,

@@ -30,6 +30,7 @@ from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_prob
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult
+from bayesmtfs.results.tables import INTERVAL, TAILS
 from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
@@ -43,7 +44,6 @@ STATED_PRIOR = (
     *("shared_noise", "shared_mean", "mean_strength"),
 )
 NO_MEAN = "whose rows have no mean of their own; "
-INTERVAL = (0.05, 0.95)  # of a learned q
 
 
 def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> str:
@@ -334,7 +334,7 @@ class BayesianEstimator(MultiTaskEstimator):
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))
         # Order statistics: interpolating between two infinities gives no number
-        low, high = np.quantile(q, INTERVAL, method="inverted_cdf")
+        low, high = np.quantile(q, TAILS, method="inverted_cdf")
         self.norm_q_interval_ = (float(low), float(high))
         if "task_relations" in variables:
             self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
@@ -510,7 +510,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     loss: str | Family = "logistic"
 
-    def probability_interval(self, X: Any, tasks: Any = None, interval: float = 0.9) -> tuple[FloatArray, ...]:
+    def probability_interval(self, X: Any, tasks: Any = None, interval: float = INTERVAL) -> tuple[FloatArray, ...]:
         """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.
 
         Parameters

@@ -50,6 +50,9 @@ class ComparedFit(NamedTuple):
     elpd_se: float = np.nan
     p_loo: float = np.nan
     n_bad_k: float = np.nan
+    r2: float = np.nan
+    auc: float = np.nan
+    deviance: float = np.nan
 
 
 @dataclass(frozen=True)
