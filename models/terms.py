@@ -157,7 +157,7 @@ def add_observations(
     Labels are -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice. ``extra`` is called with the
     linear predictor; what it gives back takes its place, and where that is None it has added a likelihood of its own.
     """
-    eta = linear_predictor(data, coef, intercept_per_task(prior))
+    eta = with_known_part(data, linear_predictor(data, coef, intercept_per_task(prior)))
     noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
     target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
     eta = eta if extra is None else extra(eta)
@@ -166,6 +166,11 @@ def add_observations(
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
     observe("y", family, eta, target, weight=weight, noise=noise)
+
+
+def with_known_part(data: TaskData, eta: Tensor) -> Tensor:
+    """Add what the data know of the linear predictor, as the data variable ``offset`` (obs)."""
+    return eta if data.eta_offset is None else eta + pm.Data("offset", data.eta_offset, dims="obs")
 
 
 def noise_per_task(prior: Hyperprior) -> Tensor:
@@ -231,6 +236,10 @@ def set_task_data(model: pm.Model, data: TaskData) -> None:
         values["weight"] = data.weight
     elif not np.all(data.weight == 1.0):
         raise ValueError("data has sample weights but the model was built without; build it with weighted rows")
+    if "offset" in model.named_vars:
+        values["offset"] = np.zeros(data.n_observations) if data.eta_offset is None else data.eta_offset
+    elif data.eta_offset is not None:
+        raise ValueError("data has an offset but the model was built without; build it with rows that have one")
     rows = {"row": range(data.design.shape[0])} if "row_index" in values else {}
     pm.set_data(values, model=model, coords={"obs": data.order.tolist()} | rows)
 

@@ -91,6 +91,7 @@ def class_tasks(data: TaskData, classes: NDArray[Any]) -> TaskData:
         design=data.design if data.shared_design else data.design[copies],
         y=np.where(data.y[copies] == number, 1.0, -1.0),
         weight=data.weight[copies],
+        eta_offset=None if data.eta_offset is None else data.eta_offset[copies],
         offsets=np.concatenate([[0], np.cumsum(np.repeat(np.diff(data.offsets), k))]),
         rows=data.rows[copies] if data.shared_design else np.arange(len(copies)),
         order=data.order[copies] * k + number if data.shared_design else data.order[copies],

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bayesmtfs.data import inputs
 from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, read_rows, take_columns
 from bayesmtfs.data.inputs import Design, DesignTable
+from bayesmtfs.data.offsets import read_offset
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
 
 FEW_TASKS = 16  # up to which one product for each task costs no more than one loop over all of them
@@ -44,6 +45,7 @@ class TaskData:
     groups : (p,) group of each feature, or None where every feature stands for itself
     present : (p, m) False where a task does not have a feature, or None where all have all
     shared_design : whether all tasks use the rows of one design
+    eta_offset : (N,) known part of the linear predictor, such as ``ln exposure``; None where nothing is known
 
     Examples
     --------
@@ -66,6 +68,7 @@ class TaskData:
     present: BoolArray | None = None
     shared_design: bool = False
     encoding: Encoding | None = field(default=None)
+    eta_offset: FloatArray | None = None
 
     @classmethod
     def from_long(
@@ -76,6 +79,8 @@ class TaskData:
         sample_weight: Any = None,
         groups: Any = None,
         feature_names: Sequence[str] | None = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """One row per observation, with a task label for each row.
 
@@ -87,9 +92,12 @@ class TaskData:
         sample_weight : (n,) weights; a row of weight 0 is the same as no row
         groups : (columns,) group label of each column of X
         feature_names : (p,) names; a frame brings its own
+        exposure, offset : (n,) time, area or the like that counts come from, or a known part of the linear predictor
+            Of an exposure it is the logarithm.
         """
         table = _named(inputs.read_design(X), feature_names)
         n = table.X.shape[0]
+        known = read_offset(exposure, offset, (n,))
         target = _read_1d_target(y, n)
         weight = inputs.read_weights(sample_weight, (n,))
         labels = inputs.read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
@@ -112,6 +120,7 @@ class TaskData:
             groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
             shared_design=len(labels.names) == 1,
             encoding=table.encoding,
+            eta_offset=None if known is None else known[order],
         )
 
     @classmethod
@@ -123,6 +132,8 @@ class TaskData:
         groups: Any = None,
         task_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """One design for all tasks; NaN in Y is a cell that was not observed.
 
@@ -134,6 +145,7 @@ class TaskData:
         groups : (columns,) group label of each column of X
         task_names : (m,) names; default: the columns of a frame Y, else 0, 1, ..., m - 1
         feature_names : (p,) names; a frame brings its own
+        exposure, offset : (n,) or (n, m), as in `from_long`
         """
         if task_names is None and is_frame(Y):
             task_names = column_names(Y)
@@ -144,6 +156,7 @@ class TaskData:
         n_tasks = target.shape[1]
         names = inputs.as_labels(inputs.read_task_names(task_names, n_tasks))
         weight = inputs.read_weights(sample_weight, target.shape)
+        known = read_offset(exposure, offset, target.shape)
         if target.dtype.kind == "f":
             inputs.check_target_finite(target, "Y", missing_allowed=True)
         observed = ~inputs.missing_entries(target)
@@ -167,11 +180,18 @@ class TaskData:
             groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
             shared_design=True,
             encoding=table.encoding,
+            eta_offset=None if known is None else known[input_rows, task],
         )
 
     @classmethod
-    def from_list(cls, pairs: Sequence[tuple[Any, Any]], task_names: Sequence[Any] | None = None) -> Self:
-        """One ``(X, y)`` pair per task.
+    def from_list(
+        cls,
+        pairs: Sequence[tuple[Any, Any]],
+        task_names: Sequence[Any] | None = None,
+        exposure: Sequence[Any] | None = None,
+        offset: Sequence[Any] | None = None,
+    ) -> Self:
+        """One ``(X, y)`` pair per task, and one exposure or offset (n_t,) per task where there are any.
 
         Frames are aligned by column name: a feature that a task does not have is fixed at 0 there and does not count
         in its row. Arrays must all have the same number of columns.
@@ -184,7 +204,11 @@ class TaskData:
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
         tasks = [name for name, table in zip(names, tables, strict=True) for _ in range(table.X.shape[0])]
-        data = cls.from_long(aligned, np.concatenate(y), tasks)
+        known = {
+            name: None if parts is None else np.concatenate([np.atleast_1d(inputs.as_array(p, name)) for p in parts])
+            for name, parts in (("exposure", exposure), ("offset", offset))
+        }
+        data = cls.from_long(aligned, np.concatenate(y), tasks, **known)
         if aligned.missing is None:
             return data
         order = [names.index(name) for name in data.task_names.tolist()]
@@ -192,8 +216,8 @@ class TaskData:
         return replace(data, present=~aligned.missing[starts][order].T)
 
     @classmethod
-    def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
-        """Columns of a data frame: a target, a task and features (all other columns).
+    def from_frame(cls, df: Any, target: Any, task: Any = None, exposure: Any = None, offset: Any = None) -> Self:
+        """Columns of a data frame: a target, a task, an exposure or offset, and features (all other columns).
 
         Columns of categories or text are expanded (but for their first level, the reference) and selected as one group.
         Rows without a target are left out, with a `DataWarning` that says how many. A column that is null throughout a task
@@ -205,17 +229,22 @@ class TaskData:
         several = isinstance(target, list | tuple)
         targets = list(target) if several else [target]
         columns = column_names(df)
-        for name in [*targets, *([] if task is None else [task])]:
+        special = [*targets, *(name for name in (task, exposure, offset) if name is not None)]
+        for name in special:
             if name not in columns:
                 raise ValueError(f"df has no column {name!r}; its columns are {columns}")
         if several and task is not None:
             raise ValueError("from_frame got several targets and a task column; pass one or the other")
-        features = [name for name in columns if name not in targets and name != task]
+        features = [name for name in columns if name not in special]
         if not features:
-            raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
+            raise ValueError(f"df has no feature columns beside {', '.join(map(repr, special))}; add at least one")
         rows = read_rows(df, target, task)
+        known = {
+            role: None if name is None else column_values(rows.X, name)
+            for role, name in (("exposure", exposure), ("offset", offset))
+        }
         if several:
-            return cls.from_wide(rows.X, rows.y)
+            return cls.from_wide(take_columns(rows.X, features), rows.y, **known)
         if rows.n_left_out:
             total = len(rows.y) + rows.n_left_out
             warn(f"{rows.n_left_out} of {total} rows have no {target!r} and are left out", DataWarning)
@@ -223,7 +252,7 @@ class TaskData:
         labels = None if task is None else column_values(rows.X, task)
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
-        return replace(cls.from_long(filled, rows.y, labels), present=present)
+        return replace(cls.from_long(filled, rows.y, labels, **known), present=present)
 
     @property
     def n_tasks(self) -> int:

@@ -46,12 +46,13 @@ STATED_PRIOR = (
 NO_MEAN = "whose rows have no mean of their own; "
 
 
-def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> str:
+def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_offset: bool = False) -> str:
     """Name of the prior that an estimator has, where ``prior="auto"`` is read as follows.
 
     "spike", which answered best over the data of ``docs/pages/which_tasks.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
-    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``.
+    precision which can be drawn at these sample weights, no offset beside it (but for losses of residuals, whose targets
+    take it up), one of its own samplers, and no ``unknown_task="population"``.
     Else "generalized_normal", as also where a parameter that only continuous priors have was changed
     (`CONTINUOUS_ONLY`).
 
@@ -59,6 +60,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
     ----------
     model : with its parameters set
     weight : (n,) sample weights; None: not known yet
+    has_offset : whether a part of the linear predictor is known
 
     Examples
     --------
@@ -69,7 +71,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
         return model.prior
     hidden = find_family(model.loss).augmentation
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
-    is_drawn = hidden is not None and (weight is None or hidden.takes_weights(weight))
+    is_drawn = hidden is not None and not has_offset and (weight is None or hidden.takes_weights(weight))
     as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
     defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
     return "spike" if defined else "generalized_normal"
@@ -187,6 +189,8 @@ class BayesianEstimator(MultiTaskEstimator):
         "_diagnostics",
     )
 
+    _takes_offset = True
+
     prior: str = "auto"
     norm_q: float | str = 2
     sampler: str = "auto"
@@ -289,20 +293,20 @@ class BayesianEstimator(MultiTaskEstimator):
             )
 
     def _fit(self, data: TaskData) -> None:
-        request = self._request(data.weight)
+        request = self._request(data.weight, data.eta_offset is not None)
         found = sample_posterior(data, request, **self._stated_prior())
         remedy = remedy_of(found.diagnostics, found.draws.sampler, request.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy)
         warn_of_tails(found.diagnostics)
         self._store_posterior(data, found, request)
 
-    def _request(self, weight: FloatArray | None = None) -> PosteriorRequest:
+    def _request(self, weight: FloatArray | None = None, has_offset: bool = False) -> PosteriorRequest:
         """How to sample: parameters go by their own names, but for four."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
-        own["prior"], own["scale_target"] = prior_of(self, weight), self._scales_target
+        own["prior"], own["scale_target"] = prior_of(self, weight, has_offset), self._scales_target
         own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
         return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
 
@@ -379,6 +383,12 @@ class BayesianEstimator(MultiTaskEstimator):
     def _selected(self) -> BoolArray:
         return self.inclusion_probability_ > self.inclusion_threshold
 
+    def _full_predictor(self, X: Any, tasks: Any, exposure: Any = None, offset: Any = None) -> FloatArray:
+        family = find_family(self.loss)
+        if not (family.targets == "labels" and family.offers("mean")):
+            return super()._full_predictor(X, tasks, exposure, offset)
+        return self._summarise(X, tasks, partial(prediction.mean_logit, family), known=(exposure, offset))[0]
+
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
         """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
         check_is_fitted(self)
@@ -389,22 +399,33 @@ class BayesianEstimator(MultiTaskEstimator):
             return self._summarise(X, tasks, lambda eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
-    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
-        """Summaries of predictive draws, each of the shape of a prediction; ``expected`` is for new tasks."""
+    def _summarise(
+        self, X: Any, tasks: Any, summary: Summary, expected: bool = False, known: tuple[Any, Any] = (None, None)
+    ) -> tuple[FloatArray, ...]:
+        """Summaries of predictive draws, each of the shape of a prediction.
+
+        ``expected`` is for new tasks; ``known`` are exposure and offset.
+        """
+        check_is_fitted(self)
         draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
             if self.unknown_task == "error" and (index < 0).any():
                 self._predict_task_data(X)  # says which tasks are unknown
             if self._form == "wide" and X.shared_design:
-                return draws.of_tasks(X.design, index, summary)
-            return tuple(X.in_input_order(part) for part in draws.by_task(X.X, index[X.task], summary))
-        rows = self._read_rows(X, tasks)
+                part = self._known_part(X, *known, shape=(X.design.shape[0], X.n_tasks))
+                return draws.of_tasks(X.design, index, summary, part)
+            found = draws.by_task(X.X, index[X.task], summary, X.eta_offset)
+            return tuple(X.in_input_order(part) for part in found)
+        rows = self._read_rows(self._without_named(X, *known), tasks)
+        one_axis = rows.task is not None or self._form in ("single", "long")
+        shape = (rows.X.shape[0],) if one_axis else (rows.X.shape[0], len(self.tasks_))
+        part = self._known_part(X, *known, shape=shape)
         if rows.task is not None:
-            return draws.by_task(rows.X, rows.task, summary)
-        if self._form in ("single", "long"):
-            return draws.summarise(rows.X, 0, summary)
-        return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary)
+            return draws.by_task(rows.X, rows.task, summary, part)
+        if one_axis:
+            return draws.summarise(rows.X, 0, summary, part)
+        return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary, part)
 
 
 def _widened(values: FloatArray, kept: BoolArray, fill: float = 0.0) -> FloatArray:
@@ -443,7 +464,16 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
             del self.posterior_[group]
         return self
 
-    def predict(self, X: Any, tasks: Any = None, return_std: bool = False, interval: float | None = None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        tasks: Any = None,
+        return_std: bool = False,
+        interval: float | None = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Any:
         """Predict targets.
 
         Parameters
@@ -452,6 +482,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         tasks : (n,) task labels, where the model was fitted on labelled tasks
         return_std : also give the standard deviation of a new target, its noise included
         interval : also give the ends of the central interval with this probability for a new target
+        exposure, offset : as in ``fit``; without them, and without a column that was named in ``fit``, 1 and 0
 
         Returns
         -------
@@ -460,21 +491,23 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         """
         check_is_fitted(self)
         family = find_family(self.loss)
-        mean = self._linear_predictor(X, tasks) if family.linear_mean else self._mean(X, tasks)
+        known = (exposure, offset)
+        mean = self._full_predictor(X, tasks, *known) if family.linear_mean else self._mean(X, tasks, known)
         if not return_std and interval is None:
             return mean
         prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
         summary = partial(prediction.predictive_summary, family, rng, interval)
-        _, deviation, *ends = self._summarise(X, tasks, summary)
+        _, deviation, *ends = self._summarise(X, tasks, summary, known=known)
         return (mean, *([deviation] if return_std else []), *ends)
 
-    def _mean(self, X: Any, tasks: Any) -> FloatArray:
+    def _mean(self, X: Any, tasks: Any, known: tuple[Any, Any]) -> FloatArray:
         """Mean over draws of the expected target."""
         family = find_family(self.loss)
         family.require("A prediction", "mean")
-        return self._summarise(X, tasks, lambda eta, noise: (family.mean(eta).mean(axis=0),), expected=True)[0]
+        mean: Summary = lambda eta, noise: (family.mean(eta).mean(axis=0),)  # noqa: E731
+        return self._summarise(X, tasks, mean, expected=True, known=known)[0]
 
 
 @estimator_class()
@@ -510,12 +543,14 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     loss: str | Family = "logistic"
 
-    def probability_interval(self, X: Any, tasks: Any = None, interval: float = INTERVAL) -> tuple[FloatArray, ...]:
+    def probability_interval(
+        self, X: Any, tasks: Any = None, interval: float = INTERVAL, *, offset: Any = None
+    ) -> tuple[FloatArray, ...]:
         """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.
 
         Parameters
         ----------
-        X, tasks : as in `decision_function`
+        X, tasks, offset : as in `decision_function`
         interval : probability of the interval over draws
 
         Returns
@@ -527,4 +562,4 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval))
+        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval), known=(None, offset))

@@ -67,28 +67,39 @@ class PredictiveDraws:
         self.seed = 0 if result.seed is None else result.seed
         self.unknown_task, self.fit_intercept, self.expected = unknown_task, fit_intercept, expected
 
-    def summarise(self, X: Design, t: int, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries at rows of task t (-1: a new one), in blocks that fit into memory."""
+    def summarise(
+        self, X: Design, t: int, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries at rows of task t (-1: a new one), in blocks that fit into memory; the offset (n,) is added to eta."""
         draws = self.of_task(t)
         step = max(LARGEST_BLOCK // len(draws.intercept), 1)
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):
             block = X[start : start + step][:, self.features]
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
+            eta = eta if offset is None else eta + offset[start : start + step]
             blocks.append(summary(eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
-    def of_tasks(self, X: Design, tasks: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries (n, tasks) at the same rows of several tasks."""
-        columns = [self.summarise(X, int(t), summary) for t in tasks]
+    def of_tasks(
+        self, X: Design, tasks: IntArray, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries (n, tasks) at the same rows of several tasks, with offsets (n, tasks)."""
+        own = [None] * len(tasks) if offset is None else list(offset.T)
+        columns = [self.summarise(X, int(t), summary, part) for t, part in zip(tasks, own, strict=True)]
         return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
 
-    def by_task(self, X: Design, task: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries (n,) at rows of which each has its task."""
+    def by_task(
+        self, X: Design, task: IntArray, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries (n,) at rows of which each has its task, and its offset."""
         if not len(task):
             return self.summarise(X, 0, summary)
         places = [np.flatnonzero(task == t) for t in np.unique(task)]
-        found = [self.summarise(X[rows], int(task[rows[0]]), summary) for rows in places]
+        own = [None if offset is None else offset[rows] for rows in places]
+        found = [
+            self.summarise(X[rows], int(task[rows[0]]), summary, part) for rows, part in zip(places, own, strict=True)
+        ]
         order = np.argsort(np.concatenate(places))
         return tuple(np.concatenate(parts)[order] for parts in zip(*found, strict=True))
 

@@ -99,6 +99,8 @@ class GeneralizedNormalRows(BatchEstimator):
         "mean_strength_",
     )
 
+    _takes_offset = True
+
     loss: str | Family = "squared"
     start_strength: float = 0.01
     noise_floor: float | None = None
@@ -129,6 +131,14 @@ class GeneralizedNormalRows(BatchEstimator):
     @property
     def _family(self) -> Family:
         return find_family(self.loss)
+
+    def _settle_offset(self, data: TaskData) -> TaskData:
+        data = super()._settle_offset(data)
+        if data.eta_offset is not None and getattr(self, "coefficients", "mode") == "integrated":
+            raise ValueError(
+                f"coefficients='integrated' does not know an offset under loss={self.loss!r}; use coefficients='mode'"
+            )
+        return data
 
     def _mixed_norm_start(self, data: TaskData) -> Solution:
         return jeffreys.mixed_norm_start(self._problem(data), self.start_strength)

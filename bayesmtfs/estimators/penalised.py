@@ -74,6 +74,7 @@ class MixedNormEstimator(BatchEstimator):
     feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
+    _takes_offset = True
     _numbers: ClassVar[tuple[str, ...]]
     _numbers = (
         "norm_q",

@@ -65,7 +65,7 @@ from bayesmtfs.estimators.path import (
 )
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.estimators.survival import MixedNormSurvival
-from bayesmtfs.families import Family, find_family
+from bayesmtfs.families import Family, find_family, with_offset
 from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
@@ -128,7 +128,7 @@ def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family, height
         raise ValueError(
             f"cv leaves out a whole task, of whose classes loss={family.name!r} knows nothing; pass other folds"
         )
-    family = family.on(scaled.y, scaled.weight, scaled.offsets)
+    family = with_offset(family, scaled.eta_offset).on(scaled.y, scaled.weight, scaled.offsets)
     errors = np.empty(len(path.penalties))
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
@@ -179,7 +179,7 @@ def information_criterion(
     size = float(data.weight.sum())
     freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if model.fit_intercept else 0)
     fits = zip(path.coefs, path.intercepts, strict=True)
-    family = find_family(model.loss)
+    family = with_offset(find_family(model.loss), data.eta_offset)
     etas = (data.linear_predictor(coef.T, intercept) for coef, intercept in fits)
     deviances = np.array([family.deviance(data.y, eta, data.weight) for eta in etas])
     value = deviances + np.log(size) * freedom
@@ -325,15 +325,24 @@ class MixedNormCV(MixedNormEstimator):
             )
         return values.tolist()
 
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Self:
         """Choose the penalty and fit all tasks together.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight : as in `MixedNormRegressor.fit`
+        X, y, tasks, sample_weight, exposure, offset : as in `MixedNormRegressor.fit`
         """
         with unchanged_on_error(self):
-            data = self.training_data(X, y, tasks, sample_weight)
+            data = self.training_data(X, y, tasks, sample_weight, exposure, offset)
             model, penalty = self._choose(data, _n_rows(X), y)
             self._fit_as(model, data, penalty)
         return self

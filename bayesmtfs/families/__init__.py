@@ -43,6 +43,7 @@ from bayesmtfs.families.huber import Huber
 from bayesmtfs.families.logistic import Logistic
 from bayesmtfs.families.multinomial import Multinomial
 from bayesmtfs.families.negative_binomial import NegativeBinomial
+from bayesmtfs.families.offset import with_offset
 from bayesmtfs.families.poisson import Poisson
 from bayesmtfs.families.quantile import Quantile
 
@@ -70,6 +71,7 @@ __all__ = [
     "registered_name",
     "total",
     "total_conjugate",
+    "with_offset",
 ]
 
 for _family in (

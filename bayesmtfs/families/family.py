@@ -33,6 +33,7 @@ OFFERS = {
     "centre": "a compiled centre",
     "augmentation": "a conditionally normal form",
     "pymc_dist": "a PyMC term",
+    "absorbed": "offsets as weights",
     "zero_sums": "dual variables for intercepts",
 }
 
@@ -202,6 +203,14 @@ class Family:
         offsets : (m + 1,) where the rows of each task begin
         """
         return self
+
+    def rows(self, start: int, stop: int) -> "Family":
+        """The family on some of the rows; the family itself unless it has an offset for each (`families.offset`)."""
+        return self
+
+    def absorbed(self, y: FloatArray, weight: FloatArray, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Targets and weights whose loss is that of the given ones with an offset, up to a constant: for streams."""
+        raise self._missing("absorbed")
 
     def zero_sums(self, y: FloatArray, dual: FloatArray, weight: FloatArray) -> FloatArray:
         """(N,) Dual variables near the given ones, in the domain of the conjugate, whose sum over each task is 0.

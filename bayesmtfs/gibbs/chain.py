@@ -142,7 +142,7 @@ def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
     (True, True, False)
     """
     augmentation = find_family(loss).augmentation
-    if prior not in PRIORS or data.n_features == 0 or augmentation is None:
+    if prior not in PRIORS or data.n_features == 0 or augmentation is None or data.eta_offset is not None:
         return False
     return bool(augmentation.takes_weights(data.weight))
 

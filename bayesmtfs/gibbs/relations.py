@@ -96,6 +96,8 @@ def samples_relations(data: TaskData, family: Family, prior: str, norm_q: float 
     augmentation = family.augmentation
     if prior != "matrix_variate" or norm_q != 2.0 or data.n_features == 0 or augmentation is None:
         return False
+    if data.eta_offset is not None:
+        return False
     return bool(augmentation.takes_weights(data.weight))
 
 

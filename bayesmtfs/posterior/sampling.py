@@ -163,6 +163,8 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
             "sample weights that are whole numbers: use sampler='nuts' or 'auto'"
         )
+    if sampler == "fast" and data.eta_offset is not None:
+        raise ValueError("sampler='fast' does not know an offset; use sampler='auto'")
     if sampler == "fast" and not fast.supports(family, request.prior, request.norm_q):
         family.require("sampler='fast'", "curvature", "curvature_bound")
         raise ValueError(
@@ -184,6 +186,11 @@ def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
         raise ValueError(
             f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
             "hidden precision, such as 'squared' or 'logistic'; use one of them, or another prior"
+        )
+    if data.eta_offset is not None:
+        raise ValueError(
+            f"prior='spike' does not know an offset under loss={request.family.name!r}; use prior='auto', which takes "
+            "another one, or 'generalized_normal'"
         )
     gibbs_posterior.conditionally_normal(data, request.family)
     return "gibbs"

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from bayesmtfs.data.scaling import SamplingUnits, column_means
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, with_offset
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.results.fit_result import current_versions
 from bayesmtfs.results.tables import Backend, as_frame
@@ -286,7 +286,7 @@ def _predictions(
     dims, some = ("chain", "draw", "obs"), {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
     eta = linear_predictors(data, *(draws.variables[name][:, kept] for name in ("coef", "intercept")))
     noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
-    found = {}
+    found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
         predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
         found["/posterior_predictive"] = xr.Dataset({"y": (dims, predicted)}, some)

@@ -48,7 +48,7 @@ from scipy.special import betaln
 
 from bayesmtfs.data.scaling import feature_deviation, target_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, find_family
+from bayesmtfs.families import Family, find_family, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import FloatArray
 
@@ -170,7 +170,9 @@ def hyperprior_for(
     family.require("A posterior with learned scales", "log_density")
     if noise_scale is None:
         noise_scale = (
-            float(target_deviation(data)[0]) if family.has_noise else family.working_noise(data.y, data.weight)
+            float(target_deviation(data)[0])
+            if family.has_noise
+            else with_offset(family, data.eta_offset).working_noise(data.y, data.weight)
         )
     check_positive("noise_scale", noise_scale)
     unit = noise_scale / typical_deviation(data, centred=fit_intercept)
@@ -218,8 +220,8 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
 
 def best_constants(data: TaskData, family: Family) -> tuple[float, ...]:
     """The best constant prediction of each task: the middle of its targets, whatever the levels of the others."""
-    y = np.asarray(data.y, dtype=np.float64)
-    return tuple(float(family.best_constant(y[a:b], data.weight[a:b])) for a, b in data.spans)
+    y, family = np.asarray(data.y, dtype=np.float64), with_offset(family, data.eta_offset)
+    return tuple(family.rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
 
 
 def typical_deviation(data: TaskData, centred: bool = True) -> float:

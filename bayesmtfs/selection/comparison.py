@@ -25,7 +25,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
-from bayesmtfs.families import find_family
+from bayesmtfs.families import find_family, with_offset
 from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame, text_table
 from bayesmtfs.types import FloatArray, IntArray
@@ -96,6 +96,8 @@ def compare(
     *,
     cv: Any = 5,
     sample_weight: Any = None,
+    exposure: Any = None,
+    offset: Any = None,
     random_state: int | None = 0,
     progress: bool | None = None,
 ) -> Comparison:
@@ -107,7 +109,7 @@ def compare(
     ----------
     estimators : list of estimators, of (name, estimator) pairs, or a mapping from name to estimator
         All regressors or all classifiers; they are cloned, not changed.
-    X, y, tasks, sample_weight : as in ``fit``
+    X, y, tasks, sample_weight, exposure, offset : as in ``fit``
     cv : number of folds, splitter or pairs of row numbers, see `bayesmtfs.estimators.folds.make_folds`
     random_state : shuffles the rows before they are dealt out to a number of folds; None keeps their order
     progress : see `bayesmtfs.progress.Progress`
@@ -128,7 +130,7 @@ def compare(
     labels = kinds.pop()
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
-    data = _read(next(iter(named.values())), X, y, tasks, sample_weight)
+    data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
     codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
     work, per_fit = Progress("comparing", progress), len(folds) + 1
@@ -181,10 +183,10 @@ def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _read(estimator: Any, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+def _read(estimator: Any, X: Any, y: Any, tasks: Any, *rest: Any) -> TaskData:
     """Data as an estimator reads them; several classes of one task stay labels of one task."""
     reader = clone(estimator)
-    data: TaskData = reader.training_data(X, y, tasks, sample_weight)
+    data: TaskData = reader.training_data(X, y, tasks, *rest)
     if not is_classifier(reader) or len(reader.classes_) == 2:
         return data
     rows = np.arange(data.design.shape[0])
@@ -234,6 +236,7 @@ def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArra
     if not family.offers("log_density"):
         return np.full(test.n_observations, np.nan)
     own = _task_numbers(fitted, test)
+    family = with_offset(family, test.eta_offset)
     return family.log_density(test.y, test.linear_predictor(fitted.coef_[own].T, fitted.intercept_[own]))
 
 
