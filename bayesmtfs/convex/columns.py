@@ -101,14 +101,17 @@ class DenseDesign:
         own_rows = not data.shared_design or data.n_tasks == 1
         self.stacked = own_rows and bool(data.design.flags.c_contiguous)
 
+    def gradient(self, theta: FloatArray) -> FloatArray:
+        """(p, m) ``X' theta``."""
+        if not self.stacked:
+            return self.data.adjoint(theta)
+        by_task = np.empty((self.data.n_tasks, self.data.n_features))
+        dense_adjoint(self.data.design, theta, self.data.offsets, by_task)
+        return by_task.T
+
     def scores(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
         """(R,) Dual norm of every row of ``X' theta``."""
-        if self.stacked:
-            by_task = np.empty((self.data.n_tasks, self.data.n_features))
-            dense_adjoint(self.data.design, theta, self.data.offsets, by_task)
-            gradient = by_task.T
-        else:
-            gradient = self.data.adjoint(theta)
+        gradient = self.gradient(theta)
         return rows.dual_norms(gradient[rows.features] if rows.grouped else gradient)
 
     def take(self, features: IntArray) -> DenseColumns:

@@ -112,6 +112,11 @@ class Problem:
         eta = self.null_intercept[self.data.task]
         return self.dual_candidate(eta) if self.family.smooth else self._null_dual_with_kinks(eta)
 
+    @cached_property
+    def null_gradient(self) -> FloatArray:
+        """(p, m) ``X' theta`` at W = 0, of the theta in `null_dual`."""
+        return self.data.adjoint(self.null_dual)
+
     def _null_dual_with_kinks(self, eta: FloatArray) -> FloatArray:
         place, left, right = self.kinks
         at_kink = eta == place
@@ -132,7 +137,7 @@ class Problem:
         smallest. It is 0, and not a rounding error, where no feature can lower the loss, as with columns that
         are constant within every task.
         """
-        norms = self.row_dual_norms(self.null_dual)
+        norms = self.penalty.dual_norm(self.blocks.gather(self.null_gradient))
         leading = np.flatnonzero(self.blocks.row_of_feature == norms.argmax())
         if norms.max() > self._rounding_errors(leading).sum():
             return float(norms.max())
@@ -200,6 +205,9 @@ class Problem:
         """(N,) Theta with task sums of 0, in the domain of the conjugate loss."""
         if self.family.coupled:
             return self.family.zero_sums(self.data.y, theta, self.weight)
+        if self.family.quadratic:  # whose conjugate is finite everywhere: centre them
+            means = self.task_sums(theta) / self.task_weight
+            return theta - self.weight * means[self.data.task]
         return with_zero_sum(theta, self.data.task, self.data.offsets[:-1])
 
     @property

@@ -125,21 +125,31 @@ class QuadraticRowModel(ABC):
         """Penalty of the coefficients and of the mean."""
         return self.rows.value(self.coefficients, self.norms) + self.mean_penalty.value(self.mean)
 
-    def start(self, rows: PenaltyRows, W: FloatArray, slope: FloatArray, mean: FloatArray = NO_MEAN.ridge) -> None:
-        """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength."""
+    def start(
+        self,
+        rows: PenaltyRows,
+        W: FloatArray,
+        slope: FloatArray,
+        mean: FloatArray = NO_MEAN.ridge,
+        gradient: FloatArray | None = None,
+    ) -> None:
+        """Begin from W (k, m), where the loss has slopes (N,), with the rows of the model at any penalty strength.
+
+        ``gradient`` (k, m) is that of the loss, where it is known.
+        """
         self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
         self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
         self.first_W, self.first_mean = W, mean
         self.state = (np.where(self.free, W, 0.0),)
-        self.state = (*self.state, *self.first_state(slope), mean[np.newaxis].copy())
+        self.state = (*self.state, *self.first_state(slope, gradient), mean[np.newaxis].copy())
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
         if self.iterates == ():
             self.iterates = tuple(np.empty((SWEEPS + 1, *array.shape)) for array in self.state)
 
     @abstractmethod
-    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+    def first_state(self, slope: FloatArray, gradient: FloatArray | None) -> tuple[FloatArray, ...]:
         """Arrays that go with W, at the start."""
 
     @abstractmethod
@@ -250,11 +260,17 @@ class GramModel(QuadraticRowModel):
         spans = zip(rows.starts[:-1].tolist(), rows.starts[1:].tolist(), strict=True)
         return np.concatenate([np.abs(self.Q[a:b, :, a:b]).sum(axis=2) for a, b in spans])
 
-    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+    def first_state(self, slope: FloatArray, gradient: FloatArray | None) -> tuple[FloatArray, ...]:
         """Gradient."""
-        gradient = self.columns.adjoint(slope)
-        gradient[:, : len(self.means)] += self.ridge * self.coefficients.T
-        return (gradient,)
+        k = len(self.means)
+        if gradient is None:
+            by_task = self.columns.adjoint(slope)
+        else:
+            by_task = np.zeros((gradient.shape[1], self.Q.shape[2]))
+            by_task[:, :k] = gradient.T
+        if self.ridge > 0.0:
+            by_task[:, :k] += self.ridge * self.coefficients.T
+        return (by_task,)
 
     def gradient(self) -> FloatArray:
         """Gradient as the sweeps kept it."""
@@ -350,7 +366,7 @@ class ColumnModel(QuadraticRowModel):
         bounds = squares * np.repeat(rows.sizes, rows.sizes)[:, np.newaxis]
         super().__init__(curvature, self.sums / curvature_sums, self.sums, squares, bounds, ridge, mean)
 
-    def first_state(self, slope: FloatArray) -> tuple[FloatArray, ...]:
+    def first_state(self, slope: FloatArray, gradient: FloatArray | None) -> tuple[FloatArray, ...]:
         """Slopes, and no move of the intercepts."""
         return slope[np.newaxis].copy(), np.zeros((1, self.means.shape[1]))
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
-from bayesmtfs.convex.columns import Columns, by_columns
+from bayesmtfs.convex.columns import Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
 from bayesmtfs.progress import Progress, share_of_way
@@ -157,7 +157,8 @@ class NewtonRounds(WorkingSetRounds):
         self.problem, self.state, self.design = problem, state, state.design
         self.rows = PenaltyRows.of(problem)
         self.scale = problem.gap_scale
-        self.point = self._first_point(start)
+        self.point, self.at_zero = self._first_point(start), start is None
+        self.gradient: FloatArray | None = None  # (p, m) of the loss at the point
         self.working = state.working
         if self.working is not None:
             self.working = self.working._replace(rows=self.rows.take(self.working.chosen))
@@ -184,8 +185,7 @@ class NewtonRounds(WorkingSetRounds):
         """Score every row and bound the suboptimality by the slopes made dual feasible."""
         problem, strength = self.problem, self.problem.penalty.strength
         self.slope = problem.weight * problem.family.gradient(problem.data.y, self.point.eta)
-        theta = self._with_zero_sums(self.slope)
-        norms = self.design.scores(self.rows, theta)
+        theta, norms = self._score()
         if problem.ridge > 0.0:
             self._look_with_ridge(theta, norms)
         else:
@@ -211,18 +211,24 @@ class NewtonRounds(WorkingSetRounds):
         """(k, m) ``X' theta`` of some rows."""
         return self.design.take(rows.features).adjoint(theta)[:, : len(rows.features)].T
 
-    def _with_zero_sums(self, slope: FloatArray) -> FloatArray:
-        """Slopes whose sum over each task with an intercept is 0, within the domain of the conjugate loss."""
-        problem = self.problem
-        if not problem.fit_intercept:
-            return slope
-        if problem.family.quadratic:  # whose conjugate is finite everywhere: centre them
-            means = problem.task_sums(slope) / problem.task_weight
-            return slope - problem.weight * means[problem.data.task]
-        return problem.with_zero_sums(slope)
+    def _score(self) -> tuple[FloatArray, FloatArray]:
+        """Dual point (N,), the slopes with sums of 0 over each task with an intercept, and the dual norms (R,) of rows.
+
+        Where the loss is quadratic, what a dense design makes of the dual point is also the gradient of the next model.
+        """
+        problem, slope = self.problem, self.slope
+        if self.at_zero:
+            theta = problem.null_dual
+        else:
+            theta = problem.with_zero_sums(slope) if problem.fit_intercept else slope
+        if isinstance(self.design, SparseDesign):
+            return theta, self.design.scores(self.rows, theta)
+        self.gradient = problem.null_gradient if self.at_zero else self.design.gradient(theta)
+        return theta, self.rows.dual_norms(self.gradient[self.rows.features] if self.rows.grouped else self.gradient)
 
     def improve(self, wanted: float, max_iter: int) -> int:
         """Minimise the quadratic model at the point and go as far towards its minimum as the objective falls."""
+        self.at_zero = False
         working = self._choose_rows()
         curvature, sums, slope, shift = self._model_terms()
         lasting = self.problem.family.quadratic
@@ -230,7 +236,8 @@ class NewtonRounds(WorkingSetRounds):
         if model is None:
             model = quadratic_model(working.columns, working.rows, curvature, sums, lasting, self.problem.ridge)
         W = self._coefficients(working)
-        model.start(working.rows, W, slope)
+        known = None if self.gradient is None or not lasting else self.gradient[working.rows.features]
+        model.start(working.rows, W, slope, gradient=known)
         final = FINAL_SHARE * wanted
         needed = max(final, INNER_SHARE * self.gap)
         model.minimise(needed, final if lasting else needed)

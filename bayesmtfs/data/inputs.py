@@ -150,6 +150,8 @@ def _refuse_complex(array: Any, argument: str) -> None:
 
 def as_array(values: Any, argument: str) -> NDArray[Any]:
     """Values (also of a frame or series) as an array of any type; what NumPy would misread is refused."""
+    if type(values) is np.ndarray:
+        return values
     if frames.is_frame(values):
         return frames.as_narwhals(values).to_numpy()
     if sp.issparse(values):
@@ -219,6 +221,9 @@ def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
     if ordered is not None:
         names = as_labels(ordered)
         return Labels(_lookup(values, names), names)
+    if values.dtype.kind in "iu" and len(values) > 0 and np.all(values[1:] >= values[:-1]):
+        first = np.concatenate([[True], values[1:] != values[:-1]])  # in order already, as tasks often are
+        return Labels(np.cumsum(first) - 1, values[first])
     if values.dtype != object:
         names, index = np.unique(values, return_inverse=True)
         return Labels(index.astype(np.int64), names)
@@ -259,7 +264,7 @@ def _label_values(tasks: Any, argument: str) -> tuple[NDArray[Any], list[Any] | 
         if len(names) != 1:
             raise ValueError(f"{argument} is a data frame with {len(names)} columns; pass one column of labels")
         tasks = frames.column_values(tasks, names[0])
-    series = nw.from_native(tasks, allow_series=True, pass_through=True)
+    series = None if isinstance(tasks, np.ndarray) else nw.from_native(tasks, allow_series=True, pass_through=True)
     if isinstance(series, nw.Series):
         values = series.to_list() if not series.dtype.is_numeric() else series.to_numpy()
         return as_labels(values), frames.levels_in_order(series)
