@@ -34,10 +34,10 @@ from bayesmtfs.results.tables import INTERVAL, TAILS
 from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
-SPIKE_SAMPLERS = ("auto", "gibbs")
+SPIKE_SAMPLERS = ("auto", "gibbs", "variational")
 CONTINUOUS_ONLY = {"global_scale": None, "learn_global_scale": True, "tail_shape": 0.5, "spike_shape": 0.5}
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
-SAMPLERS = ("auto", "gibbs", "nuts", "fast")
+SAMPLERS = ("auto", "gibbs", "nuts", "variational")
 UNKNOWN_TASK = ("error", "mean", "population")
 STATED_PRIOR = (
     *("expected_features", "global_scale", "learn_global_scale", "tail_shape", "spike_shape", "norm_q_bounds"),
@@ -71,7 +71,8 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_o
         return model.prior
     hidden = find_family(model.loss).augmentation
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
-    is_drawn = hidden is not None and not has_offset and (weight is None or hidden.takes_weights(weight))
+    any_weight = weight is None or model.sampler == "variational"
+    is_drawn = hidden is not None and not has_offset and (any_weight or hidden.takes_weights(weight))
     as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
     defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
     return "spike" if defined else "generalized_normal"
@@ -94,10 +95,11 @@ class BayesianEstimator(MultiTaskEstimator):
         mode is the mixed-norm fit (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
-    sampler : {"auto", "gibbs", "nuts", "fast"}
+    sampler : {"auto", "gibbs", "nuts", "variational"}
         "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
-        labels if their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a
-        fraction of the time (`bayesmtfs.posterior.fast` states its error).
+        labels if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
+        prior "spike" by coordinate ascent, in a fraction of the time, with independent draws
+        (`bayesmtfs.variational.effects`).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
@@ -230,6 +232,8 @@ class BayesianEstimator(MultiTaskEstimator):
 
     def _check_parameters(self) -> None:
         check_choice("prior", self.prior, PRIORS)
+        if self.sampler == "fast":
+            raise ValueError("sampler='fast' is no more; use sampler='variational', for the prior 'spike', or 'auto'")
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
         prior = prior_of(self)
@@ -533,7 +537,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     >>> from bayesmtfs import simulate_tasks
     >>> from bayesmtfs.estimators.bayesian import BayesianClassifier
     >>> sim = simulate_tasks(n_tasks=4, n_features=10, n_relevant=2, kind="classification", random_state=0)
-    >>> model = BayesianClassifier(sampler="fast", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model = BayesianClassifier(sampler="variational", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape
     (5, 2)
     >>> mean, low, high = model.probability_interval(sim.X[:5], tasks=sim.tasks[:5], interval=0.9)

@@ -161,7 +161,7 @@ def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> 
         depth_share=None if depth is None else float(np.mean(depth >= max_depth)),
         pareto_shape=_heaviest_tail(draws.variables["coef"]) if labels else None,
         interrupted=draws.interrupted,
-        inclusion_gap=None if included is None else _inclusion_gap(included),
+        inclusion_gap=None if included is None or draws.independent else _inclusion_gap(included),
     )
 
 
@@ -188,8 +188,8 @@ def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
     >>> remedy_of(Diagnostics((), 4, 1000, divergences=0), "nuts", "horseshoe")
     'raise draws and tune'
     """
-    if sampler == "fast":
-        return "use sampler='auto'"
+    if sampler == "variational":
+        return "use sampler='gibbs'"
     if not diagnostics.hard_to_follow:
         return "raise draws and tune"
     steps = "raise tune and target_accept (towards 0.99)"

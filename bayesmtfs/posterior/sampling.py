@@ -8,9 +8,10 @@ Which sampler ``"auto"`` takes:
   a Pólya-Gamma distribution of another weight has no exact draws;
 - one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
-- ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
+- ``"variational"`` (`variational`), an approximation under the prior "spike", only where it is asked for.
 
-With more than ``max_features`` features, `preparation` chooses among them first.
+With more than ``max_features`` features, `preparation` chooses among them first; under the prior "spike" `variational`
+does, for normal targets and labels.
 
 Chains run side by side in threads: the compiled Gibbs sampler releases Python's lock. A chain reports how far it is after
 every slice of sweeps; when the user presses Ctrl-C, the next report raises ``KeyboardInterrupt`` inside the chain, which
@@ -33,7 +34,7 @@ from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws
-from bayesmtfs.posterior import fast
+from bayesmtfs.posterior import variational
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
 from bayesmtfs.posterior.tree import (
@@ -46,7 +47,7 @@ from bayesmtfs.posterior.tree import (
     without,
 )
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.priors.spike import spike_prior_for
+from bayesmtfs.priors.spike import SpikePrior, spike_prior_for
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, SelectionWarning, warn
 
@@ -64,7 +65,7 @@ class PosteriorRequest:
     prior : "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
     family : of the targets
     norm_q : q, None to learn it
-    sampler : "auto", "gibbs", "nuts" or "fast"
+    sampler : "auto", "gibbs", "nuts" or "variational"
     draws, tune, chains : numbers, the first two per chain
     random_seed : the same seed gives the same draws
     fit_intercept : one intercept per task
@@ -118,7 +119,8 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     """
     family = request.family
     comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.fit_intercept).data
-    varying, kept = (screen(comparable, family, request.fit_intercept, most) for most in (None, request.max_features))
+    varying = screen(comparable, family, request.fit_intercept, None)
+    kept = _kept(data, comparable, varying, request, stated)
     if not kept.any():  # nothing varies: the posterior of the coefficients is their prior
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
@@ -147,7 +149,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 
 
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
-    """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "fast"."""
+    """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "variational"."""
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
     if request.prior == "spike":
         return _spike_sampler(data, request)
@@ -163,24 +165,20 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
             "sample weights that are whole numbers: use sampler='nuts' or 'auto'"
         )
-    if sampler == "fast" and data.eta_offset is not None:
-        raise ValueError("sampler='fast' does not know an offset; use sampler='auto'")
-    if sampler == "fast" and not fast.supports(family, request.prior, request.norm_q):
-        family.require("sampler='fast'", "curvature", "curvature_bound")
+    if sampler == "variational":
         raise ValueError(
-            f"sampler='fast' does not have prior={request.prior!r} with norm_q={norm_q!r} and loss={family.name!r}; it "
-            "needs prior='generalized_normal' or 'jeffreys' and norm_q=2: use sampler='auto'"
+            f"sampler='variational' does not have prior={request.prior!r}; it needs prior='spike', norm_q=2 and no "
+            "shared_mean: use that prior, or sampler='auto'"
         )
-    if sampler == "fast" and shared_mean:
-        raise ValueError("sampler='fast' does not have shared_mean=True; use sampler='auto'")
     return sampler
 
 
 def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
     """Refuse what the sampler of the prior "spike" does not have."""
-    if request.sampler not in ("auto", "gibbs"):
+    if request.sampler not in ("auto", "gibbs", "variational"):
         raise ValueError(
-            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto' or 'gibbs'"
+            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto', 'gibbs' "
+            "or 'variational'"
         )
     if request.family.augmentation is None:
         raise ValueError(
@@ -192,11 +190,33 @@ def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
             f"prior='spike' does not know an offset under loss={request.family.name!r}; use prior='auto', which takes "
             "another one, or 'generalized_normal'"
         )
+    if request.sampler == "variational":
+        if not variational.supports(request.family):
+            raise ValueError(
+                f"sampler='variational' does not have loss={request.family.name!r}, but normal targets and labels; use "
+                "sampler='gibbs'"
+            )
+        return "variational"
     gibbs_posterior.conditionally_normal(data, request.family)
     return "gibbs"
 
 
 # ---------------------------------------------------------------------- preparations
+
+
+def _kept(
+    data: TaskData, comparable: TaskData, varying: BoolArray, request: PosteriorRequest, stated: dict[str, Any]
+) -> BoolArray:
+    """(p,) Which of the features that vary to sample."""
+    family, most = request.family, request.max_features
+    if most is None or varying.sum() <= most:
+        return varying
+    if request.prior != "spike" or not variational.supports(family):
+        return screen(comparable, family, request.fit_intercept, most)
+    scaled = _scaled(chosen_features(data, varying).dense(), request)[1]
+    prior, kept = _spike_prior(scaled, request, stated, 0), varying.copy()
+    kept[varying] = variational.likely_features(scaled, family, prior, most, request.progress)
+    return kept
 
 
 def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
@@ -274,13 +294,14 @@ def _run(
 
         return sample_mixed_norm(data, request)
     if request.prior == "spike":
+        if sampler == "variational":
+            numbers = (request.draws, request.chains, request.random_seed)
+            exact_zeros = _spike_prior(data, request, stated, n_left_out)
+            return variational.sample(data, request.family, exact_zeros, *numbers, request.progress), None
         return _spike(data, request, stated, n_left_out), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
         return _gibbs(data, prior, request), None
-    if sampler == "fast":
-        numbers = (request.draws, request.chains, request.random_seed)
-        return fast.sample(data, request.family, prior, *numbers, request.progress), None
     from bayesmtfs.posterior.nuts import sample_model
 
     return sample_model(data, prior, request), None
@@ -317,10 +338,14 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     )
 
 
-def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
-    family = request.family
+def _spike_prior(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SpikePrior:
+    """Prior with exact zeros of the request, with what depends on the data filled in."""
     known = {name: stated[name] for name in ("expected_features", "shared_noise") if name in stated}
-    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
+    return spike_prior_for(data, request.family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
+
+
+def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
+    family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> SpikeDraws:

@@ -83,6 +83,7 @@ class SampledDraws:
     independent : whether draws are independent, so that there are no chains to diagnose
     message : anything else that the user should know
     sweeps : of a Gibbs sampler, for each draw
+    attributes : further attributes of the tree
     """
 
     sampler: str
@@ -93,6 +94,7 @@ class SampledDraws:
     independent: bool = False
     message: str = ""
     sweeps: int = 1
+    attributes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_chains(self) -> int:
@@ -204,6 +206,7 @@ def build_tree(
         "sampler": draws.sampler,
         "sweeps_per_draw": draws.sweeps,
         "interrupted": int(draws.interrupted),
+        **draws.attributes,
         **attributes,
     }
     return tree

@@ -30,7 +30,7 @@ CHECKED = [
     bm.SmoothedClassifier(),
     bm.BayesianRegressor(sampler="gibbs", **FEW),
     bm.BayesianRegressor(sampler="gibbs", shared_mean=True, **FEW),
-    bm.BayesianClassifier(sampler="fast", draws=50, chains=2),
+    bm.BayesianClassifier(sampler="variational", draws=50, chains=2),
     bm.OnlineMixedNormRegressor(),
     bm.OnlineMixedNormRegressor(sparsity="features_and_tasks", loss="absolute", shared_mean=True, average=True),
     bm.OnlineMixedNormClassifier(),

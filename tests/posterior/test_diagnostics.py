@@ -143,5 +143,5 @@ def test_table_survives_a_file_and_makes_a_frame(good):
 
 
 def test_independent_draws_need_no_chains(good):
-    found = diagnose(SampledDraws("fast", good, independent=True))
+    found = diagnose(SampledDraws("variational", good, independent=True))
     assert found.table == () and np.isnan(found.largest_rhat) and found.problems() == []

@@ -16,7 +16,7 @@ from bayesmtfs import (
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
 from bayesmtfs.selection.comparison import compare, loo_of
 
-POSTERIOR = BayesianRegressor(sampler="fast", draws=250, random_state=0)
+POSTERIOR = BayesianRegressor(sampler="variational", draws=250, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_labels(shared):
     estimators = [
         MixedNormClassifier(),
         ("hinge", MixedNormClassifier(loss="hinge")),
-        BayesianClassifier(sampler="fast", draws=250, random_state=0),
+        BayesianClassifier(sampler="variational", draws=250, random_state=0),
     ]
     tasks = {} if shared else {"tasks": sim.tasks}
     found = by_name(compare(estimators, sim.X, sim.y, **tasks, cv=3))
