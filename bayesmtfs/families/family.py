@@ -204,7 +204,7 @@ class Family:
         """
         return self
 
-    def rows(self, start: int, stop: int) -> "Family":
+    def of_rows(self, start: int, stop: int) -> "Family":
         """The family on some of the rows; the family itself unless it has an offset for each (`families.offset`)."""
         return self
 

@@ -57,7 +57,7 @@ class WithOffset(Family):
         """The base on given rows, with the same known part."""
         return WithOffset(self.base.on(y, weight, offsets), self.offset)
 
-    def rows(self, start: int, stop: int) -> Family:
+    def of_rows(self, start: int, stop: int) -> Family:
         """The family on some of its rows."""
         return WithOffset(self.base, self.offset[start:stop])
 

@@ -68,7 +68,7 @@ def penalised_fit(
         return found.W, found.intercept
     y = np.asarray(data.y, dtype=np.float64)
     family = with_offset(family, data.eta_offset)
-    best = [family.rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans]
+    best = [family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans]
     return np.zeros((data.n_features, data.n_tasks)), np.array(best) * fit_intercept
 
 

@@ -221,7 +221,7 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
 def best_constants(data: TaskData, family: Family) -> tuple[float, ...]:
     """The best constant prediction of each task: the middle of its targets, whatever the levels of the others."""
     y, family = np.asarray(data.y, dtype=np.float64), with_offset(family, data.eta_offset)
-    return tuple(family.rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
+    return tuple(family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
 
 
 def typical_deviation(data: TaskData, centred: bool = True) -> float:
