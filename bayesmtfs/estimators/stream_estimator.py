@@ -387,7 +387,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         exposure, offset : as in ``fit``
         """
         plain: PlainRows | None = self.__dict__.get("_plain")
-        known = {"exposure": exposure, "offset": offset}
+        parts = {"exposure": exposure, "offset": offset}
         if (
             plain is not None
             and sample_weight is None
@@ -402,7 +402,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 if self._built:
                     self._built = {}
                 return self
-        return self._read_with_care(X, y, tasks, classes, sample_weight, known)
+        return self._read_with_care(X, y, tasks, classes, sample_weight, parts)
 
     def _read_with_care(
         self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, known: dict[str, Any]

@@ -110,6 +110,10 @@ class WithOffset(Family):
         """Deviance at eta plus the offset."""
         return self.base.deviance(y, eta + self.offset, weight)
 
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """That of the base where rows share a loss, else at the best constant beside the offset."""
+        return self.base.working_noise(y, weight) if self.coupled else super().working_noise(y, weight)
+
     def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
         """PyMC distribution at eta plus the offset."""
         return self.base.pymc_dist(eta + self.offset, noise, **options)
