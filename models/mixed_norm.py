@@ -99,6 +99,7 @@ def mixed_norm_model(
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
     family = find_family(loss)
     data = readable(data, family)
+    family = family.on(np.asarray(data.y, dtype=np.float64), data.weight, data.offsets)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)

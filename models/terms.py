@@ -160,6 +160,7 @@ def add_observations(
     eta = with_known_part(data, linear_predictor(data, coef, intercept_per_task(prior)))
     noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
     target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
+    family = family.on(np.asarray(data.y, dtype=np.float64), data.weight, data.offsets)
     eta = eta if extra is None else extra(eta)
     if eta is None:
         return

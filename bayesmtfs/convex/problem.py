@@ -76,7 +76,7 @@ class Problem:
         y, family = self.data.y, self.family
         if family.quadratic:
             return self.task_sums(self.weight * y) / self.task_weight
-        return np.array([family.rows(a, b).best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
+        return np.array([family.of_rows(a, b).best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
 
     @cached_property
     def null_objective(self) -> float:

@@ -106,7 +106,7 @@ class ActiveTasks:
         """(m,) Best intercept at W = 0."""
         if not self.fit_intercept:
             return np.zeros(self.n_tasks)
-        best = [self.family.rows(a, b).best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans]
+        best = [self.family.of_rows(a, b).best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans]
         return np.array(best) if self.family.quadratic else self._newton_intercept(np.array(best))
 
     def _newton_intercept(self, intercept: FloatArray) -> FloatArray:

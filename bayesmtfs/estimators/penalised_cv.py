@@ -304,7 +304,8 @@ class MixedNormCV(MixedNormEstimator):
             raise ValueError(f"random_state is {self.random_state!r}; pass a whole number, or None to keep the order")
         if self.criterion == "cv":
             return
-        if not find_family(self.loss).offers("log_density"):
+        family = find_family(self.loss)
+        if not family.offers("log_density") or family.targets == "survival":
             raise ValueError(f"criterion is {self.criterion!r}, but loss={self.loss!r} has no likelihood; use 'cv'")
         if self._may_share_mean:
             raise ValueError(f"criterion is {self.criterion!r}, which does not count a shared mean; use 'cv'")

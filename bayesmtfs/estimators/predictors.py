@@ -208,8 +208,16 @@ def _has_probabilities(estimator: Any) -> bool:
     return True
 
 
+@estimator_class(kw_only=True)
 class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """Predict labels.
+
+    Parameters
+    ----------
+    class_weight : "balanced", mapping from label to weight, or None
+        By which the weights of rows are multiplied in the fit. "balanced": classes weigh the same within every task, whose
+        total weight stays as it is (of several classes one-versus-rest: each class and its rest). Streams take
+        "balanced" in ``fit`` only.
 
     Attributes
     ----------
@@ -222,12 +230,15 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
 
     _saved_attributes: ClassVar[Names] = ("classes_", "tasks_")
 
+    class_weight: Any = None
+
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         codes, self.classes_ = classes.read_classes(y, n_rows)
         return codes
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Labels as -1 and +1, several classes as one task each."""
+        classes.check_class_weight(self.class_weight)
         if from_task_data:
             data, self.classes_ = classes.classes_of(data)
         if len(self.classes_) < 2:
@@ -236,6 +247,10 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                 "rows of at least two classes"
             )
         family = find_family(self.loss) if is_known(self.loss) else None
+        together = len(self.classes_) == 2 or (family is not None and family.coupled)
+        balanced = isinstance(self.class_weight, str)
+        if together or not balanced:
+            data = classes.with_class_weights(data, self.class_weight, self.classes_)
         if family is not None and family.coupled:
             return self._code_classes(data, classes.class_tasks(data, self.classes_))
         if len(self.classes_) == 2:
@@ -249,6 +264,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                     "pass two labels, or call fit(X, y, tasks=labels) if y and tasks were swapped"
                 )
             data = self._code_classes(data, classes.one_versus_rest(data, self.classes_))
+            data = classes.with_balanced_signs(data) if balanced else data
         classes.check_two_classes_per_task(data)
         return data
 

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, read_classes
+from bayesmtfs.data.classes import (
+    as_signs,
+    check_class_weight,
+    match_classes,
+    one_versus_rest,
+    read_classes,
+    with_class_weights,
+)
 from bayesmtfs.data.frames import column_names, is_frame
 from bayesmtfs.data.inputs import (
     DesignTable,
@@ -326,6 +333,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self.converged_ = self._learner.sound
         as_given = self._encoding is None and self._scales is None and self.task_column is None
         self._plain = None
+        as_given = as_given and getattr(self, "class_weight", None) is None
         if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
             labels = isinstance(self, MultiTaskClassifier)
             targets = dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True)) if labels else None
@@ -379,7 +387,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         exposure, offset : as in ``fit``
         """
         plain: PlainRows | None = self.__dict__.get("_plain")
-        known = {"exposure": exposure, "offset": offset}
+        parts = {"exposure": exposure, "offset": offset}
         if (
             plain is not None
             and sample_weight is None
@@ -394,7 +402,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 if self._built:
                     self._built = {}
                 return self
-        return self._read_with_care(X, y, tasks, classes, sample_weight, known)
+        return self._read_with_care(X, y, tasks, classes, sample_weight, parts)
 
     def _read_with_care(
         self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, known: dict[str, Any]
@@ -614,6 +622,13 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
         return codes
 
     def _code_batch(self, data: TaskData) -> TaskData:
+        check_class_weight(self.class_weight)
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "class_weight='balanced' takes the shares of the classes from all rows and goes with fit only; pass a "
+                "mapping from label to weight"
+            )
+        data = with_class_weights(data, self.class_weight, self.classes_)
         if len(self.classes_) == 2:
             return as_signs(data)
         self._form = "classes"

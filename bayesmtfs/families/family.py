@@ -100,6 +100,9 @@ class Family:
     coupled : bool
         Whether rows share a loss, as those at risk at one time do. Such a family offers its methods on given rows only: see
         `on`.
+    free_level : bool
+        Whether a constant added to eta within a task changes nothing, as under a baseline hazard, so that features count
+        about their means without an intercept.
     smooth : bool
         Whether there is a gradient everywhere. A smooth loss need not have a bounded curvature.
     quadratic : bool
@@ -127,6 +130,7 @@ class Family:
     name: str
     targets: ClassVar[Literal["numbers", "labels", "counts", "survival"]] = "numbers"
     coupled: ClassVar[bool] = False
+    free_level: ClassVar[bool] = False
     smooth: bool = True
     quadratic: bool = False
     linear_mean: ClassVar[bool] = False
@@ -204,7 +208,7 @@ class Family:
         """
         return self
 
-    def rows(self, start: int, stop: int) -> "Family":
+    def of_rows(self, start: int, stop: int) -> "Family":
         """The family on some of the rows; the family itself unless it has an offset for each (`families.offset`)."""
         return self
 

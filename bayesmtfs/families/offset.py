@@ -57,7 +57,7 @@ class WithOffset(Family):
         """The base on given rows, with the same known part."""
         return WithOffset(self.base.on(y, weight, offsets), self.offset)
 
-    def rows(self, start: int, stop: int) -> Family:
+    def of_rows(self, start: int, stop: int) -> Family:
         """The family on some of its rows."""
         return WithOffset(self.base, self.offset[start:stop])
 
@@ -109,6 +109,10 @@ class WithOffset(Family):
     def deviance(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
         """Deviance at eta plus the offset."""
         return self.base.deviance(y, eta + self.offset, weight)
+
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """That of the base where rows share a loss, else at the best constant beside the offset."""
+        return self.base.working_noise(y, weight) if self.coupled else super().working_noise(y, weight)
 
     def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
         """PyMC distribution at eta plus the offset."""

@@ -43,7 +43,7 @@ def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: in
 
     One group is kept even where it is larger.
     """
-    deviation = feature_deviation(data, fit_intercept)
+    deviation = feature_deviation(data, fit_intercept or family.free_level)
     kept: BoolArray = deviation > 0
     if max_features is None or kept.sum() <= max_features:
         return kept
@@ -68,7 +68,7 @@ def penalised_fit(
         return found.W, found.intercept
     y = np.asarray(data.y, dtype=np.float64)
     family = with_offset(family, data.eta_offset)
-    best = [family.rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans]
+    best = [family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans]
     return np.zeros((data.n_features, data.n_tasks)), np.array(best) * fit_intercept
 
 
@@ -102,7 +102,7 @@ def _ranking(data: TaskData, family: Family, fit_intercept: bool, deviation: Flo
     weights[blocks.row_of_feature] = unit
     W, intercept = penalised_fit(data, family, fit_intercept, weights, TOL)
     eta = data.linear_predictor(W, intercept)
-    family = with_offset(family, data.eta_offset)
+    family = with_offset(family, data.eta_offset).on(data.y, data.weight, data.offsets)
     gradient = data.adjoint(data.weight * family.gradient(np.asarray(data.y, dtype=np.float64), eta))
     norm = np.linalg.norm(blocks.gather(W * unit[:, np.newaxis]), axis=1)
     left = np.linalg.norm(blocks.gather(gradient / unit[:, np.newaxis]), axis=1)

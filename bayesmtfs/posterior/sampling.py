@@ -96,6 +96,11 @@ class PosteriorRequest:
     n_jobs: int | None = None
     progress: bool | None = None
 
+    @property
+    def centred(self) -> bool:
+        """Whether features count about their means: where there is an intercept, or something in its place."""
+        return self.fit_intercept or self.family.free_level
+
 
 class PosteriorFit(NamedTuple):
     """A posterior in the user's units."""
@@ -118,7 +123,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     **stated : parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`, in units of sampling
     """
     family = request.family
-    comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.fit_intercept).data
+    comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.centred).data
     varying = screen(comparable, family, request.fit_intercept, None)
     kept = _kept(data, comparable, varying, request, stated)
     if not kept.any():  # nothing varies: the posterior of the coefficients is their prior
@@ -135,7 +140,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     in_tree = ~screened_out
     whole = chosen_features(data, in_tree).dense()
     draws = with_all_features(draws, kept[in_tree])
-    unit = effect_unit(whole, family.in_target_units, request.fit_intercept)
+    unit = effect_unit(whole, family.in_target_units, request.centred)
     tree = build_tree(
         draws,
         whole,
@@ -222,11 +227,11 @@ def _kept(
 def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
     """Units of sampling, and the data in them."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
-        scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.fit_intercept)
+        scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.centred)
         return plain_units(np.broadcast_to(feature, (data.n_features, data.n_tasks)), target), scaled
     units = sampling_units(
         data,
-        centre=request.fit_intercept,
+        centre=request.centred,
         per_task=request.standardize,
         scale_target=request.family.has_noise,
         own_targets=request.scale_target,

@@ -289,6 +289,8 @@ def _predictions(
     dims, some = ("chain", "draw", "obs"), {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
     eta = linear_predictors(data, *(draws.variables[name][:, kept] for name in ("coef", "intercept")))
     noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
+    if family.coupled:  # terms of a partial likelihood are no densities of single rows
+        return {}
     found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
         predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)

@@ -184,7 +184,7 @@ def hyperprior_for(
         global_scale=global_scale,
         bounds=_default_bounds(global_scale, unit) if isinstance(bounds, str) else bounds,
         noise_scale=noise_scale,
-        intercept_centre=0.0 if family.targets == "labels" else best_constants(data, family),
+        intercept_centre=0.0 if family.targets in ("labels", "survival") else best_constants(data, family),
         intercept_scale=INTERCEPT_WIDTH * (noise_scale if family.has_noise else 1.0),
         fit_intercept=fit_intercept,
         mean_scale=_mean_scale(noise_scale, unit, mean_strength) if shared_mean else 0.0,
@@ -221,7 +221,7 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
 def best_constants(data: TaskData, family: Family) -> tuple[float, ...]:
     """The best constant prediction of each task: the middle of its targets, whatever the levels of the others."""
     y, family = np.asarray(data.y, dtype=np.float64), with_offset(family, data.eta_offset)
-    return tuple(family.rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
+    return tuple(family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
 
 
 def typical_deviation(data: TaskData, centred: bool = True) -> float:

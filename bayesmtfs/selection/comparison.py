@@ -186,6 +186,8 @@ def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
 def _read(estimator: Any, X: Any, y: Any, tasks: Any, *rest: Any) -> TaskData:
     """Data as an estimator reads them; several classes of one task stay labels of one task."""
     reader = clone(estimator)
+    if getattr(reader, "class_weight", None) is not None:
+        reader.set_params(class_weight=None)  # each fit has its own
     data: TaskData = reader.training_data(X, y, tasks, *rest)
     if not is_classifier(reader) or len(reader.classes_) == 2:
         return data

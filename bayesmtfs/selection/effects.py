@@ -282,6 +282,6 @@ def _shrinkage_of(
     noise = draws.noise if family.has_noise else None
     if noise is None:
         rows = with_offset(family, data.eta_offset)
-        working = [rows.rows(a, b).working_noise(data.y[a:b], data.weight[a:b]) for a, b in data.spans]
+        working = [rows.of_rows(a, b).working_noise(data.y[a:b], data.weight[a:b]) for a, b in data.spans]
         noise = np.tile(working, (len(scale), 1))
     return shrinkage_factor(variance, noise, data.task_weights * np.square(column_scales(data)))

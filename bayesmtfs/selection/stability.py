@@ -295,7 +295,12 @@ def stability(
             "as MixedNormRegressor()"
         )
     model = clone(estimator)
+    own_weights = getattr(model, "class_weight", None)
+    if own_weights is not None:
+        model.set_params(class_weight=None)  # each half has its own
     data = model.training_data(X, y, tasks, sample_weight, exposure, offset)
+    if own_weights is not None:
+        model.set_params(class_weight=own_weights)
     level, most = _plan(data.n_features, threshold, expected_false, n_features)
     if most is not None:
         _check_can_count(model, data)
