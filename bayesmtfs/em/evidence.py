@@ -64,8 +64,10 @@ LOG_TWO_PI = float(np.log(2.0 * np.pi))
 STARTING_VARIANCE = 4.0  # of the linear predictor of a bounded likelihood
 VANISHING = 1e-6  # of the mean share that the data determine, below which a shrinking row is gone
 VARIANCE_GRID = np.geomspace(1e-3, 1e4, 57)  # in units of one over the mean curvature
+COARSE_STEP = 4  # of that grid, on which its best point is sought first
 NEGLIGIBLE = 1e-6  # share of a candidate that the data determine
 NOISE_STEPS = (0.5, 0.2)  # shares of the noise that was found, at which the search begins again
+EVEN_NOISE = 1.5  # ratio of the largest noise to the smallest, up to which the first look from all features sees one
 ROUGHLY = 10.0  # how much larger the tolerance is at such a level
 GROWTH = 0.25  # most rows that come in at once, as a share of those that are in
 MOST_CANDIDATES = 64  # rows whose gain is computed
@@ -178,6 +180,8 @@ class BoundEvidence:
         self.fit_intercept = fit_intercept
         self.weights, self.spread = data.task_weights, STARTING_VARIANCE
         self.counts = np.diff(data.offsets)
+        self._taken: tuple[IntArray, tuple[FloatArray, ...]] = (np.arange(data.n_features), self.designs)
+        self._last: tuple[IntArray, FloatArray, WhitenedTasks] | None = None
 
     def start(self, noise: FloatArray | None = None) -> FloatArray:
         """(N,) Points of the bound at the start; there is no noise to know."""
@@ -188,9 +192,25 @@ class BoundEvidence:
 
     def tasks(self, features: IntArray, parameters: FloatArray) -> WhitenedTasks:
         """Whitened tasks over some features at the current bound."""
+        if self._last is not None and self._last[1] is parameters and np.array_equal(self._last[0], features):
+            return self._last[2]
         omega = self.normal.expected_precision(parameters)
-        designs = tuple(X[:, features] for X in self.designs)
-        return whiten(self.data, designs, self.linear / omega, self.data.weight * omega, self.fit_intercept).separate()
+        target, factor = self.linear / omega, self.data.weight * omega
+        tasks = whiten(self.data, self._columns(features), target, factor, self.fit_intercept).separate()
+        self._last = (features, parameters, tasks)
+        return tasks
+
+    def _columns(self, features: IntArray) -> tuple[FloatArray, ...]:
+        """Designs of some features, of which mostly those of the call before are wanted."""
+        if len(features) == self.data.n_features:
+            return self.designs
+        known, designs = self._taken
+        if not np.array_equal(features, known):
+            inside = len(features) < len(known) and bool(np.isin(features, known, assume_unique=True).all())
+            places, source = (np.searchsorted(known, features), designs) if inside else (features, self.designs)
+            designs = tuple(X[:, places] for X in source)
+            self._taken = (features, designs)
+        return designs
 
     def precision(self, parameters: FloatArray) -> FloatArray:
         """(m,) Ones: the precisions are in the whitened tasks already."""
@@ -380,13 +400,20 @@ def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
     mean = rows.curvatures.mean(axis=1)
     promising = np.flatnonzero((rows.squared_scores.sum(axis=1) > rows.curvatures.sum(axis=1)) & (mean > 0))
     e, s = rows.curvatures[promising], rows.squared_scores[promising]
-    for unit in VARIANCE_GRID:
-        variance = unit / mean[promising]
-        more = 1.0 + variance[:, None] * e
-        gain = 0.5 * np.sum(variance[:, None] * s / more - np.log(more), axis=1)
+
+    def gain_at(units: FloatArray) -> FloatArray:
+        more = 1.0 + (units / mean[promising])[:, None] * e
+        return np.asarray(0.5 * np.sum((s / e_safe) * (1.0 - 1.0 / more) - np.log(more), axis=1))
+
+    e_safe = np.where(e > 0.0, e, np.inf)
+    coarse = np.stack([gain_at(np.full(len(promising), unit)) for unit in VARIANCE_GRID[::COARSE_STEP]])
+    place = COARSE_STEP * np.argmax(coarse, axis=0) if len(promising) else np.zeros(0, dtype=np.intp)
+    for shift in range(-COARSE_STEP + 1, COARSE_STEP):  # the neighbours of the best on the coarse grid
+        units = VARIANCE_GRID[np.clip(place + shift, 0, len(VARIANCE_GRID) - 1)]
+        gain = gain_at(units)
         better = gain > best[promising]
         best[promising[better]] = gain[better]
-        best_variance[promising[better]] = variance[better]
+        best_variance[promising[better]] = units[better] / mean[promising[better]]
     return best, best_variance
 
 
@@ -603,7 +630,10 @@ def _better_from_all(search: EvidenceSearch, likelihood: NormalEvidence, noise_s
     best = search.point, search.trace
     if search.exhausted:
         return False
-    search.begin_with_all(likelihood.start(noise_step * likelihood.noise(search.point.state.parameters)))
+    noise = noise_step * likelihood.noise(search.point.state.parameters)
+    if noise.max() <= EVEN_NOISE * noise.min():  # one noise leaves one system for all tasks, of one Cholesky factor
+        noise = np.full(len(noise), np.sqrt(np.mean(noise**2)))
+    search.begin_with_all(likelihood.start(noise))
     search.settings = replace(settings, learn_noise=False)
     search.prune(ROUGHLY * tol)
     search.settings = settings

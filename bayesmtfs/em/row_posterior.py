@@ -36,6 +36,7 @@ from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 LARGEST_TRACE = 1e11  # of a system in units of the noise, for which a Cholesky factor is exact enough
+DOUBTFUL = 1e-6  # of an entry: what is left of it where its column may be constant
 LARGEST_DENSE = 2 * 10**9  # bytes of a sparse design made dense
 
 
@@ -166,7 +167,8 @@ def _from_parts(parts: list[tuple[FloatArray, FloatArray, FloatArray]], fit_inte
         x_mean, y_mean, root = share @ X, share @ y, np.sqrt(factor)[:, None]
         centred = X - x_mean
         # a constant column is exactly constant, whatever the rounding of its mean
-        centred[:, np.ptp(X, axis=0) == 0] *= not fit_intercept
+        doubtful = np.flatnonzero(np.abs(centred[0]) <= DOUBTFUL * np.abs(X[0]))
+        centred[:, doubtful[np.ptp(X[:, doubtful], axis=0) == 0]] *= not fit_intercept
         designs.append(root * centred)
         targets.append(root * (y - y_mean))
         design_means.append(x_mean)
