@@ -118,11 +118,17 @@ def _overview(named: dict[str, Any]) -> str:
         ]
         for name, result in results.items()
     ]
-    columns = [Column("fit", is_text=True), "features selected", "also in the first fit", "converged", "uncertainty"]
+    numbers = ["features selected", "also in the first fit", "converged", "uncertainty"]
     return (
         "<section><h2>Side by side</h2>"
         + paragraph("The same question asked of several methods: where they agree, the answer does not depend on one.")
-        + table("overview", [*columns, Column("of these", is_text=True)], rows, "Fits side by side", tools=False)
+        + table(
+            "overview",
+            [Column("fit", is_text=True), *numbers, Column("of these", is_text=True)],
+            rows,
+            "Fits side by side",
+            tools=False,
+        )
         + _agreement(results)
         + "</section>"
     )
@@ -142,7 +148,7 @@ def _agreement(results: dict[str, FitResult]) -> str:
         for i in order
     ]
     more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
-    columns = [Column("feature", is_text=True), "fits that select it", *results]
+    columns: list[Column | str] = [Column("feature", is_text=True), "fits that select it", *results]
     return table("agreement", columns, rows, f"Features that any fit selects{more}")
 
 
