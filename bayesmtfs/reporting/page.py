@@ -49,14 +49,15 @@ def report(
     ...     "MixedNormRegressor" in page.read_text(encoding="utf-8")
     True
     """
-    named = _named(fits)
+    named = named_fits(fits)
     known = sources if isinstance(sources, Mapping) else dict.fromkeys(named, sources or Source())
     content = _page(title, named, {name: known.get(name, Source()) for name in named}).encode("utf-8")
     with persistence.replacing(path) as stream:
         stream.write(content)
 
 
-def _named(fits: Any) -> dict[str, Any]:
+def named_fits(fits: Any) -> dict[str, Any]:
+    """Fits by what they are called on a page."""
     if isinstance(fits, dict):
         named = {str(name): fit for name, fit in fits.items()}
     else:

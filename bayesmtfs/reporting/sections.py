@@ -121,7 +121,7 @@ def error_table(errors: Comparison) -> str:
 
 
 def _finite(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else ""
+    return f"{round(value, 10):.3g}" if math.isfinite(value) else ""
 
 
 def _with_error(value: float, error: float) -> str:

@@ -268,8 +268,8 @@ def methods_paragraph(fit: Any, errors: str = "") -> tuple[str, list[str]]:
         parts.append(
             f"Convergence was judged by rank-normalised R-hat and effective sample sizes ({facts.rstrip('.')}; "
             f"{'no problem was found' if good else 'problems remain'}). A feature counts as selected when it is in the "
-            f"model with probability over {settings.get('inclusion_threshold', 0.5):g}; intervals are central with probability "
-            f"{INTERVAL:.0%}."
+            f"model with probability over {settings.get('inclusion_threshold', 0.5):g}; intervals are central with "
+            f"probability {INTERVAL:.0%}."
         )
         cited.append("vehtari")
     counts = counts_in_words(result.sharing)
