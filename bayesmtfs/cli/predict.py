@@ -10,6 +10,7 @@ import typer
 import bayesmtfs
 from bayesmtfs.cli.console import Force, Speaker, UsageError, check_free
 from bayesmtfs.cli.fit import Decimal, Separator, saved_fit
+from bayesmtfs.families import find_family
 from bayesmtfs.results.tables import INTERVAL
 
 
@@ -30,7 +31,7 @@ def predict(
 ) -> None:
     """Predict new rows with a fitted model and write them as CSV, in the order of the table.
 
-    Posteriors give the central 89% interval of a new target, classifiers the probability of every class.
+    Posteriors give the central 90% interval of a new target, classifiers the probability of every class.
     """
     import pandas as pd
 
@@ -99,5 +100,12 @@ def _score(model: Any, frame: Any, wanted: list[Any], target: str | None) -> dic
     if target is None or not frame[target].notna().any():
         return {}
     known = frame[frame[target].notna()]
-    words = "share of right labels" if hasattr(model, "classes_") else "R2"
+    numbers = find_family(getattr(model, "loss", "squared")).targets == "numbers"
+    words = (
+        "share of right labels"
+        if hasattr(model, "classes_")
+        else "R2"
+        if numbers
+        else "share of the deviance explained"
+    )
     return {words: float(model.score(known[wanted], known[target]))}

@@ -11,7 +11,7 @@ without a target are left out, and everything that keeps the table from being re
 """
 
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -48,6 +48,9 @@ class Encoding(NamedTuple):
     """How a whole frame is read: learned once, applied to every later frame."""
 
     columns: tuple[Column, ...]
+    code: Callable[[Any], Any] | None = (
+        None  # makes these columns of a frame, as a formula does; None: they are its own
+    )
 
     @property
     def feature_names(self) -> list[str]:

@@ -17,7 +17,18 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesmtfs.data import inputs
-from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, read_rows, take_columns
+from bayesmtfs.data.formula import Formula
+from bayesmtfs.data.frames import (
+    Column,
+    Encoding,
+    as_narwhals,
+    column_names,
+    column_values,
+    is_frame,
+    missing_rows,
+    read_rows,
+    take_columns,
+)
 from bayesmtfs.data.inputs import Design, DesignTable
 from bayesmtfs.data.offsets import read_offset
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
@@ -253,6 +264,52 @@ class TaskData:
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
         return replace(cls.from_long(filled, rows.y, labels, **known), present=present)
+
+    @classmethod
+    def from_formula(cls, formula: str, df: Any, task: Any = None) -> Self:
+        """Features written as a formula over the columns of a data frame; needs the extra ``formula`` (formulae).
+
+        Rows without a target are left out, with a `DataWarning`. The columns of a term, such as the levels of a category,
+        are selected as one group. A model that was fitted to it predicts frames with the columns of the formula, coded as
+        here; one that was read from a file wants ``data.encoding.code(frame)`` instead.
+
+        Parameters
+        ----------
+        formula : target and features, such as ``"score ~ age + C(sex) + age:income"``
+        df : pandas, polars or pyarrow frame
+        task : column with the task of every row; None: one task
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"score": [1.0, 2.0, 4.0], "age": [3.0, 5.0, 4.0], "sex": ["f", "m", "f"]})
+        >>> TaskData.from_formula("score ~ age + sex", df).feature_names.tolist()
+        ['age', 'sex[m]']
+        """
+        if not is_frame(df):
+            raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
+        columns = column_names(df)
+        if task is not None and task not in columns:
+            raise ValueError(f"df has no column {task!r}; its columns are {columns}")
+        target = formula.split("~")[0].strip()
+        if target in columns:
+            rows = as_narwhals(df)
+            observed = ~missing_rows(rows.get_column(target))
+            if not observed.all():
+                warn(
+                    f"{int((~observed).sum())} of {len(observed)} rows have no {target!r} and are left out", DataWarning
+                )
+                df = rows.filter(observed.tolist()).to_native()
+        found = Formula(formula, df)
+        y = column_values(df, target) if target in columns else found.y
+        if np.ndim(y) != 1:
+            raise ValueError(
+                f"formula is {formula!r}, whose target has {np.shape(y)[1]} columns; pass one number or label"
+            )
+        labels = None if task is None else column_values(df, task)
+        grouped = found.groups if len(np.unique(found.groups)) < len(found.groups) else None
+        data = cls.from_long(found.X, y, labels, groups=grouped, feature_names=found.names)
+        return replace(data, encoding=Encoding(tuple(Column(name, None) for name in found.names), found))
 
     @property
     def n_tasks(self) -> int:

@@ -353,6 +353,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         absent = self.result_.absent
         if frames.is_frame(X) and (absent is not None or self._lacks_offsets_only(X)):
             X = frames.with_columns(X, list(self.feature_names_in_))
+        if self._encoding is not None and self._encoding.code is not None and frames.is_frame(X):
+            X = self._encoding.code(X)
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
         design = self._read_features(features, allow_missing=absent is not None)

@@ -130,7 +130,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
-    units, scaled = _scaled(chosen_features(data, kept).dense(), request)
+    units, scaled = scaled_data(chosen_features(data, kept).dense(), request)
     draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
@@ -218,13 +218,13 @@ def _kept(
         return varying
     if request.prior != "spike" or not variational.supports(family):
         return screen(comparable, family, request.fit_intercept, most)
-    scaled = _scaled(chosen_features(data, varying).dense(), request)[1]
+    scaled = scaled_data(chosen_features(data, varying).dense(), request)[1]
     prior, kept = _spike_prior(scaled, request, stated, 0), varying.copy()
     kept[varying] = variational.likely_features(scaled, family, prior, most, request.progress)
     return kept
 
 
-def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
+def scaled_data(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
     """Units of sampling, and the data in them."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
         scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.centred)
@@ -327,7 +327,7 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
             return relations.sample_related_chain(data, prior, settings, request.relation_concentration, family, report)
         return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family)
 
-    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "intercept": "intercept"} | ({"noise": "noise"} if family.has_noise else {})
     fields |= {"row_scale": "row_scales", "norm_q": "norm_q"}
     fields |= {"global_scale": "global_scale"} if prior.kind == "beta_prime" else {}
@@ -357,7 +357,7 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
         return sample_spike_chain(data, prior, settings, family, report)
 
-    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
     fields |= {"noise": "noise"} if family.has_noise else {}
     statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
@@ -375,6 +375,11 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
 # ---------------------------------------------------------------------- chains side by side
 
 
+def size_of(data: TaskData) -> str:
+    """What a posterior's time depends on, in words."""
+    return f"{data.n_features} features, {data.n_tasks} tasks, {data.n_observations} observations"
+
+
 def n_workers(n_jobs: int | None, n_chains: int) -> int:
     """How many chains to run at once: None or a negative number for as many as there are cores."""
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
@@ -383,16 +388,16 @@ def n_workers(n_jobs: int | None, n_chains: int) -> int:
 
 
 def run_chains[Chain](
-    run: Callable[[int, Report], Chain], n_chains: int, n_jobs: int | None, progress: bool | None
+    run: Callable[[int, Report], Chain], n_chains: int, n_jobs: int | None, progress: bool | None, size: str = ""
 ) -> list[Chain]:
     """Run chains and give what they return, in order.
 
     ``run`` takes the number of the chain and a function to report the finished fraction to; on ``KeyboardInterrupt`` from
-    the report it returns what it has.
+    the report it returns what it has. ``size`` is said with the time that it will take.
     """
     board, pool = _Board(n_chains), ThreadPoolExecutor(n_workers(n_jobs, n_chains))
     chains: list[Future[Chain]] = []
-    with Progress("sampling", progress) as work:
+    with Progress("sampling", progress, size=size, part="chain") as work:
         for k in range(n_chains):
             chains.append(pool.submit(run, k, board.reporter(k)))
         _watch(chains, board, work)
@@ -426,4 +431,4 @@ def _watch(chains: list[Future[Any]], board: _Board, work: Progress) -> None:
         done, waiting = wait(waiting, timeout=POLL, return_when="FIRST_EXCEPTION")
         if any(chain.exception() is not None for chain in done):
             board.stop.set()  # the error is raised by result(); the others need not go on
-        work.update(sum(board.finished) / len(chains))
+        work.update(sum(board.finished) / len(chains), parts=board.finished)

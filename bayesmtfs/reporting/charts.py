@@ -81,6 +81,7 @@ class Scale:
         self.low, self.high, self.start, self.end = low - margin, high + margin, start, end
 
     def __call__(self, values: Any) -> Any:
+        """Give places for numbers; those beyond the ends are put there."""
         share = (np.clip(values, self.low, self.high) - self.low) / (self.high - self.low)
         return self.start + share * (self.end - self.start)
 

@@ -1,7 +1,6 @@
 """The small pieces of HTML that a page is made of; every text is escaped here and nowhere else."""
 
 import html
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -93,7 +92,8 @@ def _toolbar(name: str, columns: Sequence[Column], n_rows: int) -> str:
         )
     if any(column.of_task for column in columns):
         parts.append(
-            f'<label><input type="checkbox" id="{name}-tasks" data-tasks-of="{name}" checked> columns of single tasks</label>'
+            f'<label><input type="checkbox" id="{name}-tasks" data-tasks-of="{name}" checked> '
+            "columns of single tasks</label>"
         )
     parts.append(f'<button type="button" data-csv-of="{name}">Save as CSV</button>')
     return f'<div class="tools">{"".join(parts)}</div>'
@@ -118,8 +118,3 @@ def _class(kinds: str) -> str:
 def figure(drawing: str, caption: str) -> str:
     """A drawing with what it shows in words."""
     return f"<figure>{drawing}<figcaption>{text(caption)}</figcaption></figure>"
-
-
-def as_script_data(value: Any) -> str:
-    """JSON that may stand inside a script element."""
-    return json.dumps(value).replace("<", "\\u003c")

@@ -49,14 +49,15 @@ def report(
     ...     "MixedNormRegressor" in page.read_text(encoding="utf-8")
     True
     """
-    named = _named(fits)
+    named = named_fits(fits)
     known = sources if isinstance(sources, Mapping) else dict.fromkeys(named, sources or Source())
     content = _page(title, named, {name: known.get(name, Source()) for name in named}).encode("utf-8")
     with persistence.replacing(path) as stream:
         stream.write(content)
 
 
-def _named(fits: Any) -> dict[str, Any]:
+def named_fits(fits: Any) -> dict[str, Any]:
+    """Fits by what they are called on a page."""
     if isinstance(fits, dict):
         named = {str(name): fit for name, fit in fits.items()}
     else:
@@ -118,11 +119,17 @@ def _overview(named: dict[str, Any]) -> str:
         ]
         for name, result in results.items()
     ]
-    columns = [Column("fit", is_text=True), "features selected", "also in the first fit", "converged", "uncertainty"]
+    numbers = ["features selected", "also in the first fit", "converged", "uncertainty"]
     return (
         "<section><h2>Side by side</h2>"
         + paragraph("The same question asked of several methods: where they agree, the answer does not depend on one.")
-        + table("overview", [*columns, Column("of these", is_text=True)], rows, "Fits side by side", tools=False)
+        + table(
+            "overview",
+            [Column("fit", is_text=True), *numbers, Column("of these", is_text=True)],
+            rows,
+            "Fits side by side",
+            tools=False,
+        )
         + _agreement(results)
         + "</section>"
     )
@@ -142,7 +149,7 @@ def _agreement(results: dict[str, FitResult]) -> str:
         for i in order
     ]
     more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
-    columns = [Column("feature", is_text=True), "fits that select it", *results]
+    columns: list[Column | str] = [Column("feature", is_text=True), "fits that select it", *results]
     return table("agreement", columns, rows, f"Features that any fit selects{more}")
 
 

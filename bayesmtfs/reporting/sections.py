@@ -121,7 +121,7 @@ def error_table(errors: Comparison) -> str:
 
 
 def _finite(value: float) -> str:
-    return f"{value:.3g}" if math.isfinite(value) else ""
+    return f"{round(value, 10):.3g}" if math.isfinite(value) else ""
 
 
 def _with_error(value: float, error: float) -> str:
@@ -159,7 +159,11 @@ def feature_table(result: FitResult, name: str) -> str:
     found = whole.to_frame(form="features")
     order = np.lexsort((-found["norm"].to_numpy(), ~whole.selected))[:MOST_ROWS]
     drawn = whole.posterior is not None
-    columns = [Column("feature", is_text=True), Column("in which tasks", is_text=True), Column("norm over tasks")]
+    columns: list[Column | str] = [
+        Column("feature", is_text=True),
+        Column("in which tasks", is_text=True),
+        Column("norm over tasks"),
+    ]
     numbers = ["norm"]
     if drawn:
         columns += [Column(f"{INTERVAL:.0%} from"), Column("to")]
@@ -305,7 +309,8 @@ def _predictive_check(result: FitResult) -> str:
     observed = np.asarray(result.posterior["observed_data"]["y"].values).ravel()
     drawn = drawn.reshape(len(drawn), -1)
     drawn = drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)]
-    x = np.linspace(*np.quantile(observed, [0.002, 0.998]), GRID)
+    low, high = (float(end) for end in np.quantile(observed, [0.002, 0.998]))
+    x = np.linspace(low, high, GRID)
     if np.ptp(x) == 0:
         return ""
     own = np.searchsorted(np.sort(observed), x, side="right") / len(observed)
@@ -331,7 +336,7 @@ def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
         features = ", ".join(f"{name} ({share:.0%})" for name, share in members)
         row: list[Cell | str] = [features, number(float(len(one.features))), number(one.probability)]
         rows.append([*row, number(one.purity, 2), _some([str(task) for task in one.tasks], 8)])
-    columns = [
+    columns: list[Column | str] = [
         Column("features that stand in for each other", is_text=True),
         "features",
         "probability",
@@ -363,8 +368,6 @@ def _computation(result: FitResult) -> str:
     above = values - values.min() if len(values) else values
     if len(values) <= SHORTEST_TRACE or not (above > 0).any():
         return ""
-    drawing = charts.trace(above, "iteration")
-    return markup.folded(
-        "Course of the computation",
-        f'<div class="plots">{markup.figure(drawing, "Objective over the iterations, as the distance from its smallest value.")}</div>',
-    )
+    caption = "Objective over the iterations, as the distance from its smallest value."
+    drawn = markup.figure(charts.trace(above, "iteration"), caption)
+    return markup.folded("Course of the computation", f'<div class="plots">{drawn}</div>')

@@ -32,16 +32,8 @@ class Source(NamedTuple):
         known = {name: value for name, value in content.items() if name in cls._fields and value is not None}
         errors = known.pop("errors", None)
         if errors is not None:
-            rows = (
-                {
-                    name: float(value) if isinstance(value, str) and name != "name" else value
-                    for name, value in row.items()
-                }
-                for row in errors["fits"]
-            )
-            fits = tuple(
-                ComparedFit(**{name: value for name, value in row.items() if name in ComparedFit._fields})
-                for row in rows
-            )
+            known_fields = set(ComparedFit._fields)
+            rows: list[dict[str, Any]] = [{k: v for k, v in row.items() if k in known_fields} for row in errors["fits"]]
+            fits = tuple(ComparedFit(**{k: v if k == "name" else float(v) for k, v in row.items()}) for row in rows)
             known["errors"] = Comparison(fits, errors["error_name"])
         return cls(**{**known, "notes": tuple(known.get("notes", ()))})

@@ -163,8 +163,8 @@ def _posterior(result: FitResult, learned: str) -> Described:
         "spike": Described(
             "Posterior with exact zeros",
             f"{W} = <i>s<sub>it</sub></i> (<i>μ<sub>i</sub></i> + <i>v<sub>it</sub></i>), <i>s<sub>it</sub></i> ∈ {{0, 1}}",
-            "A feature is in the model or not, in every task by itself; which tasks go together, and how alike their effects "
-            "are, is learned. The draws give the probability of each.",
+            "A feature is in the model or not, in every task by itself; which tasks go together, and how alike their "
+            "effects are, is learned. The draws give the probability of each.",
             ("mitchell",),
         ),
         "generalized_normal": Described(
@@ -267,9 +267,9 @@ def methods_paragraph(fit: Any, errors: str = "") -> tuple[str, list[str]]:
         facts, good = diagnosis(fit)
         parts.append(
             f"Convergence was judged by rank-normalised R-hat and effective sample sizes ({facts.rstrip('.')}; "
-            f"{'no problem was found' if good else 'problems remain'}). A feature counts as selected when it is in the model "
-            f"with probability over {settings.get('inclusion_threshold', 0.5):g}; intervals are central with probability "
-            f"{INTERVAL:.0%}."
+            f"{'no problem was found' if good else 'problems remain'}). A feature counts as selected when it is in the "
+            f"model with probability over {settings.get('inclusion_threshold', 0.5):g}; intervals are central with "
+            f"probability {INTERVAL:.0%}."
         )
         cited.append("vehtari")
     counts = counts_in_words(result.sharing)
