@@ -376,8 +376,8 @@ class MixedNormCV(MixedNormEstimator):
         self.cv_results_ = results
         model = models[best]
         self.norm_q_, self.ridge_, self.shared_mean_ = model.norm_q, model.ridge, model.shared_mean
-        if not model.shared_mean:
-            vars(self).pop("mean_coef_", None)  # of an earlier fit
+        if not model.shared_mean and hasattr(self, "mean_coef_"):
+            del self.mean_coef_  # of an earlier fit
         on_mean = (model.mean_strength, model.mean_penalty) if model.shared_mean else (None, None)
         self.mean_strength_, self.mean_penalty_ = on_mean
         return model, float(self.path_.penalties[place])
