@@ -54,7 +54,8 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.15  # probability that a row is visited in a sweep
+LEAST_VISITS = 0.15  # probability that a row is visited in a sweep; with fewer rows more,
+ALWAYS_VISITED = 1000.0  # so that on average as many rows are visited as there are up to here
 VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
 REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
@@ -219,6 +220,7 @@ def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
     """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
+    least = min(1.0, max(LEAST_VISITS, ALWAYS_VISITED / len(state.on)))
     for stop in (tune // 5, tune):
         start = stop // 2
         if start <= number < stop:
@@ -227,7 +229,7 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
         if number == stop and start < stop:
             for i in range(len(state.on)):
                 share = state.chance[i] / (stop - start)
-                state.visits[i] = min(1.0, max(LEAST_VISITS, VISITS_PER_CHANCE * share))
+                state.visits[i] = min(1.0, max(least, VISITS_PER_CHANCE * share))
 
 
 # ---------------------------------------------------------------------- steps on rows
