@@ -461,7 +461,7 @@ def pooled_mean(problem: MeanProblem, features: BoolArray) -> FloatArray:
     if not features.any():
         return mean
     pooled = one_task(problem, features)
-    if problem.family.augmentation is None:
+    if problem.family.augmentation is None or not problem.family.augmentation.bounded:
         found = jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W
     else:
         found = evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W

@@ -26,6 +26,7 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, c
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
+from bayesmtfs.gibbs.spike_state import in_spike
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
@@ -69,7 +70,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_o
     """
     if model.prior != "auto":
         return model.prior
-    hidden = find_family(model.loss).augmentation
+    hidden = find_family(model.loss).augmentation if in_spike(find_family(model.loss)) else None
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
     any_weight = weight is None or model.sampler == "variational"
     is_drawn = hidden is not None and not has_offset and (any_weight or hidden.takes_weights(weight))
@@ -170,6 +171,8 @@ class BayesianEstimator(MultiTaskEstimator):
         Posterior mean of what the tasks have in common, with ``shared_mean``.
     intercept_, noise_ : (n_tasks,)
         Posterior means.
+    dispersion_ : (n_tasks,), degrees_ : float
+        Posterior medians, with ``loss="negative_binomial(learn)"`` and ``"student_t(learn)"``.
     norm_q_ : float
         Posterior median of q, with its 90% interval in ``norm_q_interval_``.
     task_relations_ : (n_tasks, n_tasks)
@@ -185,6 +188,8 @@ class BayesianEstimator(MultiTaskEstimator):
         "coef_std_",
         "mean_coef_",
         "noise_",
+        "dispersion_",
+        "degrees_",
         "norm_q_",
         "norm_q_interval_",
         "task_relations_",
@@ -331,6 +336,10 @@ class BayesianEstimator(MultiTaskEstimator):
             self.mean_coef_ = _widened(variables["mean_coef"].mean(axis=(0, 1)), kept)
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
+        for name in ("dispersion", "degrees"):  # of a family that learns it
+            self.__dict__.pop(f"{name}_", None)
+            if name in variables:
+                setattr(self, f"{name}_", np.median(variables[name], axis=(0, 1)))
         unit = found.tree["constant_data"]["effect_unit"].values
         if "included" in variables:  # a prior with exact zeros
             features, entries = inclusion_probability(variables["included"], np.ones_like(unit), 0.5)
@@ -391,16 +400,16 @@ class BayesianEstimator(MultiTaskEstimator):
         family = find_family(self.loss)
         if not (family.targets == "labels" and family.offers("mean")):
             return super()._full_predictor(X, tasks, exposure, offset)
-        return self._summarise(X, tasks, partial(prediction.mean_logit, family), known=(exposure, offset))[0]
+        return self._summarise(X, tasks, prediction.mean_logit, known=(exposure, offset))[0]
 
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
         """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
         check_is_fitted(self)
         family = find_family(self.loss)
         if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, partial(prediction.mean_logit, family))[0]
+            return self._summarise(X, tasks, prediction.mean_logit)[0]
         if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, lambda eta, noise: (eta.mean(axis=0),), expected=True)[0]
+            return self._summarise(X, tasks, lambda family, eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
     def _summarise(
@@ -411,7 +420,8 @@ class BayesianEstimator(MultiTaskEstimator):
         ``expected`` is for new tasks; ``known`` are exposure and offset.
         """
         check_is_fitted(self)
-        draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
+        family = find_family(self.loss)
+        draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected)
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
             if self.unknown_task == "error" and (index < 0).any():
@@ -502,15 +512,14 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        summary = partial(prediction.predictive_summary, family, rng, interval)
+        summary = partial(prediction.predictive_summary, rng, interval)
         _, deviation, *ends = self._summarise(X, tasks, summary, known=known)
         return (mean, *([deviation] if return_std else []), *ends)
 
     def _mean(self, X: Any, tasks: Any, known: tuple[Any, Any]) -> FloatArray:
         """Mean over draws of the expected target."""
-        family = find_family(self.loss)
-        family.require("A prediction", "mean")
-        mean: Summary = lambda eta, noise: (family.mean(eta).mean(axis=0),)  # noqa: E731
+        find_family(self.loss).require("A prediction", "mean")
+        mean: Summary = lambda family, eta, noise: (family.mean(eta).mean(axis=0),)  # noqa: E731
         return self._summarise(X, tasks, mean, expected=True, known=known)[0]
 
 
@@ -566,4 +575,4 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval), known=(None, offset))
+        return self._summarise(X, tasks, partial(prediction.mean_interval, interval), known=(None, offset))

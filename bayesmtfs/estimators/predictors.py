@@ -16,11 +16,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.data import classes
-from bayesmtfs.data.inputs import read_target, read_weights
+from bayesmtfs.data.inputs import match_labels, read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
-from bayesmtfs.families import Family, Gaussian, find_family, is_known, with_offset
+from bayesmtfs.families import Family, Gaussian, Ordinal, find_family, is_known, with_offset
 from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
@@ -203,7 +203,7 @@ def score_by_task(
 def _has_probabilities(estimator: Any) -> bool:
     loss = estimator.loss
     family = find_family(loss) if is_known(loss) else None
-    if family is None or family.targets != "labels" or not family.offers("mean"):
+    if family is None or family.targets != "labels" or not (family.offers("mean") or family.has_cuts):
         raise AttributeError(f"loss={loss!r} has no probabilities; use loss='logistic'")
     return True
 
@@ -228,7 +228,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     classes_ : (n_classes,) sorted labels
     """
 
-    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_")
+    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_", "thresholds_")
+    thresholds_: FloatArray
 
     class_weight: Any = None
 
@@ -251,6 +252,14 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         balanced = isinstance(self.class_weight, str)
         if together or not balanced:
             data = classes.with_class_weights(data, self.class_weight, self.classes_)
+        if family is not None and family.has_cuts:
+            if self.classes_.dtype.kind not in "iufb":
+                raise ValueError(
+                    f"y has the labels {self.classes_.tolist()[:5]}, whose order is not known, but loss={family.name!r} is "
+                    "for ordered classes; pass numbers in that order, such as y.cat.codes of an ordered categorical"
+                )
+            classes.check_two_classes_per_task(data)
+            return data
         if family is not None and family.coupled:
             return self._code_classes(data, classes.class_tasks(data, self.classes_))
         if len(self.classes_) == 2:
@@ -273,6 +282,24 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         if self._form == "single" or (data.n_tasks == 1 and self._form == "wide"):
             self.tasks_, self._form = self.classes_, "classes"
         return coded
+
+    @property
+    def _has_cuts(self) -> bool:
+        """Whether classes are ordered."""
+        return is_known(self.loss) and find_family(self.loss).has_cuts
+
+    def _cuts(self, X: Any, tasks: Any, n_axes: int) -> FloatArray:
+        """(n, n_classes - 1) Thresholds of every row's task, the mean ones of an unknown task; (n_tasks, ...) if wide."""
+        if n_axes == 2:
+            return self.thresholds_
+        if isinstance(X, TaskData):
+            own = X.in_input_order(match_labels(X.task_names, X.n_tasks, self.tasks_)[X.task]).astype(np.int64)
+        else:
+            _, labels = self._split_task_column(X, tasks)
+            if labels is None:
+                return self.thresholds_[:1]
+            own = match_labels(labels, len(labels), self.tasks_)
+        return np.where(own[:, np.newaxis] >= 0, self.thresholds_[own], self.thresholds_.mean(axis=0))
 
     @property
     def _within_tasks(self) -> bool:
@@ -326,6 +353,8 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
 
     def predict(self, X: Any, tasks: Any = None, *, offset: Any = None) -> NDArray[Any]:
         """Predict labels; parameters and shapes as in `decision_function`, without the axis of several classes."""
+        if self._has_cuts:
+            return self.classes_[np.argmax(self.predict_proba(X, tasks, offset=offset), axis=-1)]
         decision = self.decision_function(X, tasks, offset=offset)
         if self._form == "classes" or self._within_tasks:
             return self.classes_[np.argmax(decision, axis=-1)]
@@ -342,10 +371,13 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         Returns
         -------
         (n, 2); in the wide form (n, n_tasks), the probability of ``classes_[1]`` in each task; for several classes
-        (n, n_classes), the one-versus-rest probabilities divided by their sum (or those of the multinomial loss, in the
-        wide form (n, n_tasks, n_classes))
+        (n, n_classes), the one-versus-rest probabilities divided by their sum (or those of the multinomial or ordinal
+        loss, in the wide form (n, n_tasks, n_classes))
         """
-        probability = find_family(self.loss).mean(self.decision_function(X, tasks, offset=offset))
+        decision = self.decision_function(X, tasks, offset=offset)
+        if self._has_cuts:
+            return Ordinal().probabilities(decision, self._cuts(X, tasks, decision.ndim))
+        probability = find_family(self.loss).mean(decision)
         if self._form == "classes":
             total = probability.sum(axis=1, keepdims=True)
             even = np.full_like(probability, 1.0 / probability.shape[1])

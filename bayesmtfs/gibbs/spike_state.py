@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs.spike_row import Nodes, Row, Slabs, Weights, nodes_for, row_space, slab_grid
 from bayesmtfs.gibbs.state import RowMap, rows_of
 from bayesmtfs.priors.spike import SpikePrior
@@ -133,6 +133,11 @@ class SpikeParts(NamedTuple):
 
 
 # ---------------------------------------------------------------------- how a chain begins
+
+
+def in_spike(family: Family) -> bool:
+    """Whether the sampler draws what the family has: a noise of normal targets, and hidden precisions of labels."""
+    return family.augmentation is not None and family.augmentation.form in (NORMAL, POLYA_GAMMA)
 
 
 def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData:

@@ -32,7 +32,7 @@ from bayesmtfs.types import FloatArray, Solution
 
 JITTERED = (
     *("log_row_scale", "log_row_deviation", "log_global_scale", "log_mean_scale", "log_mean_global_scale"),
-    *("inverse_norm_q", "noise", "shared_noise"),
+    *("inverse_norm_q", "noise", "shared_noise", "degrees", "root_dispersion", "shared_root_dispersion"),
 )
 MOVED = ("standard_coef", "standard_mean", "intercept")  # off a point at which derivatives vanish
 MOVE = 0.01  # of it, in units of sampling
@@ -282,6 +282,7 @@ def _learned_names(model: pm.Model) -> set[str]:
         "mean_coef": "standard_mean",
     }
     learned |= {name for name, source in depends.items() if source in free}
+    learned |= {"dispersion"} if free & {"root_dispersion", "shared_root_dispersion"} else set()
     if free & {"log_row_scale", "log_row_deviation"}:
         learned.add("row_scale")
     return learned

@@ -4,8 +4,9 @@ Which sampler ``"auto"`` takes:
 
 - a Gibbs sampler that draws whole rows (`bayesmtfs.gibbs.spike`) under the prior "spike", and no other;
 - the interwoven Gibbs sampler (`bayesmtfs.gibbs.chain`) under generalized normal or Jeffreys rows, for
-  normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
-  a Pólya-Gamma distribution of another weight has no exact draws;
+  normal targets, labels, and the other families that are normal given a hidden precision: negative binomial counts,
+  Student's t, absolute and quantile losses. Weights of labels must be whole numbers there (a weight of 2 is the row
+  twice), since Pólya-Gamma variables of labels are drawn exactly, which other weights do not allow;
 - one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
 - ``"variational"`` (`variational`), an approximation under the prior "spike", only where it is asked for.
@@ -33,11 +34,12 @@ from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.spike import sample_spike_chain
-from bayesmtfs.gibbs.spike_state import SpikeDraws
+from bayesmtfs.gibbs.spike_state import SpikeDraws, in_spike
 from bayesmtfs.posterior import variational
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
 from bayesmtfs.posterior.tree import (
+    DIMENSIONS,
     SampledDraws,
     build_tree,
     fixed_variables,
@@ -185,10 +187,10 @@ def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
             f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto', 'gibbs' "
             "or 'variational'"
         )
-    if request.family.augmentation is None:
+    if not in_spike(request.family):
         raise ValueError(
             f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
-            "hidden precision, such as 'squared' or 'logistic'; use one of them, or another prior"
+            "hidden precision, 'squared' or 'logistic'; use one of them, or another prior"
         )
     if data.eta_offset is not None:
         raise ValueError(
@@ -314,7 +316,7 @@ def _run(
 
 def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> SampledDraws:
     family = request.family
-    if family.has_noise and fits_exactly(data, request.fit_intercept):
+    if family.quadratic and fits_exactly(data, request.fit_intercept):  # other scales have a floor of their own
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
     related = request.prior == "matrix_variate"
@@ -334,9 +336,13 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     fields |= {"mean_coef": "mean"} if prior.mean_scale > 0.0 else {}
     fields |= {"task_relations": "relations"} if related else {}
     one_task = frozenset(["task_relations"] if data.n_tasks == 1 else [])
+    drawn = [{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]
+    if family.learned is not None:
+        for one, chain in zip(drawn, chains, strict=True):
+            one[family.learned] = chain.parameter[:, 0] if DIMENSIONS[family.learned] == () else chain.parameter
     return SampledDraws(
         sampler="gibbs",
-        variables=stacked([{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]),
+        variables=stacked(drawn),
         fixed=fixed_variables(prior, learn_q=request.norm_q is None) | one_task,
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,

@@ -55,13 +55,15 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "mean_coef": ("feature",),
     "intercept": ("task",),
     "noise": ("task",),
+    "dispersion": ("task",),
+    "degrees": (),
     "row_scale": ("feature",),
     "global_scale": (),
     "norm_q": (),
     "slab_scale": (),
     "task_relations": ("task", "task_bis"),
 }
-POSITIVE = ("noise", "inclusion_rate", "row_scale", "global_scale", "norm_q", "slab_scale")
+POSITIVE = ("noise", "dispersion", "degrees", "inclusion_rate", "row_scale", "global_scale", "norm_q", "slab_scale")
 LEAST_DRAWS = 4  # fewer per chain say nothing
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
@@ -291,6 +293,9 @@ def _predictions(
     noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
     if family.coupled:  # terms of a partial likelihood are no densities of single rows
         return {}
+    if family.learned is not None:
+        values = draws.variables[family.learned][:, kept]
+        family = family.given(values[:, :, data.task] if values.ndim == 3 else values[:, :, np.newaxis])
     found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
         predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
