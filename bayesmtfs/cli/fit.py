@@ -15,6 +15,7 @@ from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, che
 from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:
+    from bayesmtfs.cli.tables import TargetKind
     from bayesmtfs.reporting import Source
     from bayesmtfs.selection.comparison import Comparison
 
@@ -44,6 +45,17 @@ FamilyName = Annotated[
         help="Family of the target: squared, poisson, negative_binomial(1), huber, quantile(0.9), absolute, logistic or "
         "hinge; found out where not said.",
     ),
+]
+Event = Annotated[
+    str | None,
+    typer.Option(help="Column that says whether the event happened (1) or the time is censored (0): survival times."),
+]
+Exposure = Annotated[
+    str | None, typer.Option(help="Column with the time, area or number of people that counts come from.")
+]
+Impute = Annotated[
+    str | None,
+    typer.Option(help="Missing cells of features: task_mean fills them and adds indicators; an error where not said."),
 ]
 Standardize = Annotated[bool, typer.Option(help="Scale features and targets within tasks before the fit.")]
 Baselines = Annotated[
@@ -78,6 +90,9 @@ def fit(
     ] = "one_se",
     classify: Classify = None,
     family: FamilyName = None,
+    event: Event = None,
+    exposure: Exposure = None,
+    impute: Impute = None,
     standardize: Standardize = True,
     draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
     tune: Annotated[int | None, typer.Option(help="Steps before the draws; as many as draws where not said.")] = None,
@@ -94,14 +109,20 @@ def fit(
 ) -> None:
     """Fit a table with a task column and write model, effects, plots and report."""
     # Loaded here, so that --help answers at once
-    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations
+    from bayesmtfs.cli.tables import TextForm, event_hint, kind_of_target, observations
     from bayesmtfs.reporting import Source
 
     check_free(out, force)
-    table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
+    _check_impute(impute, route)
+    form = TextForm(sep, decimal)
+    table = observations(data, target, targets, task, drop, categories, form, event, exposure, impute is not None)
     X, y, _ = table.rows
-    kind = kind_of_target(y, classify, family)
-    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
+    if event is not None:
+        kind, hints = survival_kind(route, classify, family), []
+    else:
+        kind, hints = kind_of_target(y, classify, family), event_hint(X, y)
+    _check_exposure(exposure, kind)
+    notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     options = {
         "task_column": task,
@@ -115,18 +136,20 @@ def fit(
         "max_features": max_features,
         "average": True,
         "epochs": enough_passes(X, task) if epochs is None else epochs,
+        "impute": impute,
     }
     model = make_estimator(kind.labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
-        model.fit(X, y)
+        model.fit(X, y, **({} if exposure is None else {"exposure": exposure}))
     errors = None
-    if baselines:
+    if baselines and event is None and exposure is None:  # the references know neither
         with speaker.working("Measuring on held-out rows ..."):
             errors = _errors_of(model, X, y, kind.options(standardize), standardize, notes)
     names = {"target": target or targets or "", "task": task or ""}
     source = Source(data.name, **names, notes=tuple(notes), command=typed_command(), errors=errors)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
-        _write(model, folder, {"data": str(data), "target": target or targets, "task": task}, source)
+        described = {"data": str(data), "target": target or targets, "task": task, "event": event}
+        _write(model, folder, described, source)
     facts = _facts(model)
     speaker.say(model.result_.summary())
     if "norm_q" in facts:
@@ -190,6 +213,31 @@ def _errors_of(
     except ValueError as error:
         notes.append(f"Errors on held-out rows were not measured: {error}")
         return None
+
+
+def survival_kind(route: str, classify: bool | None, family: str | None) -> "TargetKind":
+    """What ``--event`` makes of a target, or why it does not."""
+    from bayesmtfs.cli.tables import TargetKind
+
+    if route not in ("map", "posterior"):
+        raise UsageError(f"--event does not go with --route {route}; survival times have the routes map and posterior")
+    if classify is not None or family not in (None, "cox"):
+        raise UsageError("--event makes the target survival times; leave --family, --classify and --regress out")
+    return TargetKind(False, "cox", "Target: survival times, --family cox.")
+
+
+def _check_exposure(exposure: str | None, kind: "TargetKind") -> None:
+    from bayesmtfs.families import find_family
+
+    if exposure is not None and (kind.family is None or find_family(kind.family).targets != "counts"):
+        raise UsageError("--exposure is for counts; pass --family poisson or 'negative_binomial(1)', or leave it out")
+
+
+def _check_impute(impute: str | None, route: str) -> None:
+    if impute not in (None, "task_mean"):
+        raise UsageError(f"--impute is {impute!r}; pass task_mean, or leave it out")
+    if impute is not None and route == "online":
+        raise UsageError("--impute does not go with --route online; fill the cells in first")
 
 
 def enough_passes(X: Any, task: str | None) -> int:
@@ -412,7 +460,8 @@ def make_estimator(
         chosen["n_penalties"] = 50
     elif family in ("MixedNorm", "OnlineMixedNorm"):
         chosen["penalty_strength"] = "learn" if strength == "cv" else strength
-    suffix = f"{'Classifier' if classify else 'Regressor'}{'CV' if 'n_penalties' in chosen else ''}"
+    face = "Survival" if options.get("loss") == "cox" else "Classifier" if classify else "Regressor"
+    suffix = f"{face}{'CV' if 'n_penalties' in chosen else ''}"
     model = getattr(bayesmtfs, f"{family}{suffix}")()
     known = {"random_state": seed, "progress": progress, **chosen, **options}
     return model.set_params(**{name: value for name, value in known.items() if name in model.get_params()})

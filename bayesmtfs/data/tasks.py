@@ -128,7 +128,7 @@ class TaskData:
             order=order,
             task_names=labels.names,
             names=table.feature_names,
-            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
+            groups=_groups(groups, table),
             shared_design=len(labels.names) == 1,
             encoding=table.encoding,
             eta_offset=None if known is None else known[order],
@@ -188,7 +188,7 @@ class TaskData:
             order=input_rows * n_tasks + task,
             task_names=names,
             names=table.feature_names,
-            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
+            groups=_groups(groups, table),
             shared_design=True,
             encoding=table.encoding,
             eta_offset=None if known is None else known[input_rows, task],
@@ -447,8 +447,15 @@ def _offsets(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _n_columns(table: DesignTable) -> int:
-    return int(table.X.shape[1]) if table.encoding is None else len(table.encoding.columns)
+def _groups(groups: Any, table: DesignTable) -> IntArray | None:
+    """(p,) Groups of the features; indicators of gaps, which come last, stand for themselves."""
+    n_indicators = 0 if table.missing is None else int(table.missing.any(axis=0).sum())
+    p = table.X.shape[1]
+    n_columns = p - n_indicators if table.encoding is None else len(table.encoding.columns)
+    found = inputs.read_groups(groups, table.encoding, n_columns)
+    if found is None or len(found) == p:
+        return found
+    return np.concatenate([found, found.max() + 1 + np.arange(p - len(found))])
 
 
 def _named(table: DesignTable, feature_names: Sequence[str] | None) -> DesignTable:

@@ -31,6 +31,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import families
 from bayesmtfs.data import frames
+from bayesmtfs.data.gaps import TaskMeans, filled, gap_columns, has_gaps, learn_means, with_indicators
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
 from bayesmtfs.data.offsets import read_offset, split_columns
 from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale, warn_of_units
@@ -158,6 +159,10 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         A name for data frames, a number for arrays.
     unknown_task : "error" or "mean"
         What to do at ``predict`` with a task that was not there in ``fit``; "mean" takes the average task.
+    impute : "task_mean" or None
+        What to do with missing cells of features: None refuses them; "task_mean" fills them with the mean of the column
+        in the row's task, over the training rows, and adds an indicator ``name[missing]`` for every column that has gaps in
+        them (`bayesmtfs.data.gaps`).
     groups : (n_columns,) labels
         Columns with the same label enter or leave together, as the levels of a categorical column do.
     fit_intercept : bool
@@ -190,7 +195,12 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     groups: Any
 
     # Fitted arrays that a file keeps besides coefficients, intercept and names, and besides those of the base classes
-    _saved_attributes: ClassVar[Names] = ("_offset_columns",)
+    _saved_attributes: ClassVar[Names] = ("_offset_columns", "_gap_columns", "_gap_means", "_gap_overall")
+
+    _offset_columns: Any = {}  # columns of exposure and offset that were named in fit
+    _gap_columns: Any = np.empty(0, dtype=np.int64)  # columns of X that had gaps in fit
+    _gap_means: FloatArray | None = None  # (m, p) what gaps are filled with; None where there were none
+    _gap_overall: FloatArray | None = None  # (p,)
 
     # Whether a part of the linear predictor may be known
     _takes_offset: ClassVar[bool] = False
@@ -219,8 +229,16 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             Known part of the linear predictor, ``offset + x' w_t + b_t``.
         """
         with unchanged_on_error(self):
-            self._fit(self.training_data(X, y, tasks, sample_weight, exposure, offset))
+            self._fit(self._filled(self.training_data(X, y, tasks, sample_weight, exposure, offset)))
         return self
+
+    def _filled(self, data: TaskData) -> TaskData:
+        """Training data without gaps; what fills them is remembered for predictions."""
+        if getattr(self, "impute", None) is None or not has_gaps(data):
+            return data
+        means = learn_means(data)
+        self._gap_means, self._gap_overall = means
+        return filled(data, means, np.arange(data.n_tasks))
 
     def training_data(
         self, X: Any, y: Any, tasks: Any, sample_weight: Any, exposure: Any = None, offset: Any = None
@@ -279,6 +297,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """Read what ``fit`` got, in any of its forms, and remember names and form."""
         named = {"exposure": exposure, "offset": offset}
         self._offset_columns = {role: name for role, name in named.items() if isinstance(name, str)}
+        self._gap_columns, self._gap_means, self._gap_overall = np.empty(0, dtype=np.int64), None, None
         if isinstance(X, TaskData):
             data = self._take_task_data(X, y, tasks, sample_weight, **named)
         else:
@@ -307,7 +326,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             raise ValueError(f"{name} requires y to be passed, but the target y is None; pass one target per row")
         features, tasks = self._split_task_column(X, tasks)
         features, exposure, offset = split_columns(features, exposure, offset)
-        table = read_design(features)
+        table = read_design(features, allow_missing=self._imputes)
+        self._gap_columns = gap_columns(table)
+        table = with_indicators(table, self._gap_columns)
         validate_data(self, X, skip_check_array=True)
         target = self._read_target(y, table.X.shape[0])
         if target.ndim == 2 and tasks is None:
@@ -320,6 +341,14 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         data = TaskData.from_long(table, target, tasks, sample_weight, self.groups, exposure=exposure, offset=offset)
         _warn_of_fractions(data)
         return data
+
+    @property
+    def _imputes(self) -> bool:
+        """Whether missing cells are filled."""
+        method = getattr(self, "impute", None)
+        if method not in (None, "task_mean"):
+            raise ValueError(f"impute is {method!r}; pass 'task_mean', or None to refuse missing cells")
+        return method is not None
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         return read_target(y, n_rows)
@@ -358,6 +387,10 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
         design = self._read_features(features, allow_missing=absent is not None)
+        fill = self._task_means
+        if tasks is None and fill is not None:
+            one_task = len(self.tasks_) == 1
+            design = fill.fill(design, np.zeros(len(design), dtype=np.int64) if one_task else None)
         if tasks is None:
             if self._form == "long" and len(self.tasks_) > 1:
                 raise ValueError(
@@ -371,6 +404,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
                 f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
                 'set unknown_task="mean" to predict with the average task'
             )
+        design = design if fill is None else fill.fill(design, index)
         return NewRows(design if absent is None else _without_absent(design, absent, index), index)
 
     def _lacks_offsets_only(self, X: Any) -> bool:
@@ -410,6 +444,13 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         known = self._known_part(X, exposure, offset, eta.shape)
         return eta if known is None else eta + known
 
+    @property
+    def _task_means(self) -> TaskMeans | None:
+        """What gaps are filled with; None where there were none in fit."""
+        if self._gap_means is None or self._gap_overall is None:
+            return None
+        return TaskMeans(self._gap_means, self._gap_overall)
+
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
         if not frames.is_frame(X):
@@ -424,7 +465,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             raise ValueError(
                 "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
             )
-        return read_design(features, self._encoding if frames.is_frame(features) else None, allow_missing).X
+        encoding = self._encoding if frames.is_frame(features) else None
+        table = read_design(features, encoding, allow_missing or self._gap_means is not None)
+        return with_indicators(table, self._gap_columns).X
 
     # ------------------------------------------------------------------ units
 
@@ -528,6 +571,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if (index < 0).any():
             unknown = describe_unknown(data.task_names, index, self.tasks_)
             raise ValueError(f"X has tasks that were not there in fit: {unknown}")
+        if self._task_means is not None:
+            data = filled(data, self._task_means, index)
         if self.coef_.ndim == 3:
             classes = range(self.coef_.shape[1])
             return np.stack([self._task_data_predictor(data, index, k) for k in classes], axis=-1)
@@ -572,7 +617,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         support = self.get_support(indices=True)
         if len(support) == 0:
             warn("no feature is selected; a weaker penalty or prior selects more", SelectionWarning)
-        return self._read_features(features)[:, support]
+        design = self._read_features(features)
+        means = self._task_means
+        return (design if means is None else means.fill(design, None))[:, support]
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
         """Names of the selected features.
@@ -601,6 +648,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "impute", None) is not None
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -667,7 +715,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self.n_features_in_ = state["n_features_in"]
         if state["feature_names_in"] is not None:
             self.feature_names_in_ = state["feature_names_in"]
-        self._offset_columns = {}
+        self._offset_columns, self._gap_columns = {}, np.empty(0, dtype=np.int64)
+        self._gap_means = self._gap_overall = None
         strange = state["fitted"].keys() - cls._saved_names()
         if strange:  # they could stand in the place of methods
             raise ValueError(f"it brings the attributes {sorted(strange)}, which save does not write")
@@ -719,6 +768,7 @@ class BatchEstimator(MultiTaskEstimator):
     task_column: Any = None
     unknown_task: str = "error"
     groups: ArrayLike | None = None
+    impute: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
     warm_start: bool = False

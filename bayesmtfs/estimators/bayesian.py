@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.data.gaps import filled
 from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
@@ -225,6 +226,7 @@ class BayesianEstimator(MultiTaskEstimator):
     task_column: Any = None
     unknown_task: str = "error"
     groups: ArrayLike | None = None
+    impute: str | None = None
     random_state: Any = None
     n_jobs: int | None = None
     progress: bool | None = None
@@ -424,6 +426,8 @@ class BayesianEstimator(MultiTaskEstimator):
         draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected)
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
+            if self._task_means is not None:
+                X = filled(X, self._task_means, index)
             if self.unknown_task == "error" and (index < 0).any():
                 self._predict_task_data(X)  # says which tasks are unknown
             if self._form == "wide" and X.shared_design:

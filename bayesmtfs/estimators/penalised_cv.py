@@ -50,6 +50,7 @@ from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.convex import shared_mean
+from bayesmtfs.data.gaps import filled, has_gaps, learn_means
 from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.scaling import rescale
 from bayesmtfs.data.tasks import TaskData
@@ -111,8 +112,12 @@ def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     model = replace(model, tol=max(model.tol, LOOSEST_TOL))
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1):
-        path = path_of(take(data, fold.train).data, model, penalties)
-        test = take(data, fold.test).data
+        train, test = take(data, fold.train).data, take(data, fold.test).data
+        if model.impute is not None and has_gaps(data):
+            means = learn_means(train)
+            test = filled(test, means, match_labels(test.task_names, test.n_tasks, train.task_names))
+            train = filled(train, means, np.arange(train.n_tasks))
+        path = path_of(train, model, penalties)
         heights = rescale(
             data, standardize=False, scale_target=model._scales_target, centred=model.fit_intercept
         ).target
@@ -345,7 +350,7 @@ class MixedNormCV(MixedNormEstimator):
         with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight, exposure, offset)
             model, penalty = self._choose(data, _n_rows(X), y)
-            self._fit_as(model, data, penalty)
+            self._fit_as(model, self._filled(data), penalty)
         return self
 
     def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> tuple[Self, float]:
@@ -353,7 +358,8 @@ class MixedNormCV(MixedNormEstimator):
         grid = read_penalties(self.penalties, self.n_penalties, self.penalty_ratio)
         folds = self._folds(data, n_rows, target) if self.criterion == "cv" else []
         models = self._candidates(data, folds)
-        paths = [path_of(data, model, grid, self.progress) for model in models]
+        whole = self._filled(data)  # folds fill their gaps from their own training rows
+        paths = [path_of(whole, model, grid, self.progress) for model in models]
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
             "ridge": np.array([model.ridge for model in models]),
@@ -368,7 +374,7 @@ class MixedNormCV(MixedNormEstimator):
             best, place = choose(results["penalties"], results["mean_error"], margin)
         else:
             gamma = self.ebic_gamma if self.criterion == "ebic" else 0.0
-            found = [information_criterion(data, path, self, gamma) for path in paths]
+            found = [information_criterion(whole, path, self, gamma) for path in paths]
             results["criterion"], results["degrees_of_freedom"] = map(_padded, zip(*found, strict=True))
             best, place = choose(results["penalties"], results["criterion"])
         self.path_ = paths[best]
@@ -395,7 +401,7 @@ class MixedNormCV(MixedNormEstimator):
 
     def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
         """Ridge on the shared mean and weight of its 1-norm, where they are not given."""
-        problem = scaled_problem(data, model)
+        problem = scaled_problem(self._filled(data), model)
         strengths, weights = [self.mean_strength or 0.0], [self.mean_penalty or 0.0]
         if self.mean_strength is None:
             smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem)
@@ -438,7 +444,7 @@ class MixedNormCV(MixedNormEstimator):
     def _coarse_penalties(self, data: TaskData, model: Self) -> FloatArray:
         """Few penalties: of an automatic grid, or of the user's."""
         if self.penalties is None:
-            return automatic_penalties(data, model, COARSE_GRID)
+            return automatic_penalties(self._filled(data), model, COARSE_GRID)
         given = np.sort(np.asarray(self.penalties, dtype=np.float64))
         return given[np.unique(np.linspace(0, len(given) - 1, COARSE_GRID[0]).astype(int))]
 
