@@ -14,7 +14,7 @@ from bayesmtfs import (
     simulate_tasks,
 )
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.selection.comparison import compare, loo_of
+from bayesmtfs.selection.comparison import compare, loo_of, with_short_chains
 
 POSTERIOR = BayesianRegressor(sampler="fast", draws=250, random_state=0)
 
@@ -139,3 +139,16 @@ def test_counts_have_the_log_score_of_their_family(poisson):
     eta = np.sum(sim.X[fold[1]] * fitted.coef_[place], axis=1) + fitted.intercept_[place]
     assert found.log_score == pytest.approx(poisson.log_density(y[fold[1]], eta).mean())
     assert found.error == pytest.approx(np.sqrt(np.mean((y[fold[1]] - np.exp(eta)) ** 2)))
+
+
+def test_posteriors_of_folds_have_short_chains():
+    long = BayesianRegressor(draws=1000, tune=50, chains=4)
+    short = with_short_chains(long, 250)
+    assert (short.draws, short.tune, short.chains) == (250, 50, 2) and long.draws == 1000
+    plain = MixedNormRegressor(penalty_strength=0.3)
+    assert with_short_chains(plain, 250).get_params() == plain.get_params()
+
+
+def test_no_draws_in_folds_are_refused(sim):
+    with pytest.raises(ValueError, match="fold_draws is 0; pass a whole number of at least 1, or None"):
+        compare([MixedNormRegressor()], sim.X, sim.y, tasks=sim.tasks, fold_draws=0)
