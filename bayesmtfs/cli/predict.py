@@ -115,5 +115,6 @@ def _score(model: Any, frame: Any, wanted: list[Any], target: str | None, event:
         return {}
     known = frame[frame[target].notna()]
     by_deviance = is_known(model.loss) and find_family(model.loss).scores_deviance
-    words = "share of right labels" if hasattr(model, "classes_") else "share of the deviance explained" if by_deviance else "R2"
+    words = "share of the deviance explained" if by_deviance else "R2"
+    words = "share of right labels" if hasattr(model, "classes_") else words
     return {words: float(model.score(known[wanted], known[target]))}

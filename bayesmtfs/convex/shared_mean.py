@@ -15,8 +15,9 @@ and then that of the mean. The dual point of `problem` gains the conjugate of th
 tasks must be 0.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,6 +76,13 @@ class MeanState:
         is_slope = np.arange(self.data.n_features) < problem.data.n_features
         self.penalty = MeanPenalty(np.where(is_slope, mean_strength, 0.0), np.where(is_slope, mean_penalty, 0.0))
         self.model: QuadraticRowModel | None = None
+        self._more: dict[str, Any] = {}
+
+    def shared(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return something else that solves share, made by the first that asks for it."""
+        if name not in self._more:
+            self._more[name] = make()
+        return self._more[name]
 
 
 def solve(
@@ -96,7 +104,11 @@ def solve(
     if problem.penalty.strength == 0:
         # As the limit of a vanishing penalty, whose balls the dual point can be scaled into
         problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
-    kind = MeanRounds if problem.penalty.has_row_steps and problem.family.offers("curvature") else PlainMeanRounds
+    from bayesmtfs.convex.wide_mean import WideMeanRounds, serves
+
+    kind: type[MeanRounds] = PlainMeanRounds
+    if problem.penalty.has_row_steps and problem.family.offers("curvature"):
+        kind = WideMeanRounds if serves(problem) else MeanRounds
     rounds = kind(problem, MeanState(problem, mean_strength, mean_penalty) if state is None else state, start)
     found = run(rounds, tol, max_iter, progress)
     p = problem.data.n_features
@@ -168,7 +180,8 @@ class MeanRounds(WorkingSetRounds):
         if self.original.fit_intercept:
             theta = with_zero_sum(theta, np.zeros(len(theta), dtype=np.int64), np.array([0]))
         gradient = self.columns.adjoint(theta)[:, : len(self.order)].T
-        end = problem.feasible_end(self.rows.dual_norms(gradient + problem.ridge * self.V))
+        self.gradient, self.row_norms = gradient, self.rows.dual_norms(gradient + problem.ridge * self.V)
+        end = problem.feasible_end(self.row_norms)
         for scale in {min(1.0, end), min(1.0, end, self._top(theta, gradient))}:
             conjugate = total_conjugate(problem.family, problem.data.y, scale * theta, problem.weight)
             mean = self.mean_penalty.dual(scale * gradient.sum(axis=1))

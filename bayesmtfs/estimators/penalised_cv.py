@@ -210,6 +210,7 @@ RIDGE_STEP = 10.0  # from one to the next
 LARGEST_RIDGE = 10.0  # times the number of features: the last that is tried, since many weak features need as much
 MEAN_PENALTIES = (0.03, 0.2)  # of the largest that leaves a mean: weights of its 1-norm that are tried
 MANY_FEATURES = 10  # observations per feature from which the mean need not be sparse
+FIRST_FOLDS, FINALISTS = 2, 2  # all of them are compared on so many folds, and the best so many on all folds
 COARSE_GRID = (4, 0.01)  # penalties on the deviations at which these are compared
 COARSE_TOL = 3e-4  # gap to which they are solved then
 
@@ -271,7 +272,8 @@ class MixedNormCV(MixedNormEstimator):
         ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and
         ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
-        What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,).
+        What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,), which for all but the
+        best two is that of two folds.
 
     References
     ----------
@@ -413,17 +415,21 @@ class MixedNormCV(MixedNormEstimator):
         found: dict[tuple[float, float], float] = {}
         if len(strengths) * len(weights) == 1:
             return strengths[0], weights[0]
+        few, grids = folds[:FIRST_FOLDS], dict[tuple[float, float], FloatArray]()
         for strength in reversed(strengths):  # small ridges take longest, and are of no use once the error rises
-            self._compare_means(data, model, folds, [(strength, weights[0])], found)
+            self._compare_means(data, model, few, [(strength, weights[0])], found, grids)
             if found[strength, weights[0]] > min(found.values()):
                 break
         best = min(found, key=found.__getitem__)[0]
         rest = [(strength, weight) for strength in dict.fromkeys((best, strengths[0])) for weight in weights[1:]]
-        self._compare_means(data, model, folds, rest, found)
+        self._compare_means(data, model, few, rest, found, grids)
+        finalists = sorted(found, key=found.__getitem__)[:FINALISTS]
+        if len(few) < len(folds) and len(found) > 1:
+            self._compare_means(data, model, folds, finalists, found, grids)
         tried = np.array(list(found))
         errors = np.array(list(found.values()))
         self.mean_results_ = {"mean_strength": tried[:, 0], "mean_penalty": tried[:, 1], "error": errors}
-        return min(found, key=found.__getitem__)
+        return min(finalists, key=found.__getitem__)
 
     def _compare_means(
         self,
@@ -432,11 +438,15 @@ class MixedNormCV(MixedNormEstimator):
         folds: list[Fold],
         tried: list[tuple[float, float]],
         found: dict[tuple[float, float], float],
+        grids: dict[tuple[float, float], FloatArray],
     ) -> None:
         """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
         model = replace(model, tol=max(self.tol, COARSE_TOL))
         models = [replace(model, mean_strength=ridge, mean_penalty=weight) for ridge, weight in tried]
-        candidates = [(each, self._coarse_penalties(data, each)) for each in models]
+        for pair, each in zip(tried, models, strict=True):
+            if pair not in grids:
+                grids[pair] = self._coarse_penalties(data, each)
+        candidates = [(each, grids[pair]) for pair, each in zip(tried, models, strict=True)]
         errors = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
         for pair, by_fold in zip(tried, errors, strict=True):
             found[pair] = float(np.mean([error for error, _ in by_fold], axis=0).min())

@@ -16,6 +16,9 @@ The table has their means over folds with standard errors, and the difference of
 standard error of the paired difference. Selected features and seconds are those of a fit to all data. Posteriors also
 get the expected log predictive density by Pareto-smoothed importance sampling (Vehtari, Gelman and Gabry 2017), its
 standard error, the effective number of parameters, and how many observations have a Pareto k too large to be trusted.
+
+Means and deviations of predictions need far fewer draws than tails do: in the folds posteriors have two chains of
+``fold_draws`` draws, after as many to tune, and are not checked for convergence. The fit to all data has its own.
 """
 
 import time
@@ -33,7 +36,7 @@ from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.families import find_family, with_offset
 from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame, text_table
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning
 
 SMALLEST_PROBABILITY = 1e-12
 FORMATS = {"seconds": ".1f", "elpd": ".1f", "elpd_se": ".1f", "p_loo": ".1f", "n_selected": ".0f", "n_bad_k": ".0f"}
@@ -104,6 +107,7 @@ def compare(
     exposure: Any = None,
     offset: Any = None,
     random_state: int | None = 0,
+    fold_draws: int | None = 250,
     progress: bool | None = None,
 ) -> Comparison:
     """Compare estimators on the same data and the same folds.
@@ -117,6 +121,8 @@ def compare(
     X, y, tasks, sample_weight, exposure, offset : as in ``fit``
     cv : number of folds, splitter or pairs of row numbers, see `bayesmtfs.estimators.folds.make_folds`
     random_state : shuffles the rows before they are dealt out to a number of folds; None keeps their order
+    fold_draws : most draws, and as many to tune, in each of two chains of a posterior in a fold
+        None leaves every posterior its own chains, which takes as many times as long as there are folds.
     progress : see `bayesmtfs.progress.Progress`
 
     Examples
@@ -133,6 +139,8 @@ def compare(
     if len(kinds) != 1:
         raise ValueError("estimators has regressors and classifiers; compare one kind at a time")
     labels = kinds.pop()
+    if fold_draws is not None and fold_draws < 1:
+        raise ValueError(f"fold_draws is {fold_draws}; pass a whole number of at least 1, or None for chains in full")
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
     data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
@@ -140,7 +148,7 @@ def compare(
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
     work, per_fit = Progress("comparing", progress), len(folds) + 1
     pieces: Iterator[Any] = (
-        _whole_fit(estimator, data) if fold is None else _fold_scores(estimator, data, fold, labels)
+        _whole_fit(estimator, data) if fold is None else _fold_scores(estimator, data, fold, labels, fold_draws)
         for estimator in named.values()
         for fold in (*folds, None)
     )
@@ -231,10 +239,28 @@ class FoldScores(NamedTuple):
     deviance: float = np.nan
 
 
-def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool) -> FoldScores:
+def with_short_chains(estimator: Any, draws: int) -> Any:
+    """An unfitted copy; of a posterior with two chains of at most so many draws."""
+    short, parameters = clone(estimator), estimator.get_params(deep=False)
+    limits = {"draws": draws, "tune": draws, "chains": 2}
+    if limits.keys() <= parameters.keys():
+        short.set_params(**{name: min(parameters[name], most) for name, most in limits.items()})
+    return short
+
+
+def _fold_fit(estimator: Any, train: TaskData, fold_draws: int | None) -> Any:
+    """Fit to the rows outside a fold; nobody looks at its chains, which were made short on purpose."""
+    if fold_draws is None:
+        return clone(estimator).fit(train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PosteriorWarning)
+        return with_short_chains(estimator, fold_draws).fit(train)
+
+
+def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool, fold_draws: int | None) -> FoldScores:
     """Error, log score and what else suits the targets."""
     train, test = take(data, fold.train).data, take(data, fold.test).data
-    fitted = clone(estimator).fit(train)
+    fitted = _fold_fit(estimator, train, fold_draws)
     predicted = _per_observation(test, fitted.predict(test))
     weight = test.weight / test.weight.sum()
     if labels:

@@ -16,7 +16,7 @@ from bayesmtfs import (
     simulate_tasks,
 )
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
-from bayesmtfs.selection.comparison import compare, loo_of
+from bayesmtfs.selection.comparison import compare, loo_of, with_short_chains
 
 POSTERIOR = BayesianRegressor(sampler="variational", draws=250, random_state=0)
 
@@ -186,3 +186,16 @@ def test_counts_have_the_deviance_of_scikit_learn():
         model.fit(X[train], y[train], tasks=tasks[train])
         expected.append(mean_poisson_deviance(y[test], model.predict(X[test], tasks=tasks[test])))
     assert found.deviance == pytest.approx(np.mean(expected), rel=1e-4) and np.isnan(found.r2)
+
+
+def test_posteriors_of_folds_have_short_chains():
+    long = BayesianRegressor(draws=1000, tune=50, chains=4)
+    short = with_short_chains(long, 250)
+    assert (short.draws, short.tune, short.chains) == (250, 50, 2) and long.draws == 1000
+    plain = MixedNormRegressor(penalty_strength=0.3)
+    assert with_short_chains(plain, 250).get_params() == plain.get_params()
+
+
+def test_no_draws_in_folds_are_refused(sim):
+    with pytest.raises(ValueError, match="fold_draws is 0; pass a whole number of at least 1, or None"):
+        compare([MixedNormRegressor()], sim.X, sim.y, tasks=sim.tasks, fold_draws=0)
