@@ -36,6 +36,7 @@ LEAST_BFMI = 0.3
 ENTRIES = 100  # of a variable, for each of the three quick measures
 HEAVY_TAIL = 0.7  # Pareto shape from which on means of draws are not to be trusted (Vehtari et al. 2024)
 TAILS = 20  # coefficients whose tails are looked at
+LEAST_TAIL = 50  # draws in which a coefficient is in the model, for its tails to be looked at
 LARGEST_GAP = 0.1  # between chains, in the inclusion probability of a feature
 DEPTH_NAMES = ("depth", "tree_depth")  # nutpie's and PyMC's name of the same thing
 
@@ -221,8 +222,16 @@ def _heaviest_tail(coef: FloatArray) -> float:
     """Pareto shape of the tails of the coefficients with the largest draws."""
     entries = _learned_entries("coef", coef)
     largest = np.argsort(-np.abs(entries).max(axis=(0, 1)))[:TAILS]
-    shapes = _over_entries(array_stats.pareto_khat, entries[:, :, largest])
-    return float(np.max(shapes, initial=-np.inf))
+    return max((_tail_shape(entries[:, :, place]) for place in largest), default=-np.inf)
+
+
+def _tail_shape(draws: FloatArray) -> float:
+    """Pareto shape of the draws (chains, draws) of a coefficient, without those in which it is zero."""
+    used = draws[draws != 0.0]
+    if used.size < LEAST_TAIL:
+        return -np.inf
+    kept = draws if used.size == draws.size else used[None]
+    return float(_over_entries(array_stats.pareto_khat, kept))
 
 
 def _on_line(values: FloatArray) -> FloatArray:
