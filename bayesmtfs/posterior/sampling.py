@@ -339,7 +339,8 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     drawn = [{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]
     if family.learned is not None:
         for one, chain in zip(drawn, chains, strict=True):
-            one[family.learned] = chain.parameter[:, 0] if DIMENSIONS[family.learned] == () else chain.parameter
+            parameter: Any = chain.parameter
+            one[family.learned] = parameter[:, 0] if DIMENSIONS[family.learned] == () else parameter
     return SampledDraws(
         sampler="gibbs",
         variables=stacked(drawn),

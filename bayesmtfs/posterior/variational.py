@@ -129,7 +129,8 @@ def neighbours(problem: Problem, rows: Sequence[int] | IntArray) -> FloatArray:
     observations, members = problem.observations, problem.table.members
     tasks = [0] if observations.shared else range(observations.n_tasks)
     features = members[rows].ravel()
-    product, length = 0.0, 0.0
+    product: FloatArray | float = 0.0
+    length: FloatArray | float = 0.0
     for t in tasks:
         X, column = observations.design(t), observations.intercept(t)
         mean = (X @ column) / max(float(column @ column), 1e-300)

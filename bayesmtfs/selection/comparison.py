@@ -377,9 +377,10 @@ def _table(names: list[str], scores: FloatArray, whole: list[dict[str, Any]], er
     fits = []
     for name, measures, fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False):
         error, log_score, *others = measures
-        means = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
-        ends = (*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score))
-        fits.append(ComparedFit(name, *ends, **fit, **means))
+        means: dict[str, Any] = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
+        ends: list[Any] = [*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score)]
+        known = dict(zip(ComparedFit._fields, [name, *ends], strict=False))
+        fits.append(ComparedFit(**known, **fit, **means))
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
 
 

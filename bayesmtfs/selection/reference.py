@@ -144,7 +144,7 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
 def leave_one_out(fit: Any) -> ComparedFit:
     """Errors of a posterior's leave-one-out predictions: mean of y_i given all other rows."""
     # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
-    from arviz_stats import loo_expectations
+    from arviz_stats.loo import loo_expectations
 
     expectation: Any = loo_expectations
     tree = fit.posterior_
