@@ -102,8 +102,8 @@ print("expected in one year:       ", counts.predict(frame.drop(columns="years")
 # ## Which of the two families?
 #
 # Poisson counts vary as much as their mean. Where they vary more, Poisson errors are too small, and large counts pull
-# harder than they should: above, the Poisson fit keeps more measurements that do not matter. How much more they vary is seen
-# from the probabilities of the counts at the fitted means, for several dispersions (near 0 is Poisson).
+# harder than they should: above, the Poisson fit keeps more measurements that do not matter. How much more they vary is
+# seen from the probabilities of the counts at the fitted means, for several dispersions (near 0 is Poisson).
 
 # %%
 mean = counts.predict(frame, tasks=clinic)
