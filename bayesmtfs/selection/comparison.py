@@ -125,6 +125,10 @@ def compare(
     if len(kinds) != 1:
         raise ValueError("estimators has regressors and classifiers; compare one kind at a time")
     labels = kinds.pop()
+    if any(hasattr(estimator, "predict_survival_function") for estimator in named.values()):
+        raise ValueError(
+            "compare measures predictions of numbers and labels; use score, the concordance, for survival times"
+        )
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
     data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
