@@ -141,6 +141,10 @@ def compare(
     labels = kinds.pop()
     if fold_draws is not None and fold_draws < 1:
         raise ValueError(f"fold_draws is {fold_draws}; pass a whole number of at least 1, or None for chains in full")
+    if any(hasattr(estimator, "predict_survival_function") for estimator in named.values()):
+        raise ValueError(
+            "compare measures predictions of numbers and labels; use score, the concordance, for survival times"
+        )
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
     data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
