@@ -18,13 +18,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from bayesmtfs.types import SelectionWarning, warn
 
 PATIENCE = 2.0  # seconds without a bar
+WORTH_SAYING = 10.0  # seconds from which on it is said in words how long the work will take
 
 
 class Progress:
@@ -36,6 +37,8 @@ class Progress:
     enabled : True shows the bar, False never; None (default) shows it when the error stream is a terminal. It is silent
         for the first two seconds
     hold : let Ctrl-C wait for the next `check`, instead of ending the block at once
+    size : of the work, in words, such as "1000 features, 8 tasks": said with the estimate of the time that it takes
+    part : what the parts are that `update` is told of, such as "chain": each has a bar
 
     Attributes
     ----------
@@ -58,15 +61,17 @@ class Progress:
     (['a', 'b'], True)
     """
 
-    def __init__(self, description: str, enabled: bool | None = None, *, hold: bool = False) -> None:
-        self.description = description
+    def __init__(
+        self, description: str, enabled: bool | None = None, *, hold: bool = False, size: str = "", part: str = ""
+    ) -> None:
+        self.description, self.size, self.part = description, size, part
         self.enabled = sys.stderr.isatty() if enabled is None else enabled
         self.hold = hold
         self.pressed = False
         self.interrupted = False
         self._started = time.monotonic()
         self._display: Any = None
-        self._job: Any = None
+        self._jobs: list[Any] = []
         self._watches = False
 
     def __enter__(self) -> Self:
@@ -86,23 +91,37 @@ class Progress:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         if self._display is not None:
             self._display.stop()
+            _shown.remove(self)
         self.interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
         return self.interrupted
 
-    def update(self, fraction: float, note: str = "") -> None:
-        """Say that a fraction (0 to 1) is done."""
-        if not self.enabled or (self._display is None and time.monotonic() - self._started < PATIENCE):
+    def update(self, fraction: float, note: str = "", parts: Sequence[float] = ()) -> None:
+        """Say that a fraction (0 to 1) is done, and how much of each part where there are parts with bars of their own."""
+        elapsed = time.monotonic() - self._started
+        if not self.enabled or (self._display is None and elapsed < PATIENCE):
             return
         if self._display is None:
-            self._open()
-        self._display.update(self._job, completed=min(max(fraction, 0.0), 1.0), note=note)
+            if _shown:  # one display at a time: that of the outer work
+                return
+            self._open(len(parts))
+            self._say_estimate(elapsed, fraction)
+        for job, share in zip(self._jobs, parts or (fraction,), strict=True):
+            self._display.update(job, completed=min(max(share, 0.0), 1.0), note=note)
+
+    def _say_estimate(self, elapsed: float, fraction: float) -> None:
+        """One line with the time that the whole work will take, as far as can be told from its beginning."""
+        if fraction > 0 and elapsed / fraction >= WORTH_SAYING:
+            size = f": {self.size}" if self.size else ""
+            self._display.console.print(
+                f"{self.description}: about {in_words(elapsed / fraction)}{size}", highlight=False
+            )
 
     def check(self) -> None:
         """Raise Ctrl-C if it was pressed since the block began, also if something inside caught it."""
         if self.pressed or self.interrupted:
             raise KeyboardInterrupt
 
-    def _open(self) -> None:
+    def _open(self, n_parts: int) -> None:
         # rich is loaded only when there is something to show: a quick fit should not pay for it
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -112,10 +131,13 @@ class Progress:
         columns = (BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(), note)
         title = TextColumn("{task.description}")
         self._display = Display(title, *columns, console=Console(stderr=True), transient=True)
-        self._job = self._display.add_task(self.description, total=1.0, note="")
+        names = [f"{self.description}, {self.part} {k + 1}" for k in range(n_parts)] or [self.description]
+        self._jobs = [self._display.add_task(name, total=1.0, note="") for name in names]
         self._display.start()
+        _shown.append(self)
 
 
+_shown: list[Progress] = []  # the block whose bar is on the screen
 _watching: list[Progress] = []  # blocks that notice Ctrl-C, the innermost last
 
 
@@ -146,6 +168,22 @@ def gather[Piece](pieces: Iterable[Piece], total: int, work: Progress, what: str
         warn(f"interrupted after {n_whole} of {total // batch} {what}; the result is that of these", SelectionWarning)
         return found[: n_whole * batch]
     return found
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it.
+
+    Examples
+    --------
+    >>> in_words(42.0), in_words(60.0), in_words(250.0), in_words(9000.0)
+    ('40 seconds', '1 minute', '4 minutes', '2.5 hours')
+    """
+    if seconds < 55.0:
+        return f"{max(5 * round(seconds / 5), 5)} seconds"
+    if seconds < 5400.0:
+        minutes = max(round(seconds / 60), 1)
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{seconds / 3600:.2g} hours"
 
 
 def share_of_way(gap: float, scale: float, tol: float) -> float:

@@ -11,6 +11,7 @@ def _homes(package: str, **names: str) -> dict[str, str]:
 ESTIMATORS = _homes(
     "bayesmtfs.estimators",
     bayesian="BayesianClassifier BayesianRegressor",
+    bayesian_survival="BayesianSurvival",
     discriminative="DiscriminativeSelector",
     em="GeneralizedNormalClassifier GeneralizedNormalRegressor JeffreysClassifier JeffreysRegressor "
     "MatrixVariateClassifier MatrixVariateRegressor",

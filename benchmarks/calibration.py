@@ -26,12 +26,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from arviz_stats.base import array_stats
 from matplotlib.figure import Figure
-from prior_draws import FloatArray, Parameters, draw_parameters, draw_targets
+from prior_draws import FloatArray, Parameters, draw_parameter, draw_parameters, draw_targets
 from scipy import special, stats
 
 from bayesmtfs.data.scaling import effect_unit
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, sample_chain
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.selection.discoveries import Of, largest_set, size_errors
@@ -39,6 +40,7 @@ from bayesmtfs.selection.discoveries import Of, largest_set, size_errors
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89
 CHECKED = ("coef", "intercept", "noise", "row_scale", "global_scale", "norm_q", "task_relations")
+LARGEST_TARGET = 1e6  # counts beyond it, which a tail of the prior makes, take all of a fit's time
 CONFIDENT = 0.05  # local false sign rate below which a sign is claimed
 OF: tuple[Of, Of] = ("features", "entries")
 TRUE_EXPONENTS = (1.2, 2.0, 4.0, 10.0)
@@ -131,11 +133,15 @@ def posteriors_from_prior(
     loss: str = "squared",
 ) -> Iterator[tuple[TaskData, Parameters, PosteriorDraws]]:
     """Data from the prior, the truth behind them, and draws of the Gibbs sampler."""
-    draw = draw_labels if loss == "logistic" else draw_targets
+    draw = {"logistic": draw_labels, "squared": draw_targets}.get(loss, partial(draw_from_family, find_family(loss)))
     for seed in range(random_state, random_state + count):
         rng, data = np.random.default_rng([seed, 1]), design(seed)
-        truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
-        data = data.with_target(draw(rng, data, truth))
+        targets = np.full(1, np.inf)
+        while np.abs(targets).max() > LARGEST_TARGET:  # what is left out by the targets alone leaves posteriors right
+            truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
+            truth = truth._replace(parameter=draw_parameter(rng, loss, data.n_tasks, prior.shared_noise))
+            targets = draw(rng, data, truth)
+        data = data.with_target(targets)
         settings = ChainSettings(draws=draws, tune=draws // 2, random_seed=seed, norm_q=norm_q)
         yield data, truth, sample_chain(data, prior, settings, loss=loss)
 
@@ -144,6 +150,14 @@ def draw_labels(rng: np.random.Generator, data: TaskData, parameters: Parameters
     """(N,) Labels -1 and +1 given the parameters."""
     chance = special.expit(data.linear_predictor(parameters.W, parameters.intercept))
     return np.where(rng.random(data.n_observations) < chance, 1.0, -1.0)
+
+
+def draw_from_family(family: Family, rng: np.random.Generator, data: TaskData, parameters: Parameters) -> FloatArray:
+    """(N,) Targets of a family given the parameters."""
+    if parameters.parameter is not None:
+        family = family.given(parameters.parameter[data.task])
+    eta = data.linear_predictor(parameters.W, parameters.intercept)
+    return family.draw(rng, eta, parameters.noise[data.task])
 
 
 def gibbs_fits(
@@ -157,8 +171,10 @@ def gibbs_fits(
     """Fits of data from the prior by the Gibbs sampler."""
     for _, truth, found in posteriors_from_prior(count, norm_q, prior, draws, random_state, loss):
         wanted = {"coef": truth.W, "intercept": truth.intercept, "row_scale": truth.row_scales}
-        if loss != "logistic":
+        if find_family(loss).has_noise:
             wanted["noise"] = truth.noise
+        if truth.parameter is not None:
+            wanted["parameter"] = truth.parameter
         if prior.kind == "beta_prime":
             wanted["global_scale"] = np.asarray(truth.global_scale)
         if norm_q is None:
@@ -205,7 +221,7 @@ def named(draws: PosteriorDraws) -> dict[str, FloatArray]:
         "global_scale": draws.global_scale,
         "norm_q": draws.norm_q,
         "mean_coef": draws.mean,
-    }
+    } | ({} if draws.parameter is None else {"parameter": draws.parameter})
 
 
 class Recovery(NamedTuple):
@@ -356,6 +372,19 @@ LABEL_CASES: dict[str, tuple[float | None, Hyperprior]] = {
     "labels, q learned, log-uniform": (None, Hyperprior(kind="log_uniform", bounds=(0.05, 3.0), intercept_scale=1.0)),
 }
 
+FAMILY_PRIOR = Hyperprior(global_scale=0.3)
+COUNT_PRIOR = Hyperprior(global_scale=0.2, tail_shape=1.5, intercept_centre=1.0, intercept_scale=1.0)
+FAMILY_CASES: dict[str, tuple[str, float | None, Hyperprior]] = {
+    "Student t, 3 degrees": ("student_t(3)", 2.0, FAMILY_PRIOR),
+    "Student t, degrees learned": ("student_t(learn)", 2.0, FAMILY_PRIOR),
+    "Student t, q learned": ("student_t(3)", None, FAMILY_PRIOR),
+    "absolute": ("absolute", 2.0, FAMILY_PRIOR),
+    "quantile 0.8": ("quantile(0.8)", 2.0, FAMILY_PRIOR),
+    "quantile 0.1, q = 4": ("quantile(0.1)", 4.0, FAMILY_PRIOR),
+    "counts, dispersion 0.5": ("negative_binomial(0.5)", 2.0, COUNT_PRIOR),
+    "counts, dispersion learned": ("negative_binomial(learn)", 2.0, COUNT_PRIOR),
+}
+
 
 def main() -> None:
     """Run what is asked for."""
@@ -367,9 +396,10 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=None, help="where to write the rank ECDFs")
     options = parser.parse_args()
     panels: dict[str, list[Fit]] = {}
-    for title, (norm_q, prior) in (GIBBS_CASES | LABEL_CASES).items() if options.fits else ():
+    cases = {title: ("squared", *case) for title, case in GIBBS_CASES.items()}
+    cases |= {title: ("logistic", *case) for title, case in LABEL_CASES.items()}
+    for title, (loss, norm_q, prior) in (cases | FAMILY_CASES).items() if options.fits else ():
         begin = time.process_time()
-        loss = "logistic" if title in LABEL_CASES else "squared"
         panels[title] = list(gibbs_fits(options.fits, norm_q, prior, loss=loss))
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     for title, build in nuts_models().items() if options.models else ():

@@ -39,7 +39,7 @@ HEADER_SIZE = 512
 # So that small problems take less than a second; NUTS would compile a model for each
 ITERATIVE = ("Jeffreys", "MatrixVariate", "MixedNorm", "Hinge", "SparseMultinomial", "GeneralizedNormal")
 QUICK = {"max_iter": 50}
-QUICK_POSTERIOR = {"sampler": "fast", "draws": 20, "random_state": 0}
+QUICK_POSTERIOR = {"sampler": "variational", "draws": 20, "random_state": 0}
 QUICK_PATH = QUICK | {"n_penalties": 4, "cv": 2}
 NAMES = sorted(name for name in ESTIMATORS if "Survival" not in name) + sorted(
     BASELINES

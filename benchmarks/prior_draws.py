@@ -28,6 +28,7 @@ class Parameters(NamedTuple):
     mean_coef: FloatArray  # (p,) zeros without a shared mean
     mean_scales: FloatArray  # (p,) lambda; those of the rows without a shared mean
     mean_global_scale: float  # tau_mu
+    parameter: FloatArray | None = None  # (m,) dispersion or degrees of freedom, where the family learns them
 
 
 def draw_parameters(
@@ -51,6 +52,15 @@ def draw_parameters(
         intercept = rng.normal(prior.intercept_centre, prior.intercept_scale, n_tasks)
     noise = np.broadcast_to(noise, n_tasks).copy()
     return Parameters(W, intercept, noise, row_scales, tau, norm_q, mean_coef, mean_scales, mean_tau)
+
+
+def draw_parameter(rng: np.random.Generator, loss: str, n_tasks: int, shared: bool = False) -> FloatArray | None:
+    """(m,) Draw degrees of freedom, one for all tasks, or dispersions."""
+    if loss == "student_t(learn)":
+        return np.full(n_tasks, rng.gamma(2.0, 10.0))
+    if loss == "negative_binomial(learn)":
+        return np.broadcast_to(np.square(rng.standard_t(NOISE_DEGREES, 1 if shared else n_tasks)), n_tasks).copy()
+    return None
 
 
 def _draw_scales(

@@ -1,19 +1,18 @@
-"""Which features, and in which tasks: false discoveries, power and missed signal where effects are exactly zero.
+"""Which features, and in which tasks: false discoveries, power, missed signal and credible sets where effects are zero.
 
-    uv run python benchmarks/which_tasks.py [--seeds 100,101,102] [--tasks 6] [--labels] [--jobs 2]
-    uv run python benchmarks/which_tasks.py --rivals FOLDER     # data sets with the estimates of other packages
+    uv run python benchmarks/which_tasks.py fit --seeds 100,101 --out FOLDER [--kinds main] [--methods "spike;lasso"]
+    uv run python benchmarks/which_tasks.py tables --out FOLDER   # of what was fitted until now
+    uv run python benchmarks/which_tasks.py rivals FOLDER         # data sets with the estimates of other packages
 
-Data after the designs of Morgante et al. (2023, PLoS Genetics 19: e1010539): genotypes 0, 1, 2 in blocks of 20 whose latent
-normals have correlation .9 between neighbours, 5 of 200 features relevant, a fifth of each target's variance explained.
-Scenarios: equal effects in all tasks; independent ones; equal ones in half of the tasks, the same half for all features
-(``subset``) or another one for each feature (``random``); one task only (``mostly null``); two blocks of tasks, each with
-features of its own (``subgroups``). Every task has the same rows (``shared``) or 150 of its own (``own``).
+``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in the folder is not
+fitted again, so that a run may be stopped and go on.
 
 Discoveries are the largest set whose mean probability of being false is at most 5%. Missed is the share of the signal's
-variance on new rows; standard errors are over data sets.
+variance on new rows (of a signal of 1 where there is none); standard errors are over data sets.
 """
 
 import argparse
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -23,83 +22,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
+from peers_in_r import NAMES, fit_in_r, why_not
 from realistic import largest_set
 from sklearn.linear_model import LassoCV, LogisticRegressionCV
+from which_tasks_data import KINDS, LABELS, MAIN, OTHER, DataSet, Floats, draw_data_set
 
 import bayesmtfs as bm
 
-Floats = NDArray[np.float64]
-SCENARIOS = ("equal", "independent", "subset", "random", "mostly null", "subgroups")
-
-
-class DataSet(NamedTuple):
-    """Rows, targets (NaN: not observed), new rows and the true coefficients and levels."""
-
-    X: Floats
-    Y: Floats
-    Xt: Floats
-    B: Floats  # (p, m)
-    level: float
-
 
 class Estimate(NamedTuple):
-    """What a method says: linear predictors of the new rows, and probabilities where it has them."""
+    """What a method says: coefficients, and probabilities and credible sets where it has them."""
 
-    signal: Floats
     seconds: float
+    coef: Floats  # (p, m)
+    intercept: Floats  # (m,)
     feature: Floats | None = None  # (p,)
     entry: Floats | None = None  # (p, m)
-
-
-def genotypes(rng: np.random.Generator, n: int, frequency: Floats, correlation: float = 0.9, block: int = 20) -> Floats:
-    """Counts 0, 1, 2 of an allele with the given frequencies."""
-    p, counts = len(frequency), np.zeros((n, len(frequency)))
-    cut = np.quantile(np.random.default_rng(0).standard_normal(200_001), 1.0 - frequency)
-    for _ in range(2):
-        latent = rng.standard_normal((n, p))
-        for i in range(p):
-            if i % block:
-                latent[:, i] = correlation * latent[:, i - 1] + np.sqrt(1 - correlation**2) * latent[:, i]
-        counts += latent > cut
-    return counts
-
-
-def coefficients(scenario: str, rng: np.random.Generator, p: int, m: int, n_relevant: int = 5) -> Floats:
-    """(p, m) Coefficients before they are scaled to the variance that they explain."""
-    B, half = np.zeros((p, m)), rng.permutation(m)[: max(m // 2, 1)]
-    for number, i in enumerate(rng.choice(p, n_relevant, replace=False)):
-        effect = np.full(m, rng.standard_normal())
-        if scenario == "independent":
-            effect = rng.standard_normal(m)
-        elif scenario == "mostly null":
-            half = rng.permutation(m)[:1]
-        elif scenario == "random":
-            half = rng.permutation(m)[: rng.integers(1, m + 1)]
-        elif scenario == "subgroups":
-            half = np.arange(m)[(np.arange(m) < m // 2) == (number % 2 == 0)]
-        tasks = np.arange(m) if scenario in ("equal", "independent") else half
-        B[i, tasks] = effect[tasks]
-    return B
-
-
-def draw_data_set(scenario: str, seed: int, m: int, own: bool, labels: bool, p: int = 200) -> DataSet:
-    """One data set; a task that no feature acts in is noise only."""
-    rng = np.random.default_rng([seed, SCENARIOS.index(scenario), m, own, labels])
-    n = 150 * m if own else (400 if labels else 200)
-    frequency = rng.uniform(0.05, 0.5, p)
-    X, Xt = genotypes(rng, n, frequency), genotypes(rng, 1000, frequency)
-    B = coefficients(scenario, rng, p, m)
-    spread = (Xt @ B).std(axis=0)
-    B = B / np.where(spread > 0, spread, 1.0)
-    eta = (X - Xt.mean(axis=0)) @ B
-    if labels:
-        B, eta = 1.5 * B, 1.5 * eta
-        Y = np.where(rng.random((n, m)) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
-    else:
-        Y = eta + 2.0 * rng.standard_normal((n, m))
-    if own:
-        Y[np.arange(n)[:, None] // 150 != np.arange(m)] = np.nan
-    return DataSet(X, Y, Xt, B, float("nan"))
+    sets: list[list[int]] | None = None
 
 
 # ---------------------------------------------------------------------- methods
@@ -112,8 +51,11 @@ def by_posterior(prior: str, data: DataSet, labels: bool) -> Estimate:
     start = time.process_time()
     model.fit(*_as_given(data, labels), **_tasks_of(data, labels))
     seconds = time.process_time() - start
-    signal = data.Xt @ model.coef_.T + model.intercept_
-    return Estimate(signal, seconds, model.inclusion_probability_, model.task_inclusion_probability_.T)
+    sets = None
+    if prior == "spike":
+        sets = [found.features.tolist() for found in bm.selection.credible_sets(model)]
+    probabilities = model.inclusion_probability_, model.task_inclusion_probability_.T
+    return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets)
 
 
 def _as_given(data: DataSet, labels: bool) -> tuple[Floats, Floats]:
@@ -130,18 +72,17 @@ def _tasks_of(data: DataSet, labels: bool) -> dict[str, Any]:
 
 def by_lasso(data: DataSet, labels: bool) -> Estimate:
     """The lasso of each task, penalty from five folds."""
-    start, columns = time.process_time(), []
+    start, columns, levels = time.process_time(), [], []
     for y in data.Y.T:
         seen = ~np.isnan(y)
+        model: Any = LassoCV(cv=5)
         if labels:
-            model: Any = LogisticRegressionCV(
-                Cs=8, l1_ratios=(1.0,), solver="liblinear", scoring="neg_log_loss", use_legacy_attributes=False
-            )
-        else:
-            model = LassoCV(cv=5)
+            settings = {"solver": "liblinear", "scoring": "neg_log_loss", "use_legacy_attributes": False}
+            model = LogisticRegressionCV(Cs=8, l1_ratios=(1.0,), **settings)
         model.fit(data.X[seen], y[seen])
-        columns.append(model.decision_function(data.Xt) if labels else model.predict(data.Xt))
-    return Estimate(np.column_stack(columns), time.process_time() - start)
+        columns.append(np.ravel(model.coef_))
+        levels.append(float(np.ravel(model.intercept_)[0]))
+    return Estimate(time.process_time() - start, np.column_stack(columns), np.array(levels))
 
 
 def by_group_lasso(data: DataSet, labels: bool) -> Estimate:
@@ -149,7 +90,7 @@ def by_group_lasso(data: DataSet, labels: bool) -> Estimate:
     kind = bm.MixedNormClassifierCV if labels else bm.MixedNormRegressorCV
     start = time.process_time()
     model = kind(random_state=0).fit(*_as_given(data, labels), **_tasks_of(data, labels))
-    return Estimate(data.Xt @ model.coef_.T + model.intercept_, time.process_time() - start)
+    return Estimate(time.process_time() - start, model.coef_.T, model.intercept_)
 
 
 METHODS: dict[str, Callable[[DataSet, bool], Estimate]] = {
@@ -157,7 +98,53 @@ METHODS: dict[str, Callable[[DataSet, bool], Estimate]] = {
     "half-Cauchy": lambda data, labels: by_posterior("generalized_normal", data, labels),
     "l1,2 CV": by_group_lasso,
     "lasso": by_lasso,
+    **{name: lambda data, labels, name=name: Estimate(*fit_in_r(name, data.X, data.Y)) for name in NAMES},
 }
+
+
+def can_fit(method: str, kind_name: str) -> bool:
+    """Peers in R know no labels, muSuSiE no more than ten tasks or so, and the others become slow there."""
+    kind = KINDS[kind_name]
+    return method not in NAMES or not (kind.labels or kind.m > (8 if method == "muSuSiE" else 20))
+
+
+# ---------------------------------------------------------------------- fits, kept in files
+
+
+def file_of(folder: Path, method: str, kind_name: str, seed: int) -> Path:
+    """Where an estimate is kept."""
+    plain = "".join(c if c.isalnum() else "_" for c in f"{method}-{kind_name}")
+    return folder / f"{plain}-{seed}.npz"
+
+
+def fit_and_keep(folder: Path, method: str, kind_name: str, seed: int) -> None:
+    """One method on one data set."""
+    kind, path = KINDS[kind_name], file_of(folder, method, kind_name, seed)
+    if path.exists() or not can_fit(method, kind_name):
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = METHODS[method](draw_data_set(kind, seed), kind.labels)
+        except RuntimeError as error:
+            print(f"{method}, {kind_name}, {seed}: {error}", flush=True)
+            return
+    single = {
+        name: np.asarray(value, np.float32)
+        for name, value in found._asdict().items()
+        if value is not None and name != "sets"
+    }
+    np.savez_compressed(path, sets=json.dumps(found.sets), **single)
+
+
+def kept(folder: Path, method: str, kind_name: str, seed: int) -> Estimate | None:
+    """An estimate that was kept."""
+    path = file_of(folder, method, kind_name, seed)
+    if not path.exists():
+        return None
+    with np.load(path) as file:
+        parts: dict[str, Any] = {name: file[name].astype(float) for name in file.files if name != "sets"}
+        return Estimate(**parts | {"seconds": float(parts["seconds"]), "sets": json.loads(str(file["sets"]))})
 
 
 # ---------------------------------------------------------------------- scores
@@ -171,49 +158,71 @@ class Score(NamedTuple):
     features: tuple[int, int, int] | None = None  # false, found, relevant
     entries: tuple[int, int, int] | None = None
     bins: Floats | None = None  # (10, 3) of entry probabilities: how many, their sum, true ones
+    sets: tuple[int, int, int] | None = None  # holding a relevant feature, all, features in them
 
 
 def score(data: DataSet, estimate: Estimate) -> Score:
     """Figures of an estimate."""
     truth = data.Xt @ data.B
     centred = truth - truth.mean(axis=0)
-    off = estimate.signal - truth - (data.level if np.isfinite(data.level) else 0.0)
+    off = data.Xt @ estimate.coef + estimate.intercept - truth - (data.level if np.isfinite(data.level) else 0.0)
     if not np.isfinite(data.level):  # levels are the method's own
         off = off - off.mean(axis=0)
-    missed = float((off**2).mean() / (centred**2).mean())
+    missed = float((off**2).mean() / ((centred**2).mean() or 1.0))
     if estimate.feature is None or estimate.entry is None:
         return Score(missed, estimate.seconds)
     relevant, effect = data.B.any(axis=1), data.B != 0
     found, entries = largest_set(estimate.feature), largest_set(estimate.entry)
     place = np.minimum((10 * estimate.entry).astype(int), 9).ravel()
     parts = (np.ones(place.size), estimate.entry.ravel(), effect.ravel().astype(float))
+    sets = None
+    if estimate.sets is not None:
+        hits = sum(bool(relevant[members].any()) for members in estimate.sets)
+        sets = hits, len(estimate.sets), sum(map(len, estimate.sets))
     return Score(
         missed,
         estimate.seconds,
         (int((found & ~relevant).sum()), int(found.sum()), int(relevant.sum())),
         (int((entries & ~effect).sum()), int(entries.sum()), int(effect.sum())),
         np.column_stack([np.bincount(place, part, 10) for part in parts]),
+        sets,
     )
 
 
 def describe(scores: list[Score]) -> str:
-    """One row of a table: missed with its standard error, false/found and power of features and entries, seconds."""
+    """One row of a table; standard errors, and that of the share of false ones, by data set."""
     missed = np.array([s.missed for s in scores])
     error = missed.std(ddof=1) / np.sqrt(len(missed)) if len(missed) > 1 else np.nan
-    cells = [f"{missed.mean():.3f} ({error:.3f})"]
+    cells = [f"{len(scores)}", f"{missed.mean():.3f} ({error:.3f})"]
     for kind in ("features", "entries"):
-        triples = [getattr(s, kind) for s in scores if getattr(s, kind) is not None]
-        false, found, relevant = np.sum(triples, axis=0) if triples else (0, 0, 1)
-        cells += [f"{false}/{found}", f"{(found - false) / relevant:.2f}"] if triples else ["", ""]
+        triples = np.array([getattr(s, kind) for s in scores if getattr(s, kind) is not None])
+        cells += _share(triples) if len(triples) else ["", ""]
+    sets = np.array([s.sets for s in scores if s.sets is not None])
+    held, count, size = sets.sum(axis=0) if len(sets) else (0, 0, 0)
+    cells.append(f"{held}/{count}, {size / count:.1f}" if count else "")
     return " | ".join([*cells, f"{np.median([s.seconds for s in scores]):.1f}"])
+
+
+def _share(triples: NDArray[np.int64]) -> list[str]:
+    """False of all that were found, with a standard error of the ratio over data sets, and power."""
+    false, found, relevant = triples.sum(axis=0)
+    share = false / max(found, 1)
+    spread = np.sqrt(((triples[:, 0] - share * triples[:, 1]) ** 2).sum()) / max(found, 1)
+    text = f"{false}/{found}" + (f" ({100 * share:.0f}% ± {100 * spread:.0f})" if false else "")
+    return [text, f"{(found - false) / relevant:.2f}" if relevant else ""]
+
+
+HEAD = (
+    "sets of data | missed (s.e.) | features false/found | power | entries false/found | power | sets holding one, size"
+)
 
 
 def print_table(title: str, rows: Iterable[tuple[str, list[Score]]]) -> None:
     """Print a table in Markdown."""
-    print(f"\n| {title} | missed (s.e.) | features false/found | power | entries false/found | power | CPU s |")
-    print("|---" * 7 + "|")
+    print(f"\n| {title} | {HEAD} | CPU s |\n" + "|---" * 9 + "|")
     for name, scores in rows:
-        print(f"| {name} | {describe(scores)} |", flush=True)
+        if scores:
+            print(f"| {name} | {describe(scores)} |", flush=True)
 
 
 def print_bins(scores: list[Score]) -> None:
@@ -228,31 +237,51 @@ def print_bins(scores: list[Score]) -> None:
 # ---------------------------------------------------------------------- runs
 
 
-def fit_and_score(name: str, scenario: str, seed: int, m: int, own: bool, labels: bool) -> Score:
-    """One method on one fresh data set."""
-    data = draw_data_set(scenario, seed, m, own, labels)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return score(data, METHODS[name](data, labels))
+def kinds_of(words: str) -> list[str]:
+    """Names of kinds: a group, or names separated by semicolons."""
+    groups = {"all": KINDS, "main": MAIN, "other": OTHER, "labels": LABELS}
+    return list(groups.get(words, words.split(";")))
 
 
-def run_fresh(options: argparse.Namespace) -> None:
-    """All scenarios, methods and seeds."""
-    seeds = [int(word) for word in options.seeds.split(",")]
+def run_fits(options: argparse.Namespace) -> None:
+    """Fit what is not in the folder yet, seed by seed."""
+    options.out.mkdir(parents=True, exist_ok=True)
     names = options.methods.split(";") if options.methods else list(METHODS)
-    found: dict[str, list[Score]] = {name: [] for name in names}
-    with Parallel(n_jobs=options.jobs) as parallel:
-        for own in (False, True):
-            for scenario in SCENARIOS:
-                jobs = [(n, scenario, s, options.tasks, own, options.labels) for n in names for s in seeds]
-                scores = parallel(delayed(fit_and_score)(*job) for job in jobs)
-                rows = [(n, [s for job, s in zip(jobs, scores, strict=True) if job[0] == n]) for n in names]
-                print_table(f"{scenario}, {'own' if own else 'shared'}, m = {options.tasks}", rows)
-                for name, mine in rows:
-                    found[name] += mine
-    print_table(f"all, m = {options.tasks}", found.items())
-    if found.get("spike"):
-        print_bins(found["spike"])
+    for name in [name for name in names if name in NAMES]:
+        if reason := why_not(name):
+            print(f"{name} is left out: {reason}")
+            names.remove(name)
+    jobs = [(n, kind, s) for s in seeds_of(options) for kind in kinds_of(options.kinds) for n in names]
+    Parallel(n_jobs=options.jobs, batch_size=1)(delayed(fit_and_keep)(options.out, *job) for job in jobs)
+
+
+def seeds_of(options: argparse.Namespace) -> list[int]:
+    """Numbers of the data sets."""
+    return [int(word) for word in options.seeds.split(",")]
+
+
+def print_tables(options: argparse.Namespace) -> None:
+    """Tables of each kind and of all of them, over the data sets that all methods have that are in a table."""
+    names = options.methods.split(";") if options.methods else list(METHODS)
+    total: dict[str, list[Score]] = {name: [] for name in names}
+    for kind in kinds_of(options.kinds):
+        rows: dict[str, list[Score]] = {name: [] for name in names}
+        for seed in seeds_of(options):
+            found = {name: kept(options.out, name, kind, seed) for name in names}
+            if any(found[n] is None for n in names if can_fit(n, kind)):
+                continue
+            data = draw_data_set(KINDS[kind], seed)
+            for name, estimate in found.items():
+                if estimate is not None:
+                    rows[name].append(score(data, estimate))
+        print_table(kind, rows.items())
+        for name, scores in rows.items():
+            total[name] += scores
+    print_table("all", total.items())
+    for name in names:
+        if any(s.bins is not None for s in total[name]):
+            print(f"\nEntries of {name} by the probability that it states:")
+            print_bins(total[name])
 
 
 def run_rivals(folder: Path, jobs: int) -> None:
@@ -264,19 +293,17 @@ def run_rivals(folder: Path, jobs: int) -> None:
     methods = sorted({key.split("/")[1] for key in stored if key.count("/") == 2})
     rows = []
     for method in methods:
-        have = [
-            n for n in names if f"{method}/coef" in {key.split("/", 1)[1] for key in stored if key.startswith(n + "/")}
-        ]
-        rows.append((method, [score(data[n], _stored_estimate(stored, n, method, data[n])) for n in have]))
+        have = [n for n in names if f"{n}/{method}/coef" in stored]
+        rows.append((method, [score(data[n], _stored_estimate(stored, n, method)) for n in have]))
     ours = Parallel(n_jobs=jobs)(delayed(_fit_stored)(data[n]) for n in names)
     print_table("rivals' data sets", [*rows, ("spike", ours)])
     print_bins(ours)
 
 
-def _stored_estimate(stored: dict[str, Floats], name: str, method: str, data: DataSet) -> Estimate:
+def _stored_estimate(stored: dict[str, Floats], name: str, method: str) -> Estimate:
     part = {key.split("/")[2]: value for key, value in stored.items() if key.startswith(f"{name}/{method}/")}
-    signal = data.Xt @ part["coef"] + part["intercept"]
-    return Estimate(signal, float(part.get("cpu", np.nan)), part.get("feature"), part.get("entry"))
+    seconds = float(part.get("cpu", np.nan))
+    return Estimate(seconds, part["coef"], part["intercept"], part.get("feature"), part.get("entry"))
 
 
 def _fit_stored(data: DataSet) -> Score:
@@ -288,17 +315,18 @@ def _fit_stored(data: DataSet) -> Score:
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("fit", "tables", "rivals"))
+    parser.add_argument("folder", nargs="?", type=Path, help="folder of rivals.npz")
     parser.add_argument("--seeds", default="100,101,102")
-    parser.add_argument("--tasks", type=int, default=6)
+    parser.add_argument("--kinds", default="main", help="main, other, labels, all, or names separated by semicolons")
     parser.add_argument("--methods", default="", help="names, separated by semicolons; all")
-    parser.add_argument("--labels", action="store_true")
-    parser.add_argument("--rivals", type=Path, help="folder of rivals.npz")
+    parser.add_argument("--out", type=Path, default=Path("which-tasks"), help="folder of estimates")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    if options.rivals:
-        run_rivals(options.rivals, options.jobs)
+    if options.what == "rivals":
+        run_rivals(options.folder, options.jobs)
     else:
-        run_fresh(options)
+        (run_fits if options.what == "fit" else print_tables)(options)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import pytensor.tensor as pt
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.models.distributions import MixedNorm, Tensor
-from bayesmtfs.models.terms import coordinates, linear_predictor, observe, readable
+from bayesmtfs.models.terms import coordinates, linear_predictor, observe, readable, with_known_part
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import check_norm_q, check_strength
 from bayesmtfs.types import LossScale
@@ -99,6 +99,7 @@ def mixed_norm_model(
         raise ValueError(f"loss_scale is {loss_scale!r}; choose 'mean' or 'sum'")
     family = find_family(loss)
     data = readable(data, family)
+    family = family.on(np.asarray(data.y, dtype=np.float64), data.weight, data.offsets)
     with pm.Model(coords=coordinates(data)) as model:
         strength = pm.Data("penalty_strength", float(penalty_strength))
         blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
@@ -111,7 +112,7 @@ def mixed_norm_model(
         observe(
             "y",
             family,
-            linear_predictor(data, coef, intercept),
+            with_known_part(data, linear_predictor(data, coef, intercept)),
             pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs"),
             weight=pm.Data("weight", data.loss_weights(loss_scale), dims="obs"),
         )

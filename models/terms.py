@@ -25,7 +25,7 @@ from bayesmtfs.data.classes import as_signs, classes_of
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.models.distributions import Tensor, as_float_tensor
-from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
+from bayesmtfs.priors.hyperpriors import DEGREES_RATE, DEGREES_SHAPE, NOISE_DEGREES, Hyperprior
 
 
 def observe(
@@ -36,6 +36,7 @@ def observe(
     weight: Tensor = None,
     noise: Tensor = 1.0,
     dims: str | None = "obs",
+    parameter: Tensor = None,
 ) -> Tensor:
     """Add the observed targets of a family to the PyMC model in context.
 
@@ -57,6 +58,8 @@ def observe(
         Noise deviation or scale of a family that has one: one for all rows, or ``(n,)``.
     dims : str, optional
         Dimension of the observed variable, default "obs"; None takes the shape of y.
+    parameter : tensor, optional
+        What the family learns beside the noise (`Family.learned`): one for all rows, or ``(n,)``.
 
     Returns
     -------
@@ -85,7 +88,8 @@ def observe(
     if not family.has_noise and not _is_one(noise):
         raise ValueError(f"noise was given, but the {family.name} loss has no noise; leave noise at 1.0")
     if not _is_one(weight):
-        return _observe_weighted(name, family, eta, y, weight, noise, dims)
+        return _observe_weighted(name, family, eta, y, weight, noise, dims, parameter)
+    family = family if parameter is None else family.given(parameter)
     model = pm.modelcontext(None)
     shape = tuple(y.shape) if dims is None else (model.dim_lengths[dims],)
     term = family.pymc_dist(eta, noise, shape=shape)
@@ -93,17 +97,28 @@ def observe(
 
 
 def _observe_weighted(
-    name: str, family: Family, eta: Tensor, y: Tensor, weight: Tensor, noise: Tensor, dims: str | None
+    name: str,
+    family: Family,
+    eta: Tensor,
+    y: Tensor,
+    weight: Tensor,
+    noise: Tensor,
+    dims: str | None,
+    parameter: Tensor = None,
 ) -> Tensor:
     """Observe targets whose log-densities are multiplied by weights."""
 
-    def log_density(value: Tensor, eta: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
-        return weight * pm.logp(family.pymc_dist(eta, noise), value)
+    def known(parameter: tuple[Tensor, ...]) -> Family:
+        return family.given(*parameter) if parameter else family
 
-    def draw(eta: Tensor, noise: Tensor, weight: Tensor, size: Tensor) -> Tensor:
-        return family.pymc_dist(eta, noise, size=size)
+    def log_density(value: Tensor, eta: Tensor, noise: Tensor, weight: Tensor, *parameter: Tensor) -> Tensor:
+        return weight * pm.logp(known(parameter).pymc_dist(eta, noise), value)
 
-    return pm.CustomDist(name, eta, noise, weight, logp=log_density, dist=draw, observed=y, dims=dims)
+    def draw(eta: Tensor, noise: Tensor, weight: Tensor, *rest: Tensor) -> Tensor:
+        return known(rest[:-1]).pymc_dist(eta, noise, size=rest[-1])
+
+    numbers = (eta, noise, weight) if parameter is None else (eta, noise, weight, parameter)
+    return pm.CustomDist(name, *numbers, logp=log_density, dist=draw, observed=y, dims=dims)
 
 
 def _is_one(number: Tensor) -> bool:
@@ -157,15 +172,35 @@ def add_observations(
     Labels are -1 and +1. A row's weight multiplies its log-likelihood: 2 is the row twice. ``extra`` is called with the
     linear predictor; what it gives back takes its place, and where that is None it has added a likelihood of its own.
     """
-    eta = linear_predictor(data, coef, intercept_per_task(prior))
+    eta = with_known_part(data, linear_predictor(data, coef, intercept_per_task(prior)))
     noise = noise_per_task(prior)[pm.modelcontext(None)["task_index"]] if family.has_noise else 1.0
     target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
+    family = family.on(np.asarray(data.y, dtype=np.float64), data.weight, data.offsets)
     eta = eta if extra is None else extra(eta)
     if eta is None:
         return
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
-    observe("y", family, eta, target, weight=weight, noise=noise)
+    observe("y", family, eta, target, weight=weight, noise=noise, parameter=_parameter(family, prior))
+
+
+def _parameter(family: Family, prior: Hyperprior) -> Tensor:
+    """Add ``degrees`` or ``dispersion`` (task) to the model in context, where the family learns it; its value by row."""
+    if family.learned is None:
+        return None
+    if family.learned == "degrees":
+        return pm.Gamma("degrees", as_float_tensor(DEGREES_SHAPE), as_float_tensor(DEGREES_RATE))
+    degrees, model = as_float_tensor(NOISE_DEGREES), pm.modelcontext(None)
+    if prior.shared_noise:
+        root = pm.HalfStudentT("shared_root_dispersion", nu=degrees, sigma=1.0) * pt.ones(model.dim_lengths["task"])
+    else:
+        root = pm.HalfStudentT("root_dispersion", nu=degrees, sigma=1.0, dims="task")
+    return pm.Deterministic("dispersion", pt.square(root), dims="task")[model["task_index"]]
+
+
+def with_known_part(data: TaskData, eta: Tensor) -> Tensor:
+    """Add what the data know of the linear predictor, as the data variable ``offset`` (obs)."""
+    return eta if data.eta_offset is None else eta + pm.Data("offset", data.eta_offset, dims="obs")
 
 
 def noise_per_task(prior: Hyperprior) -> Tensor:
@@ -231,6 +266,10 @@ def set_task_data(model: pm.Model, data: TaskData) -> None:
         values["weight"] = data.weight
     elif not np.all(data.weight == 1.0):
         raise ValueError("data has sample weights but the model was built without; build it with weighted rows")
+    if "offset" in model.named_vars:
+        values["offset"] = np.zeros(data.n_observations) if data.eta_offset is None else data.eta_offset
+    elif data.eta_offset is not None:
+        raise ValueError("data has an offset but the model was built without; build it with rows that have one")
     rows = {"row": range(data.design.shape[0])} if "row_index" in values else {}
     pm.set_data(values, model=model, coords={"obs": data.order.tolist()} | rows)
 

@@ -90,6 +90,7 @@ for found in sets:
     print(f"variants {found.features.tolist()}: probability {found.probability:.3f}, purity {found.purity:.2f}")
     print("    in", ", ".join(map(str, found.tasks)))
 bm.plots.credible_sets(model)
+plt.show()
 
 # %% [markdown]
 # ## In which tissues: entries and patterns
@@ -100,6 +101,7 @@ entries.to_frame(selected_only=True)
 
 # %%
 bm.plots.entry_probability(model)
+plt.show()
 
 # %%
 shared = bm.selection.patterns(model).to_frame()

@@ -135,13 +135,13 @@ for ax, name in zip(axes, ("MTFS1,2", "PMTFS1"), strict=True):
     ax.set_title(f"{name}, last split: {int(methods[name].get_support().sum())} genes")
 
 # %% [markdown]
-# Are these two or three genes enough? The posterior can be asked without selecting anything first; here by expectation
-# propagation (`sampler="fast"`), to which 254 genes are no trouble.
+# Are these two or three genes enough? The posterior can be asked without selecting anything first; here by a
+# variational posterior (`sampler="variational"`), to which 254 genes are no trouble.
 
 # %%
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    posterior = bm.BayesianClassifier(sampler="fast", random_state=0)
+    posterior = bm.BayesianClassifier(sampler="variational", random_state=0)
     posterior.fit(pd.DataFrame(X, columns=genes), y, tasks=studies)
 bm.plots.row_norms(posterior, most=12)
 plt.show()

@@ -89,7 +89,9 @@ class Speaker:
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Say what is going on, and collect warnings to say them in one line each."""
-        with warnings.catch_warnings(record=True) as caught, self.console.status(what):
+        if self.console.is_terminal and not self.silent:
+            self.console.print(what, style="dim", highlight=False)  # one line: a spinner would fight with the bars
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             warnings.filterwarnings("ignore", category=FutureWarning)

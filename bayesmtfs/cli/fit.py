@@ -1,20 +1,27 @@
 """``bayesmtfs fit`` and ``bayesmtfs compare``: a table in; out a folder with the fitted model, or a table of methods."""
 
 import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import numpy as np
 import typer
 from rich.table import Table
 
 import bayesmtfs
 from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, check_free, method_table, new_folder
+from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:
+    from bayesmtfs.cli.tables import TargetKind
+    from bayesmtfs.reporting import Source
     from bayesmtfs.selection.comparison import Comparison
 
 ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 400, 10, 200  # of the online route
+ROUNDING = 1e-10  # below which a number is 0
+FOLDS = 5  # on which a fit is measured
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
 Data = Annotated[Path, typer.Argument(help="Table: CSV, TSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
@@ -39,7 +46,21 @@ FamilyName = Annotated[
         "hinge; found out where not said.",
     ),
 ]
+Event = Annotated[
+    str | None,
+    typer.Option(help="Column that says whether the event happened (1) or the time is censored (0): survival times."),
+]
+Exposure = Annotated[
+    str | None, typer.Option(help="Column with the time, area or number of people that counts come from.")
+]
+Impute = Annotated[
+    str | None,
+    typer.Option(help="Missing cells of features: task_mean fills them and adds indicators; an error where not said."),
+]
 Standardize = Annotated[bool, typer.Option(help="Scale features and targets within tasks before the fit.")]
+Baselines = Annotated[
+    bool, typer.Option(help="Measure against each task's mean, all rows pooled, and each task alone, on held-out rows.")
+]
 
 
 def fit(
@@ -69,6 +90,9 @@ def fit(
     ] = "one_se",
     classify: Classify = None,
     family: FamilyName = None,
+    event: Event = None,
+    exposure: Exposure = None,
+    impute: Impute = None,
     standardize: Standardize = True,
     draws: Annotated[int, typer.Option(help="Draws per chain of the posterior route.")] = 1000,
     tune: Annotated[int | None, typer.Option(help="Steps before the draws; as many as draws where not said.")] = None,
@@ -78,19 +102,28 @@ def fit(
     ] = 1000,
     epochs: Annotated[int | None, typer.Option(help="Passes of the online route; by the table where not said.")] = None,
     jobs: Jobs = None,
+    baselines: Baselines = True,
     out: Annotated[Path, typer.Option(help="Folder to write.")] = Path("bayesmtfs-fit"),
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
     """Fit a table with a task column and write model, effects, plots and report."""
     # Loaded here, so that --help answers at once
-    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations
+    from bayesmtfs.cli.tables import TextForm, event_hint, kind_of_target, observations
+    from bayesmtfs.reporting import Source
 
     check_free(out, force)
-    table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
+    _check_impute(impute, route)
+    form = TextForm(sep, decimal)
+    table = observations(data, target, targets, task, drop, categories, form, event, exposure, impute is not None)
     X, y, _ = table.rows
-    kind = kind_of_target(y, classify, family)
-    speaker.say(*table.notes(), kind.note)
+    if event is not None:
+        kind, hints = survival_kind(route, classify, family), []
+    else:
+        kind, hints = kind_of_target(y, classify, family), event_hint(X, y)
+    _check_exposure(exposure, kind)
+    notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
+    speaker.say(*notes)
     options = {
         "task_column": task,
         "standardize": standardize,
@@ -103,20 +136,108 @@ def fit(
         "max_features": max_features,
         "average": True,
         "epochs": enough_passes(X, task) if epochs is None else epochs,
+        "impute": impute,
     }
     model = make_estimator(kind.labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
-        model.fit(X, y)
+        model.fit(X, y, **({} if exposure is None else {"exposure": exposure}))
+    errors = None
+    if baselines and event is None and exposure is None:  # the references know neither
+        with speaker.working("Measuring on held-out rows ..."):
+            errors = _errors_of(model, X, y, kind.options(standardize), standardize, notes)
+    names = {"target": target or targets or "", "task": task or ""}
+    source = Source(data.name, **names, notes=tuple(notes), command=typed_command(), errors=errors)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
-        _write(model, folder, {"data": str(data), "target": target or targets, "task": task})
+        described = {"data": str(data), "target": target or targets, "task": task, "event": event}
+        _write(model, folder, described, source)
     facts = _facts(model)
     speaker.say(model.result_.summary())
     if "norm_q" in facts:
-        low, high = facts.get("norm_q_interval", (None, None))
-        interval = "" if low is None else f", 90% interval {low:.3g} to {high:.3g}"
-        speaker.say(f"\nq, how the tasks share a feature: {facts['norm_q']:.3g}{interval}")
+        speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
+    if errors is not None:
+        speaker.say("", comparison_table(errors, FOLDS, brief=True))
     speaker.say(f"\nModel, effects, plots and report are in {out}")
-    speaker.answer({"out": str(out), **facts, "notes": table.notes()})
+    speaker.answer({"out": str(out), **facts, "notes": notes, "errors": source.as_dict()["errors"]})
+
+
+def q_in_words(facts: dict[str, Any]) -> str:
+    """The learned q with its interval, or what the folds have chosen."""
+    low, high = facts.get("norm_q_interval", (None, None))
+    if low is None:
+        return f"{facts['norm_q']:.3g}, chosen on held-out rows among {', '.join(f'{q:g}' for q in SHAPES)}"
+    return f"{facts['norm_q']:.3g}, {INTERVAL:.0%} interval {low:.3g} to {high:.3g}"
+
+
+def class_notes(y: Any, labels: bool) -> list[str]:
+    """How many rows every class has, and which of two is the positive one."""
+    if not labels:
+        return []
+    columns = {"": y} if y.ndim == 1 else {f" of {name}": y[name] for name in y.columns}
+    notes = []
+    for of, column in columns.items():
+        counts = column.dropna().value_counts().sort_index()
+        listed = ", ".join(f"{label} {count} ({count / counts.sum():.0%})" for label, count in counts.items())
+        positive = f"; a positive effect speaks for {counts.index[1]}" if len(counts) == 2 else ""
+        notes.append(f"Classes{of}: {listed}{positive}.")
+    return notes
+
+
+def typed_command() -> str:
+    """The command as it can be typed again, without what is at its default."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ""
+    words = ["bayesmtfs", str(context.info_name)]
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if value == parameter.default or value is None or parameter.name in ("quiet", "as_json", "debug", "force"):
+            continue
+        if parameter.param_type_name == "argument":
+            words.append(shlex.quote(str(value)))
+        elif isinstance(value, bool):
+            words.append((parameter.opts if value else parameter.secondary_opts)[0])
+        else:
+            words += [parameter.opts[0], shlex.quote(str(value))]
+    return " ".join(words)
+
+
+def _errors_of(
+    model: Any, X: Any, y: Any, options: dict[str, Any], standardize: bool, notes: list[str]
+) -> "Comparison | None":
+    """Held-out errors of a fit and of the references; a note where they cannot be measured."""
+    from bayesmtfs.selection.reference import held_out_errors
+
+    options = {name: value for name, value in options.items() if name != "loss"}
+    try:
+        return held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
+    except ValueError as error:
+        notes.append(f"Errors on held-out rows were not measured: {error}")
+        return None
+
+
+def survival_kind(route: str, classify: bool | None, family: str | None) -> "TargetKind":
+    """What ``--event`` makes of a target, or why it does not."""
+    from bayesmtfs.cli.tables import TargetKind
+
+    if route not in ("map", "posterior"):
+        raise UsageError(f"--event does not go with --route {route}; survival times have the routes map and posterior")
+    if classify is not None or family not in (None, "cox"):
+        raise UsageError("--event makes the target survival times; leave --family, --classify and --regress out")
+    return TargetKind(False, "cox", "Target: survival times, --family cox.")
+
+
+def _check_exposure(exposure: str | None, kind: "TargetKind") -> None:
+    from bayesmtfs.families import find_family
+
+    if exposure is not None and (kind.family is None or find_family(kind.family).targets != "counts"):
+        raise UsageError("--exposure is for counts; pass --family poisson or 'negative_binomial(1)', or leave it out")
+
+
+def _check_impute(impute: str | None, route: str) -> None:
+    if impute not in (None, "task_mean"):
+        raise UsageError(f"--impute is {impute!r}; pass task_mean, or leave it out")
+    if impute is not None and route == "online":
+        raise UsageError("--impute does not go with --route online; fill the cells in first")
 
 
 def enough_passes(X: Any, task: str | None) -> int:
@@ -134,7 +255,7 @@ def saved_fit(path: Path) -> Path:
     return file
 
 
-def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
+def _write(model: Any, folder: Path, origin: dict[str, Any], source: "Source") -> None:
     from matplotlib.figure import Figure
 
     from bayesmtfs import plots
@@ -142,11 +263,13 @@ def _write(model: Any, folder: Path, source: dict[str, Any]) -> None:
 
     model.save(folder / MODEL)
     model.result_.to_frame().to_csv(folder / "effects.csv", index=False)
-    report(model, folder / "report.html")
+    model.result_.to_frame(form="features").to_csv(folder / "features.csv", index=False)
+    report(model, folder / "report.html", f"{source.target}: which features, in which tasks", source)
     figure = Figure(figsize=(7, 6), layout="constrained")
-    plots.coefficient_heatmap(model, ax=figure.add_subplot())
-    figure.savefig(folder / "coefficients.png", dpi=150)
-    facts = {**source, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions}
+    plots.effects(model, ax=figure.add_subplot())
+    figure.savefig(folder / "effects.png", dpi=150)
+    facts = {**origin, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions}
+    facts["source"] = source.as_dict()
     (folder / "summary.json").write_text(as_text(facts), encoding="utf-8")
 
 
@@ -165,6 +288,7 @@ def _facts(model: Any) -> dict[str, Any]:
         "n_tasks": result.n_tasks,
         "n_features": result.n_features,
         "selected": result.feature_names[result.selected].tolist(),
+        **{name: result.settings[name] for name in ("positive_class",) if name in result.settings},
         "converged": result.convergence.converged,
         "verdict": result.convergence.verdict(),
         **learned,
@@ -192,6 +316,7 @@ def compare(
     classify: Classify = None,
     family: FamilyName = None,
     standardize: Standardize = True,
+    baselines: Baselines = True,
     jobs: Jobs = None,
     out: Annotated[Path | None, typer.Option(help="CSV file for the table.")] = None,
     seed: Seed = 0,
@@ -206,7 +331,8 @@ def compare(
     table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
     X, y, _ = table.rows
     kind = kind_of_target(y, classify, family)
-    speaker.say(*table.notes(), kind.note)
+    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
+    speaker.say(*notes)
     more: dict[str, Any] = {
         "task_column": task,
         "standardize": standardize,
@@ -214,42 +340,51 @@ def compare(
         "n_jobs": jobs,
     }
     models = {name: make_estimator(kind.labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
+    if baselines:
+        from bayesmtfs.selection.reference import reference_fits
+
+        models |= reference_fits(kind.labels, wide=targets is not None, **more)
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
         found = bayesmtfs.compare(models, X, y, cv=folds, random_state=seed, progress=speaker.progress)
     if out is not None:
         write_csv(found.to_frame(), out)
     speaker.say(comparison_table(found, folds))
-    speaker.answer({"methods": found.to_frame().to_dict(orient="records"), "notes": table.notes()})
+    speaker.answer({"methods": found.to_frame().to_dict(orient="records"), "notes": notes})
 
 
-def comparison_table(comparison: "Comparison", folds: int) -> Table:
-    """The methods for a terminal, best first; the numbers with their standard errors."""
-    rows = [
-        (
-            fit.name,
-            _with_error(fit.error, fit.error_se),
-            _with_error(fit.difference, fit.difference_se) if fit.difference else "",
-            _with_error(fit.log_score, fit.log_score_se),
-            str(fit.n_selected),
-            f"{fit.seconds:.1f}",
-            _with_error(fit.elpd, fit.elpd_se),
-        )
-        for fit in comparison.fits
+def comparison_table(comparison: "Comparison", folds: int, brief: bool = False) -> Table:
+    """The methods for a terminal, best first, with standard errors; briefly: without what is of fits to all rows."""
+    fits = comparison.fits
+    columns: dict[str, list[str]] = {
+        comparison.error_name: [_with_error(fit.error, fit.error_se) for fit in fits],
+        "R2": [_with_error(fit.r2, math.nan) for fit in fits],
+        "AUC": [_with_error(fit.auc, math.nan) for fit in fits],
+        "deviance": [_with_error(fit.deviance, math.nan) for fit in fits],
+    }
+    if not brief:
+        columns["above the best"] = [
+            _with_error(fit.difference, fit.difference_se) if fit.difference else "" for fit in fits
+        ]
+        columns["features"] = [str(fit.n_selected) for fit in fits]
+        columns["seconds"] = [_with_error(fit.seconds, math.nan) for fit in fits]
+        columns["elpd"] = [_with_error(fit.elpd, fit.elpd_se) for fit in fits]
+    columns = {heading: cells for heading, cells in columns.items() if any(cells)}
+    rows = [(fit.name, *cells) for fit, *cells in zip(fits, *columns.values(), strict=True)]
+    measures = {"R2": "R2: share of the squares about task means", "AUC": "AUC: within tasks"}
+    said = [
+        f"Means over {folds} folds +- standard error",
+        *(text for name, text in measures.items() if name in columns),
     ]
-    headings = [comparison.error_name, "above the best", "log score", "features", "seconds", "elpd"]
-    shown = None if any(row[-1] for row in rows) else -1
-    return method_table(
-        headings[:shown],
-        [row[:shown] for row in rows],
-        caption=f"Means over {folds} folds +- standard error; log score: larger is better. Features and seconds are "
-        "those of a fit to all rows.",
-    )
+    if not brief:
+        said.append("features and seconds are those of a fit to all rows")
+    return method_table(list(columns), rows, caption=f"{'; '.join(said)}.", title="On rows not used for the fit")
 
 
 def _with_error(value: float, error: float) -> str:
     if math.isnan(value):
         return ""
-    return f"{value:.4g}" if math.isnan(error) else f"{value:.4g} +- {error:.2g}"
+    value = 0.0 if abs(value) < ROUNDING else value
+    return f"{value:.3g}" if math.isnan(error) else f"{value:.3g} +- {error:.1g}"
 
 
 # ---------------------------------------------------------------------- from the words of the command line to an estimator
@@ -325,7 +460,8 @@ def make_estimator(
         chosen["n_penalties"] = 50
     elif family in ("MixedNorm", "OnlineMixedNorm"):
         chosen["penalty_strength"] = "learn" if strength == "cv" else strength
-    suffix = f"{'Classifier' if classify else 'Regressor'}{'CV' if 'n_penalties' in chosen else ''}"
+    face = "Survival" if options.get("loss") == "cox" else "Classifier" if classify else "Regressor"
+    suffix = f"{face}{'CV' if 'n_penalties' in chosen else ''}"
     model = getattr(bayesmtfs, f"{family}{suffix}")()
     known = {"random_state": seed, "progress": progress, **chosen, **options}
     return model.set_params(**{name: value for name, value in known.items() if name in model.get_params()})

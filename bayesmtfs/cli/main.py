@@ -6,7 +6,7 @@ that ``--help`` answers at once and PyMC is loaded only where there is a posteri
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -30,9 +30,20 @@ def report(
     check_free(out, force)
     fits = [bayesmtfs.load(saved_fit(path)) for path in results]
     with speaker.working("Drawing ..."):
-        reporting.report(fits if len(fits) > 1 else fits[0], out, title)
+        named = reporting.named_fits(fits)
+        sources = {name: source_of(path) for name, path in zip(named, results, strict=True)}
+        reporting.report(named, out, title, sources)
     speaker.say(f"The report is in {out}")
     speaker.answer({"out": str(out), "n_fits": len(fits)})
+
+
+def source_of(path: Path) -> Any:
+    """What `fit` has written about the data of a fit; nothing where there is no such file."""
+    from bayesmtfs.reporting import Source
+
+    summary = path / "summary.json"
+    known = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
+    return Source.from_dict(known.get("source") or {})
 
 
 def reproduce(

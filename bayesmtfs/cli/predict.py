@@ -10,6 +10,7 @@ import typer
 import bayesmtfs
 from bayesmtfs.cli.console import Force, Speaker, UsageError, check_free
 from bayesmtfs.cli.fit import Decimal, Separator, saved_fit
+from bayesmtfs.families import find_family, is_known
 from bayesmtfs.results.tables import INTERVAL
 
 
@@ -30,11 +31,11 @@ def predict(
 ) -> None:
     """Predict new rows with a fitted model and write them as CSV, in the order of the table.
 
-    Posteriors give the central 89% interval of a new target, classifiers the probability of every class.
+    Posteriors give the central 90% interval of a new target, classifiers the probability of every class.
     """
     import pandas as pd
 
-    from bayesmtfs.cli.tables import TextForm, read_table, write_csv
+    from bayesmtfs.cli.tables import TextForm, dates_as_dates, read_table, write_csv
 
     check_free(out, force)
     model = bayesmtfs.load(saved_fit(result))
@@ -42,12 +43,12 @@ def predict(
         raise ValueError(f"{result} holds a {type(model).__name__}, which cannot predict; pass a saved estimator")
     if unknown_task is not None:
         model.set_params(unknown_task=unknown_task)
-    frame = read_table(data, TextForm(sep, decimal))
+    frame = dates_as_dates(read_table(data, TextForm(sep, decimal)))
     wanted = list(getattr(model, "feature_names_in_", frame.columns))
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise ValueError(f"{data} lacks the columns {missing[:10]} that the model was fitted on; add them")
-    target = _target(result, frame, target)
+    target, event = _target(result, frame, target), _event(result, frame)
     with speaker.working("Predicting ..."):
         columns = predicted_columns(model, frame[wanted])
     task_column = getattr(model, "task_column", None)
@@ -55,7 +56,7 @@ def predict(
     table = pd.DataFrame({"row": np.arange(1, len(frame) + 1), **own, **columns})
     write_csv(table, out)
     speaker.say(f"{len(table)} predictions are in {out}")
-    score = _score(model, frame, wanted, target)
+    score = _score(model, frame, wanted, target, event)
     speaker.say(*(f"{words}: {value:.4g}" for words, value in score.items()))
     speaker.answer({"out": str(out), "n_rows": len(table), **score})
 
@@ -64,7 +65,8 @@ def predicted_columns(model: Any, rows: Any) -> dict[str, Any]:
     """Columns of a table of predictions: one of each kind, or one for each task of the wide form."""
     kinds = {"prediction": model.predict(rows)}
     is_classifier = hasattr(model, "classes_")
-    if not is_classifier and hasattr(model, "posterior_"):
+    is_survival = hasattr(model, "event_times_")
+    if not is_classifier and not is_survival and hasattr(model, "posterior_"):
         _, kinds["lower"], kinds["upper"] = model.predict(rows, interval=INTERVAL)
     if is_classifier and hasattr(model, "predict_proba"):
         kinds |= _probabilities(model, rows)
@@ -94,10 +96,25 @@ def _target(result: Path, frame: Any, target: str | None) -> str | None:
     return target if target in frame.columns else None
 
 
-def _score(model: Any, frame: Any, wanted: list[Any], target: str | None) -> dict[str, float]:
+def _event(result: Path, frame: Any) -> str | None:
+    """Column with the events of the fit, if the table has it."""
+    summary = result / "summary.json"
+    event = json.loads(summary.read_text(encoding="utf-8")).get("event") if summary.is_file() else None
+    return event if event in frame.columns else None
+
+
+def _score(model: Any, frame: Any, wanted: list[Any], target: str | None, event: str | None = None) -> dict[str, float]:
     """What ``score`` says of the rows that have a target."""
+    if hasattr(model, "event_times_"):
+        if target is None or event is None:
+            return {}
+        known = frame[frame[target].notna() & frame[event].notna()]
+        y = known[[event, target]].set_axis(["event", "time"], axis=1)
+        return {"concordance": float(model.score(known[wanted], y))} if len(known) else {}
     if target is None or not frame[target].notna().any():
         return {}
     known = frame[frame[target].notna()]
-    words = "share of right labels" if hasattr(model, "classes_") else "R2"
+    by_deviance = is_known(model.loss) and find_family(model.loss).scores_deviance
+    words = "share of the deviance explained" if by_deviance else "R2"
+    words = "share of right labels" if hasattr(model, "classes_") else words
     return {words: float(model.score(known[wanted], known[target]))}

@@ -17,13 +17,17 @@ SEPARATORS = (",", ";", "\t", "|")
 TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 LOOKED_AT = 200  # lines of a text file that tell how it is written
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d+,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+\s*")
+DATE = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+MOST_CLASSES = 50  # different texts in a target
+ORDERED_LEVELS = range(3, 8)  # numbers of levels of a target that may be ordered classes
+EVENT_NAMES = ("event", "died", "death", "dead", "deceased", "failed", "status", "censored")
 LONG_TAIL = 0.5  # skewness above which whole numbers from 0 are taken for counts
 OVERDISPERSED = 1.5  # variance of counts, in units of their mean, that is worth a word
 WORDS = Words(
     absent=False,
     texts="leave it out with --drop, or name it in --categories if each of them is a category",
     kinds="leave it out with --drop, or turn it into numbers",
-    gaps="fill them in, delete those rows, or leave the column out with --drop",
+    gaps="fill them in (--impute task_mean does), delete those rows, or leave the column out with --drop",
 )
 
 
@@ -138,27 +142,50 @@ def observations(
     drop: str | None,
     categories: str | None,
     form: TextForm = TextForm(),
+    event: str | None = None,
+    exposure: str | None = None,
+    impute: bool = False,
 ) -> Table:
-    """Split a table into features and targets."""
-    frame = read_table(path, form)
+    """Split a table into features and targets; with an event column the target is a frame of event and time."""
+    frame = dates_as_dates(read_table(path, form))
+    if event is not None and target is None:
+        raise UsageError("--event needs --target with the column of the times")
     if (target is None) == (targets is None):
         raise UsageError("pass either --target (one row per observation) or --targets a,b,c (one column per task)")
     if targets is not None and task is not None:
         raise UsageError("--task does not go with --targets: the columns are the tasks; leave one of them out")
     wanted = [target] if target is not None else _listed(targets)
-    named = [*wanted, *([] if task is None else [task]), *_listed(drop), *_listed(categories)]
+    special = [name for name in (task, event, exposure) if name is not None]
+    named = [*wanted, *special, *_listed(drop), *_listed(categories)]
     unknown = [name for name in dict.fromkeys(named) if name not in frame.columns]
     if unknown:
         columns = ", ".join(map(str, frame.columns))
         raise UsageError(f"{path} has no column {', '.join(map(repr, unknown))}; its columns are {columns}")
     kept = frame.drop(columns=[name for name in _listed(drop) if name not in wanted])
-    if kept.shape[1] - len(wanted) - (task is not None) < 1:
+    if kept.shape[1] - len(wanted) - len(special) < 1:
         raise ValueError(f"{path} has no feature columns beside {', '.join(wanted)}; add at least one")
     words = WORDS._replace(**({"row": "line", "first_row": 2} if path.suffix in TEXT_ENDINGS else {"first_row": 1}))
+    words = words._replace(gaps_allowed=impute)
     try:
-        return Table(read_rows(kept, target or wanted, task, _listed(categories), words), task)
+        if event is None:
+            return Table(read_rows(kept, target or wanted, task, _listed(categories), words), task)
+        rows = read_rows(kept[kept[event].notna()], target, task, _listed(categories), words)
+        y = rows.X[[event]].rename(columns={event: "event"}).assign(time=rows.y.to_numpy())
+        left_out = len(kept) - len(y)
+        return Table(TableRows(rows.X.drop(columns=event), y, left_out), task)
     except ValueError as error:
         raise ValueError(f"{path} cannot be fitted:\n{error}") from None
+
+
+def dates_as_dates(frame: Any) -> Any:
+    """Columns of texts that are all dates, such as 2024-03-01, as dates; the readers count their days."""
+    import pandas as pd
+
+    for name in frame.columns:
+        texts = frame[name].dropna() if pd.api.types.is_string_dtype(frame[name].dtype) else frame[name][:0]
+        if len(texts) and texts.astype(str).str.fullmatch(DATE).all():
+            frame[name] = pd.to_datetime(frame[name], errors="coerce", utc=False)
+    return frame
 
 
 def _listed(names: str | None) -> list[str]:
@@ -200,6 +227,7 @@ def kind_of_target(y: Any, classify: bool | None = None, family: str | None = No
             )
         return TargetKind(stated.targets == "labels", family, f"Target: {stated.targets}, --family {family}.")
     columns = [column.dropna() for column in ([y] if y.ndim == 1 else [y[name] for name in y.columns])]
+    _refuse_strange_targets(columns)
     if classify or (classify is None and _are_labels(columns)):
         return TargetKind(True, None, "Target: classes (texts, or two whole numbers; --regress if they are numbers).")
     if classify is None and all(map(_are_counts, columns)):
@@ -211,7 +239,41 @@ def kind_of_target(y: Any, classify: bool | None = None, family: str | None = No
             "Target: counts (whole numbers from 0 with a long tail), --family poisson; --family squared takes them as "
             f"numbers{more if spread > OVERDISPERSED else ''}.",
         )
+    levels = [len(column.unique()) for column in columns]
+    few = all(n in ORDERED_LEVELS for n in levels) and all(bool(np.all(np.mod(c, 1) == 0)) for c in columns)
+    if few and classify is None and "ordinal" in names():
+        return TargetKind(
+            False,
+            None,
+            f"Target: numbers, --family squared; it has {levels[0]} whole levels: --family ordinal takes them as ordered "
+            "classes.",
+        )
     return TargetKind(False, None, "Target: numbers, --family squared.")
+
+
+def _refuse_strange_targets(columns: list[Any]) -> None:
+    """Refuse targets that no family has."""
+    for column in columns:
+        if column.dtype.kind == "M":
+            raise ValueError(
+                f"the target {column.name!r} holds dates; pass a column of numbers, such as days, or of classes"
+            )
+        distinct = column.nunique()
+        if distinct == 1:
+            raise ValueError(f"the target {column.name!r} is {column.iloc[0]} in all rows; there is nothing to explain")
+        if column.dtype.kind not in "biuf" and distinct > MOST_CLASSES:
+            raise ValueError(
+                f"the target {column.name!r} holds {distinct} different texts, too many for classes; turn it into numbers, "
+                "or name another column"
+            )
+
+
+def event_hint(X: Any, y: Any) -> list[str]:
+    """A word about a column that looks like the event of survival times."""
+    if y.ndim != 1 or y.dtype.kind not in "iuf" or not bool((y.dropna() >= 0).all()) or y.nunique() < 3:
+        return []
+    found = [name for name in X.columns if str(name).lower() in EVENT_NAMES and X[name].nunique() == 2]
+    return [f"If the target is the time of an event, --event {found[0]} makes it survival times."] if found else []
 
 
 def _are_labels(columns: list[Any]) -> bool:

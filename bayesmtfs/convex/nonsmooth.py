@@ -182,9 +182,21 @@ def _first_theta(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray]:
         theta = np.where(np.isnan(inner), theta, 0.0)
         theta *= min(1.0, _room(problem, theta))
         theta = np.where(np.isnan(inner), theta, inner)
+    theta = _off_ends(problem, theta)
     shrink = min(1.0, _room(problem, theta))
     scores = shrink * problem.data.adjoint(theta)
     return shrink * theta, scores, interior_point.levels(problem, scores)
+
+
+def _off_ends(problem: Problem, theta: FloatArray) -> FloatArray:
+    """Theta off the ends of its intervals, of which 0 is one where a side is flat: moved to one share of all intervals."""
+    _, left, right = problem.kinks
+    if not np.any((theta == left) | (theta == right)):
+        return theta
+    share = np.full(problem.data.n_tasks, 0.5)
+    if problem.fit_intercept:  # the sum over each task has to be 0
+        share = -problem.task_sums(left) / problem.task_sums(right - left)
+    return FIRST_SHARE * theta + (1.0 - FIRST_SHARE) * (left + share[problem.data.task] * (right - left))
 
 
 def _room(problem: Problem, theta: FloatArray) -> float:

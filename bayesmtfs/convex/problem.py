@@ -1,9 +1,10 @@
 """The convex problem that every penalised route solves, and its certificate.
 
-    minimise over W, b:   sum_i c_i loss(y_i, x_i' w_t(i) + b_t(i)) + penalty(W) + ridge / 2 ||W||^2
+    minimise over W, b:   sum_i c_i loss(y_i, o_i + x_i' w_t(i) + b_t(i)) + penalty(W) + ridge / 2 ||W||^2
 
-with row factors ``c`` (the weights, divided by their task's total for a mean loss) and a penalty that is a norm per
-row of W. Where rows share a loss (`Family.coupled`) the sum stands for the whole of it. Without a ridge its dual has one
+with known offsets o (`families.offset`; none in most data), row factors ``c`` (the weights, divided by their task's total
+for a mean loss) and a penalty that is a norm per row of W. Where rows share a loss (`Family.coupled`) the sum stands for
+the whole of it. Without a ridge its dual has one
 variable per observation (Boyd and Vandenberghe 2004, section 5.1.6):
 
     maximise over theta:  - sum_i c_i loss*(y_i, theta_i / c_i)
@@ -26,7 +27,7 @@ from typing import Any, Self
 import numpy as np
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, Kinks, total, total_conjugate
+from bayesmtfs.families import Family, Kinks, total, total_conjugate, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, scratch
@@ -49,7 +50,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         data = self.data
-        object.__setattr__(self, "family", self.family.on(data.y, data.weight, data.offsets))
+        family = with_offset(self.family, None).on(data.y, data.weight, data.offsets)
+        object.__setattr__(self, "family", with_offset(family, data.eta_offset))
         if not (self.family.smooth or self.penalty.has_row_steps):
             raise ValueError(
                 f"penalty is a {type(self.penalty).__name__} and loss is {self.family.name!r}, which has kinks; a "
@@ -71,10 +73,10 @@ class Problem:
         """(m,) Best intercept at W = 0 (zeros without an intercept)."""
         if not self.fit_intercept:
             return np.zeros(self.data.n_tasks)
-        y = self.data.y
-        if self.family.quadratic:
+        y, family = self.data.y, self.family
+        if family.quadratic:
             return self.task_sums(self.weight * y) / self.task_weight
-        return np.array([self.family.best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
+        return np.array([family.of_rows(a, b).best_constant(y[a:b], self.weight[a:b]) for a, b in self.data.spans])
 
     @cached_property
     def null_objective(self) -> float:

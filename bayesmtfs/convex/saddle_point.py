@@ -81,6 +81,7 @@ def without_settled_tasks(problem: Problem) -> tuple[Problem, BoolArray]:
         "offsets": np.concatenate([[0], np.cumsum(np.diff(data.offsets)[~settled])]),
         "task_names": data.task_names[~settled],
         "present": None if data.present is None else data.present[:, ~settled],
+        "eta_offset": None if data.eta_offset is None else data.eta_offset[kept],
     }
     if data.shared_design:
         parts["rows"] = data.rows[kept]

@@ -1,5 +1,7 @@
 """Class labels: any two labels outside, -1 and +1 inside; several classes become one-versus-rest tasks."""
 
+import numbers
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -10,6 +12,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from bayesmtfs.data.inputs import as_array, as_labels, missing_entries
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import FloatArray
+
+BALANCED = "balanced"
 
 
 def read_classes(y: Any, n_rows: int) -> tuple[FloatArray, NDArray[Any]]:
@@ -91,12 +95,64 @@ def class_tasks(data: TaskData, classes: NDArray[Any]) -> TaskData:
         design=data.design if data.shared_design else data.design[copies],
         y=np.where(data.y[copies] == number, 1.0, -1.0),
         weight=data.weight[copies],
+        eta_offset=None if data.eta_offset is None else data.eta_offset[copies],
         offsets=np.concatenate([[0], np.cumsum(np.repeat(np.diff(data.offsets), k))]),
         rows=data.rows[copies] if data.shared_design else np.arange(len(copies)),
         order=data.order[copies] * k + number if data.shared_design else data.order[copies],
         task_names=classes if data.n_tasks == 1 else np.array(pairs),
         present=None if data.present is None else np.repeat(data.present, k, axis=1),
     )
+
+
+def check_class_weight(class_weight: Any) -> None:
+    """Refuse what is neither None, "balanced" nor a mapping from label to a positive number."""
+    if class_weight is None or (isinstance(class_weight, str) and class_weight == BALANCED):
+        return
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(f"class_weight is {class_weight!r}; pass 'balanced', a mapping from label to weight, or None")
+    for label, number in class_weight.items():
+        if not isinstance(number, numbers.Real) or not 0 < float(number) < np.inf:
+            raise ValueError(f"class_weight gives the label {label!r} the weight {number!r}; pass a positive number")
+
+
+def with_class_weights(data: TaskData, class_weight: Any, classes: NDArray[Any]) -> TaskData:
+    """Multiply the weights of rows by those of their classes; targets are numbers of classes.
+
+    "balanced" is ``n_t / (k_t n_tc)`` in task t, with n the total weights and k_t the number of its classes: classes weigh
+    the same within a task, whose total weight stays as it is. A mapping is label by label; labels that it lacks count 1.
+
+    Examples
+    --------
+    >>> data = TaskData.from_long(np.zeros((4, 1)), [0.0, 0.0, 0.0, 1.0])
+    >>> with_class_weights(data, "balanced", np.array(["no", "yes"])).weight.round(3)
+    array([0.667, 0.667, 0.667, 2.   ])
+    """
+    if class_weight is None:
+        return data
+    number = data.y.astype(np.int64)
+    if isinstance(class_weight, Mapping):
+        unknown = [label for label in class_weight if label not in classes.tolist()]
+        if unknown:
+            raise ValueError(
+                f"class_weight has the label {unknown[0]!r}, which y has not; its classes are {classes.tolist()}"
+            )
+        own = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
+        return replace(data, weight=data.weight * own[number])
+    return replace(data, weight=data.weight * _balancing(data, number, len(classes)))
+
+
+def with_balanced_signs(data: TaskData) -> TaskData:
+    """Balance the two sides of every task of labels -1 and +1."""
+    return replace(data, weight=data.weight * _balancing(data, (data.y > 0).astype(np.int64), 2))
+
+
+def _balancing(data: TaskData, number: NDArray[np.int64], k: int) -> FloatArray:
+    """(N,) Factors that make the classes of each task weigh the same, and leave its total weight."""
+    totals = np.bincount(data.task * k + number, weights=data.weight, minlength=data.n_tasks * k)
+    totals = totals.reshape(data.n_tasks, k)
+    share = data.task_weights[:, np.newaxis] / (totals > 0).sum(axis=1, keepdims=True)
+    factors = np.divide(share, totals, out=np.zeros_like(totals), where=totals > 0)
+    return factors[data.task, number]
 
 
 def check_two_classes_per_task(data: TaskData) -> None:

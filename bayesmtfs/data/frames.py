@@ -11,7 +11,7 @@ without a target are left out, and everything that keeps the table from being re
 """
 
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -48,6 +48,9 @@ class Encoding(NamedTuple):
     """How a whole frame is read: learned once, applied to every later frame."""
 
     columns: tuple[Column, ...]
+    code: Callable[[Any], Any] | None = (
+        None  # makes these columns of a frame, as a formula does; None: they are its own
+    )
 
     @property
     def feature_names(self) -> list[str]:
@@ -159,6 +162,7 @@ class Words(NamedTuple):
     texts: str = "drop it, or convert it to a categorical dtype if each of them is a category"
     kinds: str = "drop it, or turn it into numbers or categories"
     gaps: str = "drop those rows or impute them (a feature may be missing in all rows of a task, not in some)"
+    gaps_allowed: bool = False  # of features
 
 
 IN_PYTHON = Words()
@@ -201,6 +205,8 @@ def _problems(X: nw.DataFrame[Any], task: Any, texts: set[Any], numbers: IntArra
         if fact is not None:
             found.append(f"column {series.name!r} {fact}; {words.texts if text else words.kinds}")
         gaps = missing_rows(series)
+        if words.gaps_allowed and not is_task:
+            continue
         if gaps.any() and words.absent and not is_task:
             gaps = gaps & ~_absent(gaps, None if task is None else X.get_column(task))
         if gaps.any():
@@ -303,7 +309,7 @@ def _is_categorical(series: nw.Series[Any]) -> bool:
 def _wrong_kind(series: nw.Series[Any]) -> str | None:
     """What is wrong with a column that holds neither numbers nor categories; None where it does."""
     dtype: Any = series.dtype
-    if _is_categorical(series) or dtype.is_numeric() or isinstance(dtype, nw.Boolean):
+    if _is_categorical(series) or dtype.is_numeric() or isinstance(dtype, nw.Boolean | nw.Date | nw.Datetime):
         return None
     if isinstance(dtype, nw.Object) and _holds_numbers(series):
         return None
@@ -331,6 +337,8 @@ def _numbers(series: nw.Series[Any]) -> FloatArray:
             f"column {series.name!r} of X was numeric in fit but is {series.dtype} now; "
             "pass the same kind of column as in fit"
         )
+    if isinstance(series.dtype, nw.Date | nw.Datetime):
+        return _days(series)
     values = series.to_numpy()
     try:
         if values.dtype == object:
@@ -340,6 +348,13 @@ def _numbers(series: nw.Series[Any]) -> FloatArray:
         raise ValueError(
             f"column {series.name!r} of X cannot be read as numbers: {error}; pass finite numbers of size up to 1e308"
         ) from error
+
+
+def _days(series: nw.Series[Any]) -> FloatArray:
+    """Dates and times as days since the beginning of 1970, NaN where missing."""
+    values = series.to_numpy().astype("datetime64[us]")
+    days = values.astype(np.float64) / 86_400e6
+    return np.where(np.isnat(values), np.nan, days)
 
 
 def _indicators(series: nw.Series[Any], column: Column) -> FloatArray:

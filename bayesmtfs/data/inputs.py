@@ -83,7 +83,7 @@ class DesignTable(NamedTuple):
 def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> DesignTable:
     """Read a design from an array, a sparse matrix or a data frame; one that was read comes back as it is.
 
-    A frame is read as ``encoding`` says, where it is given, and its nulls stay NaN and are reported with ``allow_missing``.
+    A frame is read as ``encoding`` says, where it is given. With ``allow_missing`` nulls and NaN stay and are reported.
     """
     if isinstance(X, DesignTable):
         return X
@@ -91,8 +91,10 @@ def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = 
         return _read_frame(X, encoding, allow_missing)
     matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
     _check_shape(matrix.shape)
-    _check_finite(matrix)
-    return DesignTable(matrix, None, None, None)
+    allow_missing = allow_missing and not sp.issparse(X)
+    _check_finite(matrix, allow_missing)
+    missing = np.isnan(matrix) if allow_missing else None
+    return DesignTable(matrix, None, None, missing if missing is not None and missing.any() else None)
 
 
 def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> DesignTable:

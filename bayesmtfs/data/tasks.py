@@ -17,8 +17,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesmtfs.data import inputs
-from bayesmtfs.data.frames import Column, Encoding, column_names, column_values, is_frame, read_rows, take_columns
+from bayesmtfs.data.formula import Formula
+from bayesmtfs.data.frames import (
+    Column,
+    Encoding,
+    as_narwhals,
+    column_names,
+    column_values,
+    is_frame,
+    missing_rows,
+    read_rows,
+    take_columns,
+)
 from bayesmtfs.data.inputs import Design, DesignTable
+from bayesmtfs.data.offsets import read_offset
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
 
 FEW_TASKS = 16  # up to which one product for each task costs no more than one loop over all of them
@@ -44,6 +56,7 @@ class TaskData:
     groups : (p,) group of each feature, or None where every feature stands for itself
     present : (p, m) False where a task does not have a feature, or None where all have all
     shared_design : whether all tasks use the rows of one design
+    eta_offset : (N,) known part of the linear predictor, such as ``ln exposure``; None where nothing is known
 
     Examples
     --------
@@ -66,6 +79,7 @@ class TaskData:
     present: BoolArray | None = None
     shared_design: bool = False
     encoding: Encoding | None = field(default=None)
+    eta_offset: FloatArray | None = None
 
     @classmethod
     def from_long(
@@ -76,6 +90,8 @@ class TaskData:
         sample_weight: Any = None,
         groups: Any = None,
         feature_names: Sequence[str] | None = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """One row per observation, with a task label for each row.
 
@@ -87,9 +103,12 @@ class TaskData:
         sample_weight : (n,) weights; a row of weight 0 is the same as no row
         groups : (columns,) group label of each column of X
         feature_names : (p,) names; a frame brings its own
+        exposure, offset : (n,) time, area or the like that counts come from, or a known part of the linear predictor
+            Of an exposure it is the logarithm.
         """
         table = _named(inputs.read_design(X), feature_names)
         n = table.X.shape[0]
+        known = read_offset(exposure, offset, (n,))
         target = _read_1d_target(y, n)
         weight = inputs.read_weights(sample_weight, (n,))
         labels = inputs.read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
@@ -109,9 +128,10 @@ class TaskData:
             order=order,
             task_names=labels.names,
             names=table.feature_names,
-            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
+            groups=_groups(groups, table),
             shared_design=len(labels.names) == 1,
             encoding=table.encoding,
+            eta_offset=None if known is None else known[order],
         )
 
     @classmethod
@@ -123,6 +143,8 @@ class TaskData:
         groups: Any = None,
         task_names: Sequence[Any] | None = None,
         feature_names: Sequence[str] | None = None,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """One design for all tasks; NaN in Y is a cell that was not observed.
 
@@ -134,6 +156,7 @@ class TaskData:
         groups : (columns,) group label of each column of X
         task_names : (m,) names; default: the columns of a frame Y, else 0, 1, ..., m - 1
         feature_names : (p,) names; a frame brings its own
+        exposure, offset : (n,) or (n, m), as in `from_long`
         """
         if task_names is None and is_frame(Y):
             task_names = column_names(Y)
@@ -144,6 +167,7 @@ class TaskData:
         n_tasks = target.shape[1]
         names = inputs.as_labels(inputs.read_task_names(task_names, n_tasks))
         weight = inputs.read_weights(sample_weight, target.shape)
+        known = read_offset(exposure, offset, target.shape)
         if target.dtype.kind == "f":
             inputs.check_target_finite(target, "Y", missing_allowed=True)
         observed = ~inputs.missing_entries(target)
@@ -164,14 +188,21 @@ class TaskData:
             order=input_rows * n_tasks + task,
             task_names=names,
             names=table.feature_names,
-            groups=inputs.read_groups(groups, table.encoding, _n_columns(table)),
+            groups=_groups(groups, table),
             shared_design=True,
             encoding=table.encoding,
+            eta_offset=None if known is None else known[input_rows, task],
         )
 
     @classmethod
-    def from_list(cls, pairs: Sequence[tuple[Any, Any]], task_names: Sequence[Any] | None = None) -> Self:
-        """One ``(X, y)`` pair per task.
+    def from_list(
+        cls,
+        pairs: Sequence[tuple[Any, Any]],
+        task_names: Sequence[Any] | None = None,
+        exposure: Sequence[Any] | None = None,
+        offset: Sequence[Any] | None = None,
+    ) -> Self:
+        """One ``(X, y)`` pair per task, and one exposure or offset (n_t,) per task where there are any.
 
         Frames are aligned by column name: a feature that a task does not have is fixed at 0 there and does not count
         in its row. Arrays must all have the same number of columns.
@@ -184,7 +215,11 @@ class TaskData:
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
         tasks = [name for name, table in zip(names, tables, strict=True) for _ in range(table.X.shape[0])]
-        data = cls.from_long(aligned, np.concatenate(y), tasks)
+        known = {
+            name: None if parts is None else np.concatenate([np.atleast_1d(inputs.as_array(p, name)) for p in parts])
+            for name, parts in (("exposure", exposure), ("offset", offset))
+        }
+        data = cls.from_long(aligned, np.concatenate(y), tasks, **known)
         if aligned.missing is None:
             return data
         order = [names.index(name) for name in data.task_names.tolist()]
@@ -192,8 +227,8 @@ class TaskData:
         return replace(data, present=~aligned.missing[starts][order].T)
 
     @classmethod
-    def from_frame(cls, df: Any, target: Any, task: Any = None) -> Self:
-        """Columns of a data frame: a target, a task and features (all other columns).
+    def from_frame(cls, df: Any, target: Any, task: Any = None, exposure: Any = None, offset: Any = None) -> Self:
+        """Columns of a data frame: a target, a task, an exposure or offset, and features (all other columns).
 
         Columns of categories or text are expanded (but for their first level, the reference) and selected as one group.
         Rows without a target are left out, with a `DataWarning` that says how many. A column that is null throughout a task
@@ -205,17 +240,22 @@ class TaskData:
         several = isinstance(target, list | tuple)
         targets = list(target) if several else [target]
         columns = column_names(df)
-        for name in [*targets, *([] if task is None else [task])]:
+        special = [*targets, *(name for name in (task, exposure, offset) if name is not None)]
+        for name in special:
             if name not in columns:
                 raise ValueError(f"df has no column {name!r}; its columns are {columns}")
         if several and task is not None:
             raise ValueError("from_frame got several targets and a task column; pass one or the other")
-        features = [name for name in columns if name not in targets and name != task]
+        features = [name for name in columns if name not in special]
         if not features:
-            raise ValueError(f"df has no feature columns beside {targets} and {task!r}; add at least one")
+            raise ValueError(f"df has no feature columns beside {', '.join(map(repr, special))}; add at least one")
         rows = read_rows(df, target, task)
+        known = {
+            role: None if name is None else column_values(rows.X, name)
+            for role, name in (("exposure", exposure), ("offset", offset))
+        }
         if several:
-            return cls.from_wide(rows.X, rows.y)
+            return cls.from_wide(take_columns(rows.X, features), rows.y, **known)
         if rows.n_left_out:
             total = len(rows.y) + rows.n_left_out
             warn(f"{rows.n_left_out} of {total} rows have no {target!r} and are left out", DataWarning)
@@ -223,7 +263,53 @@ class TaskData:
         labels = None if task is None else column_values(rows.X, task)
         present = absent_features(table, labels)
         filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
-        return replace(cls.from_long(filled, rows.y, labels), present=present)
+        return replace(cls.from_long(filled, rows.y, labels, **known), present=present)
+
+    @classmethod
+    def from_formula(cls, formula: str, df: Any, task: Any = None) -> Self:
+        """Features written as a formula over the columns of a data frame; needs the extra ``formula`` (formulae).
+
+        Rows without a target are left out, with a `DataWarning`. The columns of a term, such as the levels of a category,
+        are selected as one group. A model that was fitted to it predicts frames with the columns of the formula, coded as
+        here; one that was read from a file wants ``data.encoding.code(frame)`` instead.
+
+        Parameters
+        ----------
+        formula : target and features, such as ``"score ~ age + C(sex) + age:income"``
+        df : pandas, polars or pyarrow frame
+        task : column with the task of every row; None: one task
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> df = pd.DataFrame({"score": [1.0, 2.0, 4.0], "age": [3.0, 5.0, 4.0], "sex": ["f", "m", "f"]})
+        >>> TaskData.from_formula("score ~ age + sex", df).feature_names.tolist()
+        ['age', 'sex[m]']
+        """
+        if not is_frame(df):
+            raise ValueError(f"df is {type(df).__name__}; pass a pandas, polars or pyarrow data frame")
+        columns = column_names(df)
+        if task is not None and task not in columns:
+            raise ValueError(f"df has no column {task!r}; its columns are {columns}")
+        target = formula.split("~")[0].strip()
+        if target in columns:
+            rows = as_narwhals(df)
+            observed = ~missing_rows(rows.get_column(target))
+            if not observed.all():
+                warn(
+                    f"{int((~observed).sum())} of {len(observed)} rows have no {target!r} and are left out", DataWarning
+                )
+                df = rows.filter(observed.tolist()).to_native()
+        found = Formula(formula, df)
+        y = column_values(df, target) if target in columns else found.y
+        if np.ndim(y) != 1:
+            raise ValueError(
+                f"formula is {formula!r}, whose target has {np.shape(y)[1]} columns; pass one number or label"
+            )
+        labels = None if task is None else column_values(df, task)
+        grouped = found.groups if len(np.unique(found.groups)) < len(found.groups) else None
+        data = cls.from_long(found.X, y, labels, groups=grouped, feature_names=found.names)
+        return replace(data, encoding=Encoding(tuple(Column(name, None) for name in found.names), found))
 
     @property
     def n_tasks(self) -> int:
@@ -361,8 +447,15 @@ def _offsets(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _n_columns(table: DesignTable) -> int:
-    return int(table.X.shape[1]) if table.encoding is None else len(table.encoding.columns)
+def _groups(groups: Any, table: DesignTable) -> IntArray | None:
+    """(p,) Groups of the features; indicators of gaps, which come last, stand for themselves."""
+    n_indicators = 0 if table.missing is None else int(table.missing.any(axis=0).sum())
+    p = table.X.shape[1]
+    n_columns = p - n_indicators if table.encoding is None else len(table.encoding.columns)
+    found = inputs.read_groups(groups, table.encoding, n_columns)
+    if found is None or len(found) == p:
+        return found
+    return np.concatenate([found, found.max() + 1 + np.arange(p - len(found))])
 
 
 def _named(table: DesignTable, feature_names: Sequence[str] | None) -> DesignTable:

@@ -18,7 +18,7 @@ from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.scaling import WithinTaskUnits, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em.ridge import Curvature, curvature
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -106,11 +106,11 @@ class ActiveTasks:
         """(m,) Best intercept at W = 0."""
         if not self.fit_intercept:
             return np.zeros(self.n_tasks)
-        best = np.array([self.family.best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans])
-        return best if self.family.quadratic else self._newton_intercept(best)
+        best = [self.family.of_rows(a, b).best_constant(self.y[a:b], self.weight[a:b]) for a, b in self.spans]
+        return np.array(best) if self.family.quadratic else self._newton_intercept(np.array(best))
 
     def _newton_intercept(self, intercept: FloatArray) -> FloatArray:
-        """Go on to the best intercept at W = 0 where the family has an offset; elsewhere it is there already."""
+        """Go on to the best intercept at W = 0 where it was found to a few digits only."""
         for _ in range(INTERCEPT_STEPS):
             eta = intercept[self.task]
             slopes = self.sums(self.weight * self.family.gradient(self.y, eta))
@@ -158,7 +158,7 @@ def activate(
         weight=data.weight,
         spans=data.spans,
         task=data.task,
-        family=family,
+        family=with_offset(family, data.eta_offset),
         fit_intercept=fit_intercept,
         row_labels=rows_of(data).row_of_feature[kept],
         present=None if data.present is None else data.present[kept],

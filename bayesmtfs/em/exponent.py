@@ -44,13 +44,14 @@ from scipy.optimize import minimize_scalar
 from bayesmtfs.em.active_tasks import ActiveTasks
 from bayesmtfs.gibbs import chain as gibbs
 from bayesmtfs.priors.generalized_normal import Jeffreys
+from bayesmtfs.results.tables import TAILS
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 GRID_SIZE = 31  # points of 1/q in an update given W
 COARSE_GRID = 11  # points of 1/q in a posterior, and as many more where it is not negligible until these are enough
 FINE_GRID = 4001  # points of 1/q after interpolation
 NEGLIGIBLE = 10.0  # below the largest log-likelihood
-QUANTILES = (0.05, 0.5, 0.95)
+QUANTILES = (TAILS[0], 0.5, TAILS[1])
 UNIDENTIFIED_SHARE = 0.5  # of the range of 1/q that an interval may cover
 LEAST_SPARE = 3  # observations beyond the number of coefficients for which a task's estimates count
 LEAST_SHARE = 0.5  # of the entries with estimates, below which the mode is taken
@@ -77,7 +78,7 @@ class LearnedExponent(NamedTuple):
     """What the data say about q."""
 
     norm_q: float  # median
-    interval: tuple[float, float]  # 90%, equal tails
+    interval: tuple[float, float]  # equal tails, of probability `bayesmtfs.results.tables.INTERVAL`
     identified: bool
 
 

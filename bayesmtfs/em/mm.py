@@ -12,6 +12,12 @@ warm started at the last W. Differences from the paper: sigma may be learned (wi
 otherwise), and the offset may be lowered in stages from the size of the largest row (graduated non-convexity, in the
 manner of Candes, Wakin and Boyd 2008, section 4): the first stages are nearly the convex problem, which leads to better
 optima. The objective trace begins where the last stage does, and never rises.
+
+Student's t has ``sum_i c_i l(r_i / sigma) + N ln sigma`` for the first and the last term. It lies below the weighted
+squared loss that touches it at the last residuals (`Family.weights`), so that every step is a weighted fit of squares,
+and ``sigma^2`` the weighted mean of squared residuals: EM for a hidden precision (Lange, Little and Taylor 1989). Where
+a family learns a parameter, such as the dispersion of counts, minus the log-likelihood stands for L, and the parameter
+of each task moves to its best value after every step.
 """
 
 import logging
@@ -21,8 +27,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.convex import automatic
+from bayesmtfs.convex.dispersion import best_parameters
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.families import total
+from bayesmtfs.families import Family, Gaussian, total
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.progress import Progress
@@ -44,7 +51,7 @@ class MMSettings:
 
     norm_q: float = 2.0  # in [1, inf]
     offset: float = 1e-3  # alpha in the logarithm, above 0
-    noise: float | None = None  # sigma; None learns it (squared loss only)
+    noise: float | None = None  # sigma; None learns it (losses of residuals over a noise only)
     noise_floor: float = 0.0  # least sigma that is learned, in units of y
     graduated: bool = True  # lower the offset in stages
     tol: float = 1e-6  # fall of the objective per observation at which it has converged
@@ -57,11 +64,27 @@ class MMState(NamedTuple):
     solution: Solution  # of the last convex problem
     eta: FloatArray  # (N,)
     noise: float
+    parameters: FloatArray | None = None  # (m,) what the family learns
+
+
+def known_family(problem: Problem, state: MMState) -> Family:
+    """The family at the parameters of the state."""
+    return problem.family if state.parameters is None else problem.family.given(state.parameters[problem.data.task])
+
+
+def data_loss(problem: Problem, state: MMState) -> float:
+    """Sum of the losses over sigma^2, or of the losses at residuals over sigma."""
+    y, eta, family = problem.data.y, state.eta, known_family(problem, state)
+    if state.parameters is not None:
+        return -float(problem.weight @ family.log_density(np.asarray(y, dtype=np.float64), eta))
+    if family.offers("weights"):
+        return total(family, y / state.noise, eta / state.noise, problem.weight)
+    return total(family, y, eta, problem.weight) / state.noise**2
 
 
 def objective(problem: Problem, state: MMState, settings: MMSettings) -> float:
     """Problem (5), with ``N ln sigma`` where sigma is learned."""
-    loss = total(problem.family, problem.data.y, state.eta, problem.weight) / state.noise**2
+    loss = data_loss(problem, state)
     prior = GeneralizedNormal(settings.norm_q)
     rows = problem.blocks.gather(state.solution.W)
     entropy = float(problem.weight.sum()) * np.log(state.noise) if settings.noise is None else 0.0
@@ -72,7 +95,10 @@ def tangent(problem: Problem, state: MMState, norm_q: float, offset: float) -> P
     """Weighted mixed-norm problem that lies above sigma^2 times the objective and touches it at the current W."""
     rows = problem.blocks.gather(state.solution.W)
     weights = GeneralizedNormal(norm_q).majoriser_weights(rows, offset, problem.blocks.sizes)
-    return replace(problem, penalty=RowPenalty(state.noise**2, norm_q, weights=weights))
+    family, weight = known_family(problem, state), problem.weight
+    if family.offers("weights"):
+        family, weight = Gaussian(), weight * family.weights(problem.data.y - state.eta, state.noise)
+    return replace(problem, family=family, weight=weight, penalty=RowPenalty(state.noise**2, norm_q, weights=weights))
 
 
 def update_coefficients(
@@ -98,10 +124,16 @@ def is_hopeless(found: Solution) -> bool:
 
 
 def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
-    """``sigma^2 = 2 L / N``, not below its floor."""
+    """``sigma^2 = 2 L / N``, not below its floor, and what the family learns."""
+    if problem.family.learned is not None:
+        return state._replace(parameters=best_parameters(problem, problem.family, state.eta))
     if settings.noise is not None:
         return state
-    loss = total(problem.family, problem.data.y, state.eta, problem.weight)
+    if problem.family.offers("weights"):
+        rows = problem.weight * problem.family.weights(problem.data.y - state.eta, state.noise)
+        loss = total(Gaussian(), problem.data.y, state.eta, rows)
+    else:
+        loss = total(problem.family, problem.data.y, state.eta, problem.weight)
     variance = 2.0 * loss / float(problem.weight.sum())
     return state._replace(noise=max(float(np.sqrt(variance)), settings.noise_floor))
 
@@ -109,7 +141,10 @@ def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMSt
 def first_state(problem: Problem, start: Solution, settings: MMSettings) -> MMState:
     """State at a start."""
     eta = problem.data.linear_predictor(start.W, start.intercept)
-    return update_noise(problem, MMState(start, eta, 1.0 if settings.noise is None else settings.noise), settings)
+    first = 1.0 if settings.noise is None else settings.noise
+    if settings.noise is None and problem.family.offers("weights"):
+        first = max(problem.family.best_noise(problem.data.y - eta, problem.weight), settings.noise_floor)
+    return update_noise(problem, MMState(start, eta, first), settings)
 
 
 def graduate(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
@@ -128,6 +163,13 @@ def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: 
 
     Rows that are zero can come back. There is no certificate, so that the gap of the solution is nan.
     """
+    return solve_state(problem, start, settings, progress=progress)[0]
+
+
+def solve_state(
+    problem: Problem, start: Solution, settings: MMSettings, *, progress: bool | None = None
+) -> tuple[Solution, MMState]:
+    """As `solve`, and the last state."""
     state = first_state(problem, start, settings)
     trace = [objective(problem, state, settings)]
     converged = False
@@ -143,13 +185,14 @@ def solve(problem: Problem, start: Solution, settings: MMSettings, *, progress: 
             converged = trace[-2] - trace[-1] <= settings.tol * float(problem.weight.sum())
             work.update(len(trace) / settings.max_iter)
     log.debug("MM: %d convex problems, objective %g", len(trace) - 1, trace[-1])
-    return state.solution._replace(
+    found = state.solution._replace(
         objective=trace[-1],
         gap=float("nan"),
-        scale=problem.gap_scale,
+        scale=problem.gap_scale if problem.family.offers("conjugate") else float("nan"),
         converged=converged,
         n_iter=len(trace) - 1,
         objective_trace=np.array(trace),
         interrupted=work.interrupted,
         noise=np.full(problem.data.n_tasks, state.noise),
     )
+    return found, state

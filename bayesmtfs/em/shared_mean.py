@@ -59,8 +59,7 @@ from bayesmtfs.em.matrix_variate import RelatedFit
 from bayesmtfs.em.mm import MMSettings
 from bayesmtfs.em.ridge import conjugate_gradients, falling_share
 from bayesmtfs.em.row_posterior import LARGEST_DENSE
-from bayesmtfs.families import Family, total
-from bayesmtfs.families.offset import WithOffset
+from bayesmtfs.families import Family, total, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
@@ -154,12 +153,17 @@ class MeanProblem:
 
     def around(self, mean: FloatArray) -> EMProblem:
         """The problem of the deviations from a mean, in the same units."""
-        data, family, moved = self.data, self.family, self.predictions(mean)
-        if family.quadratic:
+        data, moved = self.data, self.predictions(mean)
+        if self.family.quadratic:
             data = data.with_target(np.asarray(data.y, dtype=np.float64) - moved)
         else:
-            family = WithOffset(family, moved)
-        return EMProblem(data, family, self.fit_intercept, self.units)
+            data = replace(data, eta_offset=moved if data.eta_offset is None else data.eta_offset + moved)
+        return EMProblem(data, self.family, self.fit_intercept, self.units)
+
+    @property
+    def loss(self) -> Family:
+        """The family on these rows, with what is known of their linear predictors."""
+        return with_offset(self.family, self.data.eta_offset)
 
     def prior(self, mean: FloatArray) -> float:
         """What the mean adds to the objective."""
@@ -233,7 +237,7 @@ def update_mean(problem: MeanProblem, point: Around[Solution]) -> Around[Solutio
 
 
 def _newton_step(problem: MeanProblem, point: Around[Solution]) -> Around[Solution]:
-    data, family, (mean, deviations) = problem.data, problem.family, point
+    data, family, (mean, deviations) = problem.data, problem.loss, point
     factor = data.weight / _noise(problem, deviations)[data.task] ** 2
     eta = problem.predictions(mean) + data.linear_predictor(deviations.W, deviations.intercept)
     curved = factor * family.curvature(data.y, eta)
@@ -411,7 +415,7 @@ def evidence_of(problem: MeanProblem, point: Around[Solution]) -> float:
     """
     data, V, noise = problem.data, point.deviations.W, _noise(problem, point.deviations)
     eta = data.linear_predictor(problem.sums(point.mean, V), point.deviations.intercept)
-    losses = total(problem.family, data.y, eta, data.weight / noise[data.task] ** 2)
+    losses = total(problem.loss, data.y, eta, data.weight / noise[data.task] ** 2)
     rows = np.flatnonzero(V.any(axis=1))
     curvatures = np.add.reduceat(_root_curvature(problem, rows, noise, eta) ** 2, data.offsets[:-1])
     spread = np.mean(V[rows] ** 2, axis=1) * curvatures
@@ -433,7 +437,7 @@ def mean_cost(problem: MeanProblem, mean: FloatArray, noise: FloatArray, eta: Fl
 def _root_curvature(problem: MeanProblem, features: IntArray, noise: FloatArray, eta: FloatArray) -> FloatArray:
     """(N, k) Design whose squares are the curvature of the loss, without what intercepts take up."""
     data = problem.data
-    curved = data.weight / noise[data.task] ** 2 * problem.family.curvature(data.y, eta)
+    curved = data.weight / noise[data.task] ** 2 * problem.loss.curvature(data.y, eta)
     X = dense(data.design[:, features])[data.rows]
     if problem.fit_intercept:
         X = X - _task_means(data, X, curved)
@@ -457,7 +461,7 @@ def pooled_mean(problem: MeanProblem, features: BoolArray) -> FloatArray:
     if not features.any():
         return mean
     pooled = one_task(problem, features)
-    if problem.family.augmentation is None:
+    if problem.family.augmentation is None or not problem.family.augmentation.bounded:
         found = jeffreys.fit(pooled, JeffreysSettings(), progress=False).solution.W
     else:
         found = evidence.solve(*pooled[:3], tol=START_TOL, progress=False).W
@@ -473,7 +477,7 @@ def one_task(problem: MeanProblem, features: BoolArray) -> EMProblem:
     if centred:
         X = X - _task_means(data, X, data.weight)
         y = y - _task_means(data, y[:, np.newaxis], data.weight)[:, 0]
-    pooled = TaskData.from_long(X, y, sample_weight=data.weight)
+    pooled = replace(TaskData.from_long(X, y, sample_weight=data.weight), eta_offset=data.eta_offset)
     return em_problem(pooled, family, problem.fit_intercept and not centred)
 
 

@@ -19,7 +19,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
 import numpy as np
@@ -31,7 +31,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import families
 from bayesmtfs.data import frames
+from bayesmtfs.data.gaps import TaskMeans, filled, gap_columns, has_gaps, learn_means, with_indicators
 from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.data.offsets import read_offset, split_columns
 from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale, warn_of_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
@@ -157,6 +159,10 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         A name for data frames, a number for arrays.
     unknown_task : "error" or "mean"
         What to do at ``predict`` with a task that was not there in ``fit``; "mean" takes the average task.
+    impute : "task_mean" or None
+        What to do with missing cells of features: None refuses them; "task_mean" fills them with the mean of the column
+        in the row's task, over the training rows, and adds an indicator ``name[missing]`` for every column that has gaps in
+        them (`bayesmtfs.data.gaps`).
     groups : (n_columns,) labels
         Columns with the same label enter or leave together, as the levels of a categorical column do.
     fit_intercept : bool
@@ -189,9 +195,26 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     groups: Any
 
     # Fitted arrays that a file keeps besides coefficients, intercept and names, and besides those of the base classes
-    _saved_attributes: ClassVar[Names] = ()
+    _saved_attributes: ClassVar[Names] = ("_offset_columns", "_gap_columns", "_gap_means", "_gap_overall")
 
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+    _offset_columns: Any = {}  # columns of exposure and offset that were named in fit
+    _gap_columns: Any = np.empty(0, dtype=np.int64)  # columns of X that had gaps in fit
+    _gap_means: FloatArray | None = None  # (m, p) what gaps are filled with; None where there were none
+    _gap_overall: FloatArray | None = None  # (p,)
+
+    # Whether a part of the linear predictor may be known
+    _takes_offset: ClassVar[bool] = False
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Self:
         """Fit all tasks together.
 
         Parameters
@@ -200,17 +223,56 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         y : (n,) targets or labels, or (n, m) for one column per task (NaN where a cell was not observed)
         tasks : (n,) task labels of the long form
         sample_weight : (n,) or, for the wide form, (n, m)
+        exposure : (n,) or (n, m) positive numbers, or the name of a column of a frame X
+            Time, area or number of people that counts come from: their mean is ``exposure * exp(x' w_t + b_t)``.
+        offset : (n,) or (n, m) numbers, or the name of a column of a frame X
+            Known part of the linear predictor, ``offset + x' w_t + b_t``.
         """
         with unchanged_on_error(self):
-            self._fit(self.training_data(X, y, tasks, sample_weight))
+            self._fit(self._filled(self.training_data(X, y, tasks, sample_weight, exposure, offset)))
         return self
 
-    def training_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    def _filled(self, data: TaskData) -> TaskData:
+        """Training data without gaps; what fills them is remembered for predictions."""
+        if getattr(self, "impute", None) is None or not has_gaps(data):
+            return data
+        means = learn_means(data)
+        self._gap_means, self._gap_overall = means
+        return filled(data, means, np.arange(data.n_tasks))
+
+    def training_data(
+        self, X: Any, y: Any, tasks: Any, sample_weight: Any, exposure: Any = None, offset: Any = None
+    ) -> TaskData:
         """Check the parameters and read the data, with targets as numbers, or as -1 and +1."""
         check_kinds(self)
         self._check_parameters()
-        data = self._read_fit_data(X, y, tasks, sample_weight)
-        return self._code_targets(data, from_task_data=isinstance(X, TaskData))
+        self._check_exposure(exposure)
+        data = self._read_fit_data(X, y, tasks, sample_weight, exposure, offset)
+        return self._settle_offset(self._code_targets(data, from_task_data=isinstance(X, TaskData)))
+
+    def _check_exposure(self, exposure: Any) -> None:
+        """Refuse an exposure of targets that are no counts."""
+        family = families.find_family(self.loss) if families.is_known(self.loss) else None
+        if exposure is not None and (family is None or family.targets != "counts"):
+            raise ValueError(
+                f"exposure is for counts, but loss is {self.loss!r}; use a loss such as 'poisson', or pass a known part of "
+                "the linear predictor as offset"
+            )
+
+    def _settle_offset(self, data: TaskData) -> TaskData:
+        """Take a known part off the targets where the loss is one of residuals; refuse it where it has no meaning."""
+        if data.eta_offset is None:
+            return data
+        family = families.find_family(self.loss) if families.is_known(self.loss) else None
+        several = getattr(self, "_form", None) == "classes" or (
+            family is not None and family.targets == "labels" and family.coupled
+        )
+        if not self._takes_offset or family is None or several:
+            what = "one of several classes" if several else f"{type(self).__name__}"
+            raise ValueError(f"offset was passed, but {what} has none; leave exposure and offset out")
+        if not family.of_residuals:
+            return data
+        return replace(data, y=np.asarray(data.y, dtype=np.float64) - data.eta_offset, eta_offset=None)
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -229,19 +291,24 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _fit(self, data: TaskData) -> None:
         """Fit data that was read and set the fitted attributes."""
 
-    def _read_fit_data(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    def _read_fit_data(
+        self, X: Any, y: Any, tasks: Any, sample_weight: Any, exposure: Any = None, offset: Any = None
+    ) -> TaskData:
         """Read what ``fit`` got, in any of its forms, and remember names and form."""
+        named = {"exposure": exposure, "offset": offset}
+        self._offset_columns = {role: name for role, name in named.items() if isinstance(name, str)}
+        self._gap_columns, self._gap_means, self._gap_overall = np.empty(0, dtype=np.int64), None, None
         if isinstance(X, TaskData):
-            data = self._take_task_data(X, y, tasks, sample_weight)
+            data = self._take_task_data(X, y, tasks, sample_weight, **named)
         else:
-            data = self._read_arrays(X, y, tasks, sample_weight)
+            data = self._read_arrays(X, y, tasks, sample_weight, **named)
         self.tasks_ = data.task_names
         self._encoding = data.encoding
         self._feature_names = data.feature_names
         return data
 
-    def _take_task_data(self, data: TaskData, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
-        parts = {"y": y, "tasks": tasks, "sample_weight": sample_weight}
+    def _take_task_data(self, data: TaskData, y: Any, tasks: Any, sample_weight: Any, **known: Any) -> TaskData:
+        parts = {"y": y, "tasks": tasks, "sample_weight": sample_weight, **known}
         given = [name for name, value in parts.items() if value is not None]
         if given:
             raise ValueError(
@@ -253,22 +320,35 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             self.feature_names_in_ = np.array([column.name for column in data.encoding.columns], dtype=object)
         return data
 
-    def _read_arrays(self, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+    def _read_arrays(self, X: Any, y: Any, tasks: Any, sample_weight: Any, exposure: Any, offset: Any) -> TaskData:
         if y is None:
             name = type(self).__name__
             raise ValueError(f"{name} requires y to be passed, but the target y is None; pass one target per row")
         features, tasks = self._split_task_column(X, tasks)
-        table = read_design(features)
+        features, exposure, offset = split_columns(features, exposure, offset)
+        table = read_design(features, allow_missing=self._imputes)
+        self._gap_columns = gap_columns(table)
+        table = with_indicators(table, self._gap_columns)
         validate_data(self, X, skip_check_array=True)
         target = self._read_target(y, table.X.shape[0])
         if target.ndim == 2 and tasks is None:
             self._form = "wide"
             names = frames.column_names(y) if frames.is_frame(y) else None
-            return TaskData.from_wide(table, target, sample_weight, self.groups, names)
+            return TaskData.from_wide(
+                table, target, sample_weight, self.groups, names, exposure=exposure, offset=offset
+            )
         self._form = "single" if tasks is None else "long"
-        data = TaskData.from_long(table, target, tasks, sample_weight, self.groups)
+        data = TaskData.from_long(table, target, tasks, sample_weight, self.groups, exposure=exposure, offset=offset)
         _warn_of_fractions(data)
         return data
+
+    @property
+    def _imputes(self) -> bool:
+        """Whether missing cells are filled."""
+        method = getattr(self, "impute", None)
+        if method not in (None, "task_mean"):
+            raise ValueError(f"impute is {method!r}; pass 'task_mean', or None to refuse missing cells")
+        return method is not None
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         return read_target(y, n_rows)
@@ -300,11 +380,17 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """Read rows to predict for."""
         check_is_fitted(self)
         absent = self.result_.absent
-        if absent is not None and frames.is_frame(X):
+        if frames.is_frame(X) and (absent is not None or self._lacks_offsets_only(X)):
             X = frames.with_columns(X, list(self.feature_names_in_))
+        if self._encoding is not None and self._encoding.code is not None and frames.is_frame(X):
+            X = self._encoding.code(X)
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
         design = self._read_features(features, allow_missing=absent is not None)
+        fill = self._task_means
+        if tasks is None and fill is not None:
+            one_task = len(self.tasks_) == 1
+            design = fill.fill(design, np.zeros(len(design), dtype=np.int64) if one_task else None)
         if tasks is None:
             if self._form == "long" and len(self.tasks_) > 1:
                 raise ValueError(
@@ -318,7 +404,52 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
                 f"tasks has labels that were not there in fit: {describe_unknown(tasks, index, self.tasks_)}; "
                 'set unknown_task="mean" to predict with the average task'
             )
+        design = design if fill is None else fill.fill(design, index)
         return NewRows(design if absent is None else _without_absent(design, absent, index), index)
+
+    def _lacks_offsets_only(self, X: Any) -> bool:
+        """Whether a frame lacks the columns of exposure or offset, which a prediction for the exposure 1 does not need."""
+        missing = set(getattr(self, "feature_names_in_", ())) - set(frames.column_names(X))
+        return bool(missing) and missing <= set(self._offset_columns.values())
+
+    def _known_part(self, X: Any, exposure: Any, offset: Any, shape: tuple[int, ...]) -> FloatArray | None:
+        """Known part of a linear predictor of this shape; None where there is none."""
+        if isinstance(X, TaskData):
+            if exposure is not None or offset is not None:
+                raise ValueError("X is TaskData, which hold exposure and offset; leave them out")
+            if X.eta_offset is None:
+                return None
+            return np.nan_to_num(X.in_input_order(X.eta_offset)).reshape(shape)
+        if frames.is_frame(X):
+            columns = frames.column_names(X)
+            if exposure is None and offset is None:
+                named = {role: name for role, name in self._offset_columns.items() if name in columns}
+                exposure, offset = named.get("exposure"), named.get("offset")
+            _, exposure, offset = split_columns(X, exposure, offset)
+        self._check_exposure(exposure)
+        known = read_offset(exposure, offset, shape)
+        if known is not None and not self._takes_offset:
+            raise ValueError(f"offset was passed, but {type(self).__name__} has none; leave exposure and offset out")
+        return known
+
+    def _without_named(self, X: Any, exposure: Any, offset: Any) -> Any:
+        """X without the columns that hold exposure and offset, where they were none of X in ``fit``."""
+        known = set(getattr(self, "feature_names_in_", ()))
+        new = (name if isinstance(name, str) and name not in known else None for name in (exposure, offset))
+        return split_columns(X, *new)[0]
+
+    def _full_predictor(self, X: Any, tasks: Any, exposure: Any = None, offset: Any = None) -> FloatArray:
+        """Linear predictor with its known part."""
+        eta = self._linear_predictor(self._without_named(X, exposure, offset), tasks)
+        known = self._known_part(X, exposure, offset, eta.shape)
+        return eta if known is None else eta + known
+
+    @property
+    def _task_means(self) -> TaskMeans | None:
+        """What gaps are filled with; None where there were none in fit."""
+        if self._gap_means is None or self._gap_overall is None:
+            return None
+        return TaskMeans(self._gap_means, self._gap_overall)
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
@@ -334,7 +465,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             raise ValueError(
                 "X is not a data frame but had categorical columns in fit; pass a frame with these columns"
             )
-        return read_design(features, self._encoding if frames.is_frame(features) else None, allow_missing).X
+        encoding = self._encoding if frames.is_frame(features) else None
+        table = read_design(features, encoding, allow_missing or self._gap_means is not None)
+        return with_indicators(table, self._gap_columns).X
 
     # ------------------------------------------------------------------ units
 
@@ -399,6 +532,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _named_result(self, convergence: Convergence, settings: dict[str, Any], **found: Any) -> FitResult:
         """What was found, with the names of tasks and features and all settings."""
+        labels = getattr(self, "classes_", ())
+        if len(labels) == 2:
+            settings = {**settings, "positive_class": str(labels[1])}
         return FitResult(
             method=type(self).__name__,
             feature_names=self._feature_names,
@@ -435,6 +571,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if (index < 0).any():
             unknown = describe_unknown(data.task_names, index, self.tasks_)
             raise ValueError(f"X has tasks that were not there in fit: {unknown}")
+        if self._task_means is not None:
+            data = filled(data, self._task_means, index)
         if self.coef_.ndim == 3:
             classes = range(self.coef_.shape[1])
             return np.stack([self._task_data_predictor(data, index, k) for k in classes], axis=-1)
@@ -479,7 +617,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         support = self.get_support(indices=True)
         if len(support) == 0:
             warn("no feature is selected; a weaker penalty or prior selects more", SelectionWarning)
-        return self._read_features(features)[:, support]
+        design = self._read_features(features)
+        means = self._task_means
+        return (design if means is None else means.fill(design, None))[:, support]
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
         """Names of the selected features.
@@ -508,6 +648,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "impute", None) is not None
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
@@ -574,6 +715,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self.n_features_in_ = state["n_features_in"]
         if state["feature_names_in"] is not None:
             self.feature_names_in_ = state["feature_names_in"]
+        self._offset_columns, self._gap_columns = {}, np.empty(0, dtype=np.int64)
+        self._gap_means = self._gap_overall = None
         strange = state["fitted"].keys() - cls._saved_names()
         if strange:  # they could stand in the place of methods
             raise ValueError(f"it brings the attributes {sorted(strange)}, which save does not write")
@@ -625,6 +768,7 @@ class BatchEstimator(MultiTaskEstimator):
     task_column: Any = None
     unknown_task: str = "error"
     groups: ArrayLike | None = None
+    impute: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
     warm_start: bool = False

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.data.gaps import filled
 from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
@@ -26,32 +27,34 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, c
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
+from bayesmtfs.gibbs.spike_state import in_spike
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult
+from bayesmtfs.results.tables import INTERVAL, TAILS
 from bayesmtfs.types import BoolArray, FloatArray
 
 PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
-SPIKE_SAMPLERS = ("auto", "gibbs")
+SPIKE_SAMPLERS = ("auto", "gibbs", "variational")
 CONTINUOUS_ONLY = {"global_scale": None, "learn_global_scale": True, "tail_shape": 0.5, "spike_shape": 0.5}
 SHARED_MEAN_PRIORS = ("generalized_normal", "jeffreys", "horseshoe")
-SAMPLERS = ("auto", "gibbs", "nuts", "fast")
+SAMPLERS = ("auto", "gibbs", "nuts", "variational")
 UNKNOWN_TASK = ("error", "mean", "population")
 STATED_PRIOR = (
     *("expected_features", "global_scale", "learn_global_scale", "tail_shape", "spike_shape", "norm_q_bounds"),
     *("shared_noise", "shared_mean", "mean_strength"),
 )
 NO_MEAN = "whose rows have no mean of their own; "
-INTERVAL = (0.05, 0.95)  # of a learned q
 
 
-def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> str:
+def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_offset: bool = False) -> str:
     """Name of the prior that an estimator has, where ``prior="auto"`` is read as follows.
 
     "spike", which answered best over the data of ``docs/pages/which_tasks.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
-    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``.
+    precision which can be drawn at these sample weights, no offset beside it (but for losses of residuals, whose targets
+    take it up), one of its own samplers, and no ``unknown_task="population"``.
     Else "generalized_normal", as also where a parameter that only continuous priors have was changed
     (`CONTINUOUS_ONLY`).
 
@@ -59,6 +62,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
     ----------
     model : with its parameters set
     weight : (n,) sample weights; None: not known yet
+    has_offset : whether a part of the linear predictor is known
 
     Examples
     --------
@@ -67,9 +71,10 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
     """
     if model.prior != "auto":
         return model.prior
-    hidden = find_family(model.loss).augmentation
+    hidden = find_family(model.loss).augmentation if in_spike(find_family(model.loss)) else None
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
-    is_drawn = hidden is not None and (weight is None or hidden.takes_weights(weight))
+    any_weight = weight is None or model.sampler == "variational"
+    is_drawn = hidden is not None and not has_offset and (any_weight or hidden.takes_weights(weight))
     as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
     defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
     return "spike" if defined else "generalized_normal"
@@ -92,10 +97,11 @@ class BayesianEstimator(MultiTaskEstimator):
         mode is the mixed-norm fit (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
-    sampler : {"auto", "gibbs", "nuts", "fast"}
+    sampler : {"auto", "gibbs", "nuts", "variational"}
         "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
-        labels if their sample weights are whole numbers; else NUTS. "fast" is expectation propagation at q = 2, in a
-        fraction of the time (`bayesmtfs.posterior.fast` states its error).
+        labels if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
+        prior "spike" by coordinate ascent, in a fraction of the time, with independent draws
+        (`bayesmtfs.variational.effects`).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
@@ -166,6 +172,8 @@ class BayesianEstimator(MultiTaskEstimator):
         Posterior mean of what the tasks have in common, with ``shared_mean``.
     intercept_, noise_ : (n_tasks,)
         Posterior means.
+    dispersion_ : (n_tasks,), degrees_ : float
+        Posterior medians, with ``loss="negative_binomial(learn)"`` and ``"student_t(learn)"``.
     norm_q_ : float
         Posterior median of q, with its 90% interval in ``norm_q_interval_``.
     task_relations_ : (n_tasks, n_tasks)
@@ -181,11 +189,15 @@ class BayesianEstimator(MultiTaskEstimator):
         "coef_std_",
         "mean_coef_",
         "noise_",
+        "dispersion_",
+        "degrees_",
         "norm_q_",
         "norm_q_interval_",
         "task_relations_",
         "_diagnostics",
     )
+
+    _takes_offset = True
 
     prior: str = "auto"
     norm_q: float | str = 2
@@ -214,6 +226,7 @@ class BayesianEstimator(MultiTaskEstimator):
     task_column: Any = None
     unknown_task: str = "error"
     groups: ArrayLike | None = None
+    impute: str | None = None
     random_state: Any = None
     n_jobs: int | None = None
     progress: bool | None = None
@@ -226,6 +239,8 @@ class BayesianEstimator(MultiTaskEstimator):
 
     def _check_parameters(self) -> None:
         check_choice("prior", self.prior, PRIORS)
+        if self.sampler == "fast":
+            raise ValueError("sampler='fast' is no more; use sampler='variational', for the prior 'spike', or 'auto'")
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("unknown_task", self.unknown_task, UNKNOWN_TASK)
         prior = prior_of(self)
@@ -289,20 +304,20 @@ class BayesianEstimator(MultiTaskEstimator):
             )
 
     def _fit(self, data: TaskData) -> None:
-        request = self._request(data.weight)
+        request = self._request(data.weight, data.eta_offset is not None)
         found = sample_posterior(data, request, **self._stated_prior())
         remedy = remedy_of(found.diagnostics, found.draws.sampler, request.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy)
         warn_of_tails(found.diagnostics)
         self._store_posterior(data, found, request)
 
-    def _request(self, weight: FloatArray | None = None) -> PosteriorRequest:
+    def _request(self, weight: FloatArray | None = None, has_offset: bool = False) -> PosteriorRequest:
         """How to sample: parameters go by their own names, but for four."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
-        own["prior"], own["scale_target"] = prior_of(self, weight), self._scales_target
+        own["prior"], own["scale_target"] = prior_of(self, weight, has_offset), self._scales_target
         own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
         return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
 
@@ -323,6 +338,10 @@ class BayesianEstimator(MultiTaskEstimator):
             self.mean_coef_ = _widened(variables["mean_coef"].mean(axis=(0, 1)), kept)
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
+        for name in ("dispersion", "degrees"):  # of a family that learns it
+            self.__dict__.pop(f"{name}_", None)
+            if name in variables:
+                setattr(self, f"{name}_", np.median(variables[name], axis=(0, 1)))
         unit = found.tree["constant_data"]["effect_unit"].values
         if "included" in variables:  # a prior with exact zeros
             features, entries = inclusion_probability(variables["included"], np.ones_like(unit), 0.5)
@@ -334,7 +353,7 @@ class BayesianEstimator(MultiTaskEstimator):
         q = variables.get("norm_q", np.full(1, 2.0 if request.norm_q is None else request.norm_q))
         self.norm_q_ = float(np.median(q))
         # Order statistics: interpolating between two infinities gives no number
-        low, high = np.quantile(q, INTERVAL, method="inverted_cdf")
+        low, high = np.quantile(q, TAILS, method="inverted_cdf")
         self.norm_q_interval_ = (float(low), float(high))
         if "task_relations" in variables:
             self.task_relations_ = variables["task_relations"].mean(axis=(0, 1))
@@ -379,32 +398,52 @@ class BayesianEstimator(MultiTaskEstimator):
     def _selected(self) -> BoolArray:
         return self.inclusion_probability_ > self.inclusion_threshold
 
+    def _full_predictor(self, X: Any, tasks: Any, exposure: Any = None, offset: Any = None) -> FloatArray:
+        family = find_family(self.loss)
+        if not (family.targets == "labels" and family.offers("mean")):
+            return super()._full_predictor(X, tasks, exposure, offset)
+        return self._summarise(X, tasks, prediction.mean_logit, known=(exposure, offset))[0]
+
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
         """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
         check_is_fitted(self)
         family = find_family(self.loss)
         if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, partial(prediction.mean_logit, family))[0]
+            return self._summarise(X, tasks, prediction.mean_logit)[0]
         if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
-            return self._summarise(X, tasks, lambda eta, noise: (eta.mean(axis=0),), expected=True)[0]
+            return self._summarise(X, tasks, lambda family, eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
 
-    def _summarise(self, X: Any, tasks: Any, summary: Summary, expected: bool = False) -> tuple[FloatArray, ...]:
-        """Summaries of predictive draws, each of the shape of a prediction; ``expected`` is for new tasks."""
-        draws = PredictiveDraws(self.result_, self.unknown_task, self.fit_intercept, expected)
+    def _summarise(
+        self, X: Any, tasks: Any, summary: Summary, expected: bool = False, known: tuple[Any, Any] = (None, None)
+    ) -> tuple[FloatArray, ...]:
+        """Summaries of predictive draws, each of the shape of a prediction.
+
+        ``expected`` is for new tasks; ``known`` are exposure and offset.
+        """
+        check_is_fitted(self)
+        family = find_family(self.loss)
+        draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected)
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
+            if self._task_means is not None:
+                X = filled(X, self._task_means, index)
             if self.unknown_task == "error" and (index < 0).any():
                 self._predict_task_data(X)  # says which tasks are unknown
             if self._form == "wide" and X.shared_design:
-                return draws.of_tasks(X.design, index, summary)
-            return tuple(X.in_input_order(part) for part in draws.by_task(X.X, index[X.task], summary))
-        rows = self._read_rows(X, tasks)
+                part = self._known_part(X, *known, shape=(X.design.shape[0], X.n_tasks))
+                return draws.of_tasks(X.design, index, summary, part)
+            found = draws.by_task(X.X, index[X.task], summary, X.eta_offset)
+            return tuple(X.in_input_order(part) for part in found)
+        rows = self._read_rows(self._without_named(X, *known), tasks)
+        one_axis = rows.task is not None or self._form in ("single", "long")
+        shape = (rows.X.shape[0],) if one_axis else (rows.X.shape[0], len(self.tasks_))
+        part = self._known_part(X, *known, shape=shape)
         if rows.task is not None:
-            return draws.by_task(rows.X, rows.task, summary)
-        if self._form in ("single", "long"):
-            return draws.summarise(rows.X, 0, summary)
-        return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary)
+            return draws.by_task(rows.X, rows.task, summary, part)
+        if one_axis:
+            return draws.summarise(rows.X, 0, summary, part)
+        return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary, part)
 
 
 def _widened(values: FloatArray, kept: BoolArray, fill: float = 0.0) -> FloatArray:
@@ -443,7 +482,16 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
             del self.posterior_[group]
         return self
 
-    def predict(self, X: Any, tasks: Any = None, return_std: bool = False, interval: float | None = None) -> Any:
+    def predict(
+        self,
+        X: Any,
+        tasks: Any = None,
+        return_std: bool = False,
+        interval: float | None = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Any:
         """Predict targets.
 
         Parameters
@@ -452,6 +500,7 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         tasks : (n,) task labels, where the model was fitted on labelled tasks
         return_std : also give the standard deviation of a new target, its noise included
         interval : also give the ends of the central interval with this probability for a new target
+        exposure, offset : as in ``fit``; without them, and without a column that was named in ``fit``, 1 and 0
 
         Returns
         -------
@@ -460,21 +509,22 @@ class BayesianRegressor(MultiTaskRegressor, BayesianEstimator):
         """
         check_is_fitted(self)
         family = find_family(self.loss)
-        mean = self._linear_predictor(X, tasks) if family.linear_mean else self._mean(X, tasks)
+        known = (exposure, offset)
+        mean = self._full_predictor(X, tasks, *known) if family.linear_mean else self._mean(X, tasks, known)
         if not return_std and interval is None:
             return mean
         prediction.check_interval(interval)
         family.require("A predictive deviation or interval", "mean", "draw")
         rng = np.random.default_rng([self.result_.seed or 0, 3])
-        summary = partial(prediction.predictive_summary, family, rng, interval)
-        _, deviation, *ends = self._summarise(X, tasks, summary)
+        summary = partial(prediction.predictive_summary, rng, interval)
+        _, deviation, *ends = self._summarise(X, tasks, summary, known=known)
         return (mean, *([deviation] if return_std else []), *ends)
 
-    def _mean(self, X: Any, tasks: Any) -> FloatArray:
+    def _mean(self, X: Any, tasks: Any, known: tuple[Any, Any]) -> FloatArray:
         """Mean over draws of the expected target."""
-        family = find_family(self.loss)
-        family.require("A prediction", "mean")
-        return self._summarise(X, tasks, lambda eta, noise: (family.mean(eta).mean(axis=0),), expected=True)[0]
+        find_family(self.loss).require("A prediction", "mean")
+        mean: Summary = lambda family, eta, noise: (family.mean(eta).mean(axis=0),)  # noqa: E731
+        return self._summarise(X, tasks, mean, expected=True, known=known)[0]
 
 
 @estimator_class()
@@ -500,7 +550,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     >>> from bayesmtfs import simulate_tasks
     >>> from bayesmtfs.estimators.bayesian import BayesianClassifier
     >>> sim = simulate_tasks(n_tasks=4, n_features=10, n_relevant=2, kind="classification", random_state=0)
-    >>> model = BayesianClassifier(sampler="fast", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    >>> model = BayesianClassifier(sampler="variational", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
     >>> model.predict_proba(sim.X[:5], tasks=sim.tasks[:5]).shape
     (5, 2)
     >>> mean, low, high = model.probability_interval(sim.X[:5], tasks=sim.tasks[:5], interval=0.9)
@@ -510,12 +560,14 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     loss: str | Family = "logistic"
 
-    def probability_interval(self, X: Any, tasks: Any = None, interval: float = 0.9) -> tuple[FloatArray, ...]:
+    def probability_interval(
+        self, X: Any, tasks: Any = None, interval: float = INTERVAL, *, offset: Any = None
+    ) -> tuple[FloatArray, ...]:
         """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.
 
         Parameters
         ----------
-        X, tasks : as in `decision_function`
+        X, tasks, offset : as in `decision_function`
         interval : probability of the interval over draws
 
         Returns
@@ -527,4 +579,4 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
         family = find_family(self.loss)
         if not family.offers("mean"):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
-        return self._summarise(X, tasks, partial(prediction.mean_interval, family, interval))
+        return self._summarise(X, tasks, partial(prediction.mean_interval, interval), known=(None, offset))

@@ -40,8 +40,8 @@ NO_POPULATION = (
     "use another prior, or unknown_task='mean'"
 )
 
-# Takes predictors and noise (draws, rows), the last arguments of the summaries below, and gives (rows,) numbers
-type Summary = Callable[[FloatArray, FloatArray], tuple[FloatArray, ...]]
+# Takes family, predictors and noise (draws, rows), the last arguments of the summaries below, and gives (rows,) numbers
+type Summary = Callable[[Family, FloatArray, FloatArray], tuple[FloatArray, ...]]
 
 
 class TaskDraws(NamedTuple):
@@ -50,6 +50,7 @@ class TaskDraws(NamedTuple):
     coef: FloatArray  # (S, p')
     intercept: FloatArray  # (S,)
     noise: FloatArray  # (S,)
+    parameter: FloatArray | None = None  # (S,) what the family learns beside the noise
 
 
 class PredictiveDraws:
@@ -59,36 +60,50 @@ class PredictiveDraws:
     ``expected`` takes the expected coefficients of the latter instead of draws.
     """
 
-    def __init__(self, result: FitResult, unknown_task: str, fit_intercept: bool, expected: bool = False) -> None:
+    def __init__(
+        self, result: FitResult, family: Family, unknown_task: str, fit_intercept: bool, expected: bool = False
+    ) -> None:
         assert result.posterior is not None and result.screened_out is not None
         self.posterior = with_fixed_variables(result.posterior)
         self.constant = result.posterior["constant_data"].dataset
         self.features = np.flatnonzero(~result.screened_out)
-        self.seed = 0 if result.seed is None else result.seed
+        self.family, self.seed = family, 0 if result.seed is None else result.seed
         self.unknown_task, self.fit_intercept, self.expected = unknown_task, fit_intercept, expected
 
-    def summarise(self, X: Design, t: int, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries at rows of task t (-1: a new one), in blocks that fit into memory."""
+    def summarise(
+        self, X: Design, t: int, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries at rows of task t (-1: a new one), in blocks that fit into memory; the offset (n,) is added to eta."""
         draws = self.of_task(t)
+        family = self.family if draws.parameter is None else self.family.given(draws.parameter[:, np.newaxis])
         step = max(LARGEST_BLOCK // len(draws.intercept), 1)
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):
             block = X[start : start + step][:, self.features]
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
-            blocks.append(summary(eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
+            eta = eta if offset is None else eta + offset[start : start + step]
+            blocks.append(summary(family, eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
-    def of_tasks(self, X: Design, tasks: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries (n, tasks) at the same rows of several tasks."""
-        columns = [self.summarise(X, int(t), summary) for t in tasks]
+    def of_tasks(
+        self, X: Design, tasks: IntArray, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries (n, tasks) at the same rows of several tasks, with offsets (n, tasks)."""
+        own = [None] * len(tasks) if offset is None else list(offset.T)
+        columns = [self.summarise(X, int(t), summary, part) for t, part in zip(tasks, own, strict=True)]
         return tuple(np.stack(parts, axis=1) for parts in zip(*columns, strict=True))
 
-    def by_task(self, X: Design, task: IntArray, summary: Summary) -> tuple[FloatArray, ...]:
-        """Summaries (n,) at rows of which each has its task."""
+    def by_task(
+        self, X: Design, task: IntArray, summary: Summary, offset: FloatArray | None = None
+    ) -> tuple[FloatArray, ...]:
+        """Summaries (n,) at rows of which each has its task, and its offset."""
         if not len(task):
             return self.summarise(X, 0, summary)
         places = [np.flatnonzero(task == t) for t in np.unique(task)]
-        found = [self.summarise(X[rows], int(task[rows[0]]), summary) for rows in places]
+        own = [None if offset is None else offset[rows] for rows in places]
+        found = [
+            self.summarise(X[rows], int(task[rows[0]]), summary, part) for rows, part in zip(places, own, strict=True)
+        ]
         order = np.argsort(np.concatenate(places))
         return tuple(np.concatenate(parts)[order] for parts in zip(*found, strict=True))
 
@@ -96,11 +111,19 @@ class PredictiveDraws:
         """Draws of task t, or of a new one."""
         coef, intercept = self._flat("coef"), self._flat("intercept")
         noise = self._flat("noise") if "noise" in self.posterior else np.ones_like(intercept)
+        parameter = None if self.family.learned is None else self._flat(self.family.learned)
+        by_task = parameter is not None and parameter.ndim == 2
         if t >= 0:
-            return TaskDraws(coef[:, :, t], intercept[:, t], noise[:, t])
+            return TaskDraws(
+                coef[:, :, t],
+                intercept[:, t],
+                noise[:, t],
+                parameter[:, t] if parameter is not None and by_task else parameter,
+            )
+        common = parameter.mean(axis=1) if parameter is not None and by_task else parameter
         if self.unknown_task == "mean":
-            return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)))
-        return self._new_task(coef, intercept, noise)
+            return TaskDraws(coef.mean(axis=2), intercept.mean(axis=1), np.sqrt(np.mean(noise**2, axis=1)), common)
+        return self._new_task(coef, intercept, noise)._replace(parameter=common)
 
     def _flat(self, name: str) -> FloatArray:
         """(S, ...) Draws of a variable, chain after chain."""
@@ -157,14 +180,14 @@ def mean_logit(family: Family, eta: FloatArray, noise: FloatArray) -> tuple[Floa
     return (logit(np.clip(family.mean(eta).mean(axis=0), tiny, 1.0 - tiny)),)
 
 
-def mean_interval(family: Family, interval: float, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+def mean_interval(interval: float, family: Family, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
     """Mean of the expected target (for labels: probability of class +1), and the ends of its interval over draws."""
     expected = family.mean(eta)
     return expected.mean(axis=0), *central_interval(expected, interval)
 
 
 def predictive_summary(
-    family: Family, rng: np.random.Generator, interval: float | None, eta: FloatArray, noise: FloatArray
+    rng: np.random.Generator, interval: float | None, family: Family, eta: FloatArray, noise: FloatArray
 ) -> tuple[FloatArray, ...]:
     """Mean and deviation of a new target, and the ends of its central interval (None for none).
 

@@ -39,7 +39,8 @@ from bayesmtfs.em.shared_mean import MeanProblem, MeanStart
 from bayesmtfs.estimators.base import BatchEstimator, Names, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.prior_choice import RowPriorChoice, choose
-from bayesmtfs.families import Family, find_family, is_known
+from bayesmtfs.families import Family, Huber, find_family, is_known
+from bayesmtfs.families.huber import THRESHOLD
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.generalized_normal import GeneralizedNormal
 from bayesmtfs.priors.row_penalty import RowPenalty
@@ -47,6 +48,9 @@ from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solutio
 
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
 SMALL_OFFSET = 1e-3
+LEAST_SHARE = 0.25  # of the robust deviation of y, below which the scale of Student's t does not go where features
+SMALLEST_SHARE = 1e-3  # can fit all rows of a task, and where they cannot
+NORMAL_MEDIAN = 0.6745  # of the size of a standard normal number
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
 
@@ -99,6 +103,8 @@ class GeneralizedNormalRows(BatchEstimator):
         "mean_strength_",
     )
 
+    _takes_offset = True
+
     loss: str | Family = "squared"
     start_strength: float = 0.01
     noise_floor: float | None = None
@@ -125,13 +131,31 @@ class GeneralizedNormalRows(BatchEstimator):
                 "MixedNorm estimator"
             )
         family.require(name, "curvature")
+        special = "weights" if family.offers("weights") else "learned" if family.learned else ""
+        if special and not isinstance(self, GeneralizedNormalEstimator):
+            raise ValueError(f"{name} does not have loss={self.loss!r}; use GeneralizedNormalRegressor, or a posterior")
+        if special and self.shared_mean:
+            raise ValueError(f"shared_mean=True does not go with loss={self.loss!r}; leave it out, or use another loss")
+        if family.learned:
+            family.require(f"{name}, which does not learn it,", "best_parameter")
 
     @property
     def _family(self) -> Family:
         return find_family(self.loss)
 
+    def _settle_offset(self, data: TaskData) -> TaskData:
+        data = super()._settle_offset(data)
+        if data.eta_offset is not None and getattr(self, "coefficients", "mode") == "integrated":
+            raise ValueError(
+                f"coefficients='integrated' does not know an offset under loss={self.loss!r}; use coefficients='mode'"
+            )
+        return data
+
     def _mixed_norm_start(self, data: TaskData) -> Solution:
-        return jeffreys.mixed_norm_start(self._problem(data), self.start_strength)
+        problem = self._problem(data)
+        if self._family.offers("weights"):  # not convex: begin at a robust fit that is
+            problem = problem._replace(family=Huber(THRESHOLD * _typical_deviation(data)))
+        return jeffreys.mixed_norm_start(problem, self.start_strength)
 
     def _problem(self, data: TaskData) -> EMProblem:
         return em_problem(data, self._family, self.fit_intercept)
@@ -189,12 +213,23 @@ class GeneralizedNormalRows(BatchEstimator):
         return V if data.present is None else np.where(data.present, V, 0.0)
 
 
+def _typical_deviation(data: TaskData) -> float:
+    """Deviation within tasks that outlying targets do not change: of a normal target its standard deviation."""
+    y = np.asarray(data.y, dtype=np.float64)
+    middle = np.array([np.median(y[start:stop]) for start, stop in data.spans])
+    size = np.abs(y - middle[data.task])
+    return float(np.median(size)) / NORMAL_MEDIAN or float(np.mean(size)) or 1.0
+
+
 @estimator_class()
 class GeneralizedNormalEstimator(GeneralizedNormalRows):
     """The body of both estimators.
 
     Parameters
     ----------
+    loss : str or Family
+        "squared", or any smooth family of numbers or counts with a curvature; ``"student_t(4)"`` is fitted by weighted
+        squares, its scale learned as the noise is; with ``"negative_binomial(learn)"`` the dispersion is learned.
     norm_q : float in [1, inf], default 2
         Shape of a row.
     offset : float, None or "learn"
@@ -203,13 +238,15 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         chooses it with the noise by folds of the training rows (`bayesmtfs.estimators.prior_choice`); with the squared
         loss, a noise that is given or a shared mean it is 1e-3, the default of regressors.
     noise : "learn", float or None
-        sigma, one for all tasks: the loss is divided by its square. "learn" needs the squared loss. None, the default of
+        sigma, one for all tasks: the loss is divided by its square (Student's t: its residuals by sigma). "learn" needs
+        one of these two losses. None, the default of
         classifiers, is 1 unless it is chosen with the offset; then the row prior is ``(||w^i||_q + offset)^-(m
         sigma^2)``.
     graduated : bool
         Lower an offset that is given in stages down to its value, for better minima.
     noise_floor : float or None
-        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does.
+        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does, and takes a quarter of the
+        median absolute deviation (as a standard deviation) with Student's t where features outnumber the rows of a task.
     tol : float
         Fall of the objective per observation at which the fit has converged.
     max_iter : int
@@ -217,6 +254,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     Attributes
     ----------
+    dispersion_ : (n_tasks,)
+        Of counts, where it is learned.
     objective_trace_ : (n_iter_ + 1,)
         Problem (5) at the final noise and offset, plus ``N ln sigma`` where sigma is learned; it never rises.
     """
@@ -235,7 +274,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         known = self.noise in ("learn", None) or (not isinstance(self.noise, str) and self.noise > 0)
         self._require("noise", known, "a positive number, or 'learn'")
         by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
-        if self.noise == "learn" and not self._family.quadratic and not by_default:
+        if self.noise == "learn" and not (self._family.quadratic or self._family.offers("weights")) and not by_default:
             raise ValueError(
                 f"noise='learn' needs loss='squared' but loss is {self.loss!r}; pass a number, such as 1.0"
             )
@@ -261,7 +300,10 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             point = shared_mean.fit_generalized_normal(mean_problem, settings, begin, sigma, progress=self.progress)
             solution, mean = shared_mean.as_sums(mean_problem, point), point.mean
         else:
-            solution = mm.solve(problem, start, settings, progress=self.progress)
+            solution, state = mm.solve_state(problem, start, settings, progress=self.progress)
+            self.__dict__.pop("dispersion_", None)
+            if state.parameters is not None:
+                self.dispersion_ = state.parameters
         self._store_rows(data, solution, scaling, settings.norm_q, mean, offset=settings.offset)
 
     @property
@@ -284,7 +326,10 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     def _choose_prior(self, problem: Problem, unit: float, plain: MMSettings) -> RowPriorChoice | None:
         """Noise and offset by folds, where both are open and better than the plain ones."""
-        if self.offset != "learn" or self.noise is not None or self.shared_mean or self._family.quadratic:
+        family = self._family
+        if self.offset != "learn" or self.noise is not None or self.shared_mean or family.quadratic:
+            return None
+        if family.offers("weights") or family.learned:
             return None
 
         def fit(data: TaskData) -> Solution:
@@ -296,7 +341,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     @property
     def _learns_noise(self) -> bool:
-        return self.noise == "learn" and self._family.quadratic
+        return self.noise == "learn" and (self._family.quadratic or self._family.offers("weights"))
 
     def _least_noise(self, data: TaskData, deviation: float, start: Solution) -> float:
         """Floor of a learned noise, in the units of y."""
@@ -304,6 +349,9 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             return self.noise_floor * deviation
         if not self._learns_noise:
             return 0.0
+        if not self._family.quadratic:
+            interpolates = bool(np.any(np.diff(data.offsets) <= data.n_features + 1))
+            return (LEAST_SHARE if interpolates else SMALLEST_SHARE) * _typical_deviation(data)
         return jeffreys.find_noise_floor(self._problem(data), start)
 
 
@@ -417,6 +465,10 @@ class JeffreysEstimator(GeneralizedNormalRows):
             )
         if self.coefficients == "integrated":
             family.require("coefficients='integrated'", "augmentation")
+            if not family.augmentation.bounded:
+                raise ValueError(
+                    f"coefficients='integrated' has no normal bound for loss={self.loss!r}; use coefficients='mode'"
+                )
             if self.shared_mean and not family.quadratic:
                 raise ValueError(
                     "shared_mean=True with coefficients='integrated' needs loss='squared' but loss is "

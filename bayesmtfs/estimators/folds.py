@@ -189,6 +189,7 @@ def take(data: TaskData, chosen: BoolArray) -> Subset:
         design=data.design[used],
         y=data.y[chosen],
         weight=data.weight[chosen],
+        eta_offset=None if data.eta_offset is None else data.eta_offset[chosen],
         offsets=np.concatenate([[0], np.cumsum(counts[tasks])]),
         rows=rows,
         order=np.arange(len(rows)),

@@ -67,6 +67,8 @@ class OnlineMixedNormEstimator(StreamEstimator):
     shared_mean : bool
         Weights are ``w_0 + v_t`` with the penalty on the deviations v.
 
+    With ``exposure`` (Poisson) the objective is the loss per unit of exposure, as sample weights count.
+
     Attributes
     ----------
     norm_q_, penalty_strength_ : float
@@ -85,6 +87,8 @@ class OnlineMixedNormEstimator(StreamEstimator):
     Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     Flammarion, Bach (2017), Stochastic composite least-squares regression with convergence rate O(1/n).
     """
+
+    _takes_offset = True
 
     normalize_rows: bool = field(init=False, default=False)
     sparsity: str = "features"
@@ -127,6 +131,14 @@ class OnlineMixedNormEstimator(StreamEstimator):
     def _fit(self, data: TaskData) -> None:
         self._warn_of_units(data)
         super()._fit(data)
+
+    def _settle_offset(self, data: TaskData) -> TaskData:
+        data = super()._settle_offset(data)
+        if data.eta_offset is None:
+            return data
+        self._family.require("A stream with exposure or offset", "absorbed")
+        y, weight = self._family.absorbed(data.y, data.weight, data.eta_offset)
+        return replace(data, y=y, weight=weight, eta_offset=None)
 
     def _norms(self) -> tuple[float, ...]:
         """Candidates for the norm within a row."""

@@ -173,6 +173,8 @@ def mixed_norm_path(
     solver: str = "auto",
     penalty: Penalty | None = None,
     ridge: float = 0.0,
+    exposure: Any = None,
+    offset: Any = None,
     progress: bool | None = None,
 ) -> MixedNormPath:
     """Fit an l1,q penalised model at many penalty strengths, each from the solution before it.
@@ -195,6 +197,7 @@ def mixed_norm_path(
     mean_penalty, max_iter, solver, penalty, ridge
         As in `MixedNormRegressor`.
     sample_weight : (n,) or, for the wide form, (n, m)
+    exposure, offset : as in `MixedNormRegressor.fit`
     progress : bool or None
         Progress bar: always, never, or (None) for long work on a terminal.
 
@@ -239,7 +242,7 @@ def mixed_norm_path(
     )
     if scale_target:  # which a classifier refuses
         model.set_params(scale_target=True)
-    data = model.training_data(X, y, tasks, sample_weight)
+    data = model.training_data(X, y, tasks, sample_weight, exposure, offset)
     if shared_mean and mean_strength is None:
         default = shared_mean_solver.default_mean_strength(scaled_problem(data, model))
         model = replace(model, mean_strength=default)

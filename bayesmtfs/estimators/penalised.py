@@ -14,13 +14,15 @@ import numbers
 from dataclasses import field
 from typing import Any, ClassVar
 
-from bayesmtfs.convex import automatic, shared_mean
+from bayesmtfs.convex import automatic, dispersion, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
+from bayesmtfs.data.scaling import Rescaled
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
+from bayesmtfs.families.ordinal import OrdinalRows
 from bayesmtfs.priors.row_penalty import Penalty, check_not_negative, own_penalty
 from bayesmtfs.types import ConvergenceWarning, LossScale, Solution, warn
 
@@ -65,6 +67,8 @@ class MixedNormEstimator(BatchEstimator):
         Objective at the solution, and a bound on how far it can be above the minimum.
     converged_ : bool
         Whether ``dual_gap_ <= tol *`` objective at W = 0.
+    dispersion_ : (n_tasks,), with ``loss="negative_binomial(learn)"``
+        Dispersion of the counts; objective and gap are those at it.
     mean_coef_, mean_strength_, mean_penalty_ : with ``shared_mean``
         The mean w_0 (in standardised units with ``standardize``), its ridge, and the weight of its 1-norm.
 
@@ -74,6 +78,7 @@ class MixedNormEstimator(BatchEstimator):
     feature selection, problem (1). Yang, King, Lyu (2010), Online learning for multi-task feature selection.
     """
 
+    _takes_offset = True
     _numbers: ClassVar[tuple[str, ...]]
     _numbers = (
         "norm_q",
@@ -88,7 +93,7 @@ class MixedNormEstimator(BatchEstimator):
     _saved_attributes: ClassVar[tuple[str, ...]]
     _saved_attributes = (
         *("penalty_strength_", "objective_", "dual_gap_"),
-        *("mean_strength_", "mean_penalty_", "mean_coef_"),
+        *("mean_strength_", "mean_penalty_", "mean_coef_", "dispersion_"),
     )
 
     norm_q: float = 2
@@ -116,11 +121,26 @@ class MixedNormEstimator(BatchEstimator):
         self._check_common()
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         check_choice("solver", self.solver, ("auto", *automatic.SOLVERS))
-        if self.shared_mean:
+        if self._may_share_mean:
             self._check_shared_mean()
 
+    @property
+    def _may_share_mean(self) -> bool:
+        return bool(self.shared_mean)
+
     def _check_loss(self) -> None:
-        check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
+        family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
+        if family.offers("weights"):
+            raise ValueError(
+                f"loss={family.name!r} is not convex, so that no duality gap certifies a penalised fit; use loss='huber' "
+                "here, or this loss in GeneralizedNormalRegressor or BayesianRegressor"
+            )
+        if family.learned is not None:
+            family.require("A penalised fit that learns it", "best_parameter")
+            if self.shared_mean:
+                raise ValueError(
+                    f"shared_mean=True does not go with loss={family.name!r}; pass a number for its {family.learned}"
+                )
 
     def _check_shared_mean(self) -> None:
         if self.refit:
@@ -153,14 +173,27 @@ class MixedNormEstimator(BatchEstimator):
     def _problem(self, data: TaskData, strength: float | None) -> Problem:
         penalty = own_penalty(self.penalty, strength or 0.0, self.norm_q, self.task_sparsity)
         weight = data.loss_weights(self.loss_scale)
-        problem = Problem(data, find_family(self.loss), penalty, weight, self.fit_intercept, float(self.ridge))
+        family = find_family(self.loss)
+        fit_intercept = self.fit_intercept and not family.has_cuts  # which stand in its place
+        problem = Problem(data, family, penalty, weight, fit_intercept, float(self.ridge))
+        if family.learned is not None:
+            problem = dispersion.settled(problem, family)
         if strength is None:
             return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
         return problem
 
     def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
-        if not self.shared_mean:
+        family = find_family(self.loss)
+        if family.learned is not None:
+
+            def solve(known: Problem, last: Solution | None) -> Solution:
+                return automatic.solve(known, last, solver=self.solver, **stop)
+
+            found, _, parameters = dispersion.alternate(problem, family, solve, solve(problem, start))
+            setattr(self, f"{family.learned}_", parameters)
+            return found
+        if not model.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
         self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
         self.mean_penalty_: float | None = model.mean_penalty or 0.0
@@ -206,11 +239,19 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
 
     Several classes become one-versus-rest tasks over one design, so that the penalty selects features for all classes
     together. With ``loss="multinomial"`` there may be several classes within every task: a row of the penalty holds a
-    feature's coefficients over tasks x classes, and ``coef_`` is (n_tasks, n_classes, n_features).
+    feature's coefficients over tasks x classes, and ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"``
+    classes are ordered, numbers in rising order: ``P(y <= k) = 1 / (1 + exp(eta - c_k))`` with one eta and ordered
+    thresholds c of each task's own, and the most probable class is predicted.
 
     Parameters
     ----------
-    loss : "logistic", "hinge", "multinomial", or a family of labels
+    loss : "logistic", "hinge", "multinomial", "ordinal", or a family of labels
+
+    Attributes
+    ----------
+    thresholds_ : (n_tasks, n_classes - 1), with ``loss="ordinal"``
+        Cut points between the classes, in rising order; ``intercept_`` is 0. Beside a class that a task does not have two
+        are the same, or infinite at the ends.
 
     Examples
     --------
@@ -222,3 +263,10 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     """
 
     loss: str | Family = "logistic"
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        self.__dict__.pop("thresholds_", None)
+        if find_family(self.loss).has_cuts:
+            rows = OrdinalRows(data.y, data.weight, data.offsets)
+            self.thresholds_ = rows.cuts(data.linear_predictor(self.coef_.T, self.intercept_), len(self.classes_))

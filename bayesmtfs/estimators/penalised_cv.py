@@ -2,9 +2,9 @@
 
     minimise  sum_t (1/n_t) sum_i loss(y_i, x_i' w_t + b_t) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
-Candidates are the values of ``norm_q`` and of ``ridge``, each with its own grid of penalties from the lambda_max of all
-data; the same penalties are used in every fold. The final fit on all data is that of the plain estimator at the chosen
-values.
+Candidates are the values of ``norm_q``, ``ridge`` and ``shared_mean``, each with its own grid of penalties from the
+lambda_max of all data; the same penalties are used in every fold. The final fit on all data is that of the plain
+estimator at the chosen values.
 
 **A shared mean.** What draws the mean to zero, its ridge and the weight of its 1-norm, is chosen before all else, in the
 same folds, on a grid of few penalties: first the ridge, from a large one down until the error rises; then, unless there
@@ -50,6 +50,7 @@ from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.convex import shared_mean
+from bayesmtfs.data.gaps import filled, has_gaps, learn_means
 from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.scaling import rescale
 from bayesmtfs.data.tasks import TaskData
@@ -65,7 +66,7 @@ from bayesmtfs.estimators.path import (
 )
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormEstimator, MixedNormRegressor
 from bayesmtfs.estimators.survival import MixedNormSurvival
-from bayesmtfs.families import Family, find_family
+from bayesmtfs.families import Family, find_family, with_offset
 from bayesmtfs.priors import Blocks
 from bayesmtfs.progress import Progress
 from bayesmtfs.results import persistence
@@ -111,8 +112,12 @@ def fold_errors(data: TaskData, fold: Fold, candidate: Candidate) -> FoldErrors:
     model = replace(model, tol=max(model.tol, LOOSEST_TOL))
     # One thread per fold: the same sums, and so the same bits, for every number of jobs
     with threadpool_limits(1):
-        path = path_of(take(data, fold.train).data, model, penalties)
-        test = take(data, fold.test).data
+        train, test = take(data, fold.train).data, take(data, fold.test).data
+        if model.impute is not None and has_gaps(data):
+            means = learn_means(train)
+            test = filled(test, means, match_labels(test.task_names, test.n_tasks, train.task_names))
+            train = filled(train, means, np.arange(train.n_tasks))
+        path = path_of(train, model, penalties)
         heights = rescale(
             data, standardize=False, scale_target=model._scales_target, centred=model.fit_intercept
         ).target
@@ -128,7 +133,7 @@ def _held_out_errors(test: TaskData, path: MixedNormPath, family: Family, height
         raise ValueError(
             f"cv leaves out a whole task, of whose classes loss={family.name!r} knows nothing; pass other folds"
         )
-    family = family.on(scaled.y, scaled.weight, scaled.offsets)
+    family = with_offset(family, scaled.eta_offset).on(scaled.y, scaled.weight, scaled.offsets)
     errors = np.empty(len(path.penalties))
     for k, (coef, intercept) in enumerate(zip(path.coefs, path.intercepts, strict=True)):
         W = np.where(own >= 0, coef[own].T, coef.mean(axis=0)[:, np.newaxis])
@@ -179,7 +184,7 @@ def information_criterion(
     size = float(data.weight.sum())
     freedom = (path.coefs != 0).sum(axis=(1, 2)) + (data.n_tasks if model.fit_intercept else 0)
     fits = zip(path.coefs, path.intercepts, strict=True)
-    family = find_family(model.loss)
+    family = with_offset(find_family(model.loss), data.eta_offset)
     etas = (data.linear_predictor(coef.T, intercept) for coef, intercept in fits)
     deviances = np.array([family.deviance(data.y, eta, data.weight) for eta in etas])
     value = deviances + np.log(size) * freedom
@@ -220,6 +225,8 @@ class MixedNormCV(MixedNormEstimator):
         How the tasks share a feature; of several the best is chosen.
     ridge : float, or a list of them
         Elastic part; of several the best is chosen.
+    shared_mean : bool, or [False, True]
+        Whether tasks are drawn to a common mean; the list leaves that to the folds.
     n_penalties, penalty_ratio : int, float
         Size of the automatic grid of penalties, and its smallest as a share of its largest, which is the smallest
         strength at which all coefficients are zero. The grid ends early where the model is saturated.
@@ -253,14 +260,17 @@ class MixedNormCV(MixedNormEstimator):
     ----------
     penalty_strength_, norm_q_, ridge_ : float
         What was chosen.
+    shared_mean_ : bool
+        Whether there is a shared mean.
     mean_strength_, mean_penalty_ : float or None
         Ridge and weight of the 1-norm that were chosen with a shared mean.
     path_ : MixedNormPath
         Fits on all data at every penalty, for the chosen norm.
     cv_results_ : dict of arrays
-        One row per candidate (each ``norm_q`` with each ``ridge``), NaN after the end of its grid: ``norm_q``,
-        ``ridge`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds ``mean_error`` and ``standard_error``
-        (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and ``degrees_of_freedom`` (c, k).
+        One row per candidate (each ``norm_q`` with each ``ridge``, without and with a shared mean), NaN after the end of
+        its grid: ``norm_q``, ``ridge``, ``shared_mean`` and ``mean_strength`` (c,), ``penalties`` (c, k); with folds
+        ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and
+        ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
         What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,), which for all but the
         best two is that of two folds.
@@ -271,11 +281,13 @@ class MixedNormCV(MixedNormEstimator):
     Classification and regression trees. Chen, Chen (2008), Extended Bayesian information criteria.
     """
 
-    _saved_attributes: ClassVar[tuple[str, ...]] = ("norm_q_", "ridge_", "path_", "cv_results_", "mean_results_")
+    _saved_attributes: ClassVar[tuple[str, ...]]
+    _saved_attributes = ("norm_q_", "ridge_", "shared_mean_", "path_", "cv_results_", "mean_results_")
     _numbers = ("task_sparsity", "tol", "max_iter", "mean_strength", "mean_penalty")  # norm_q and ridge may be lists
 
     norm_q: Any = 2  # one or several
     ridge: Any = field(default=0.0, kw_only=True)  # one or several
+    shared_mean: Any = field(default=False, kw_only=True)  # one or both
     mean_penalty: float | None = field(default=None, kw_only=True)  # None: chosen
     penalty_strength: None = field(init=False, default=None)  # chosen, not given
     n_penalties: int = 100
@@ -289,6 +301,9 @@ class MixedNormCV(MixedNormEstimator):
     n_jobs: int | None = None
 
     def _check_parameters(self) -> None:
+        choices = self.shared_mean if isinstance(self.shared_mean, list | tuple) else [self.shared_mean]
+        truth = len(choices) > 0 and all(isinstance(choice, bool | np.bool_) for choice in choices)
+        self._require("shared_mean", truth, "True, False, or [False, True] to leave it to the folds")
         super()._check_parameters()
         check_choice("rule", self.rule, ("min", "one_se"))
         check_choice("criterion", self.criterion, ("cv", "bic", "ebic"))
@@ -296,12 +311,17 @@ class MixedNormCV(MixedNormEstimator):
             raise ValueError(f"random_state is {self.random_state!r}; pass a whole number, or None to keep the order")
         if self.criterion == "cv":
             return
-        if not find_family(self.loss).offers("log_density"):
+        family = find_family(self.loss)
+        if not family.offers("log_density") or family.targets == "survival":
             raise ValueError(f"criterion is {self.criterion!r}, but loss={self.loss!r} has no likelihood; use 'cv'")
-        if self.shared_mean:
+        if self._may_share_mean:
             raise ValueError(f"criterion is {self.criterion!r}, which does not count a shared mean; use 'cv'")
         if not 0 <= self.ebic_gamma <= 1:
             raise ValueError(f"ebic_gamma is {self.ebic_gamma}; pass a number from 0 to 1, such as 0.5")
+
+    @property
+    def _may_share_mean(self) -> bool:
+        return bool(np.any(self.shared_mean))
 
     def _several(self, name: str) -> list[float]:
         """Values of a parameter that is one number or a list of them."""
@@ -313,17 +333,26 @@ class MixedNormCV(MixedNormEstimator):
             )
         return values.tolist()
 
-    def fit(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> Self:
         """Choose the penalty and fit all tasks together.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight : as in `MixedNormRegressor.fit`
+        X, y, tasks, sample_weight, exposure, offset : as in `MixedNormRegressor.fit`
         """
         with unchanged_on_error(self):
-            data = self.training_data(X, y, tasks, sample_weight)
+            data = self.training_data(X, y, tasks, sample_weight, exposure, offset)
             model, penalty = self._choose(data, _n_rows(X), y)
-            self._fit_as(model, data, penalty)
+            self._fit_as(model, self._filled(data), penalty)
         return self
 
     def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> tuple[Self, float]:
@@ -331,10 +360,12 @@ class MixedNormCV(MixedNormEstimator):
         grid = read_penalties(self.penalties, self.n_penalties, self.penalty_ratio)
         folds = self._folds(data, n_rows, target) if self.criterion == "cv" else []
         models = self._candidates(data, folds)
-        paths = [path_of(data, model, grid, self.progress) for model in models]
+        whole = self._filled(data)  # folds fill their gaps from their own training rows
+        paths = [path_of(whole, model, grid, self.progress) for model in models]
         results: dict[str, Any] = {
             "norm_q": np.array([model.norm_q for model in models]),
             "ridge": np.array([model.ridge for model in models]),
+            "shared_mean": np.array([model.shared_mean for model in models]),
             "mean_strength": np.array([model.mean_strength or np.nan for model in models]),
             "penalties": _padded([path.penalties for path in paths]),
         }
@@ -345,30 +376,34 @@ class MixedNormCV(MixedNormEstimator):
             best, place = choose(results["penalties"], results["mean_error"], margin)
         else:
             gamma = self.ebic_gamma if self.criterion == "ebic" else 0.0
-            found = [information_criterion(data, path, self, gamma) for path in paths]
+            found = [information_criterion(whole, path, self, gamma) for path in paths]
             results["criterion"], results["degrees_of_freedom"] = map(_padded, zip(*found, strict=True))
             best, place = choose(results["penalties"], results["criterion"])
         self.path_ = paths[best]
         warn_if_not_converged(self.path_.converged, "penalties of the path", self.tol)
         self.cv_results_ = results
         model = models[best]
-        self.norm_q_, self.ridge_ = model.norm_q, model.ridge
-        self.mean_strength_, self.mean_penalty_ = model.mean_strength, model.mean_penalty
+        self.norm_q_, self.ridge_, self.shared_mean_ = model.norm_q, model.ridge, model.shared_mean
+        if not model.shared_mean and hasattr(self, "mean_coef_"):
+            del self.mean_coef_  # of an earlier fit
+        on_mean = (model.mean_strength, model.mean_penalty) if model.shared_mean else (None, None)
+        self.mean_strength_, self.mean_penalty_ = on_mean
         return model, float(self.path_.penalties[place])
 
     def _candidates(self, data: TaskData, folds: list[Fold]) -> list[Self]:
-        """Every norm with every ridge, with a shared mean under the penalty that suits the first of them best."""
+        """Every norm with every ridge; a shared mean under the penalty on it that suits the first of them best."""
         self.mean_results_: dict[str, FloatArray] | None = None
         pairs = product(self._several("norm_q"), self._several("ridge"))
-        models = [replace(self, norm_q=norm_q, ridge=ridge, cv=None) for norm_q, ridge in pairs]
-        if not self.shared_mean:
-            return models
-        strength, penalty = self._choose_mean(data, models[0], folds)
-        return [replace(model, mean_strength=strength, mean_penalty=penalty) for model in models]
+        plain = [replace(self, norm_q=norm_q, ridge=ridge, shared_mean=False, cv=None) for norm_q, ridge in pairs]
+        if not self._may_share_mean:
+            return plain
+        strength, penalty = self._choose_mean(data, replace(plain[0], shared_mean=True), folds)
+        around_mean: dict[str, Any] = {"shared_mean": True, "mean_strength": strength, "mean_penalty": penalty}
+        return [*([] if np.all(self.shared_mean) else plain), *(replace(model, **around_mean) for model in plain)]
 
     def _choose_mean(self, data: TaskData, model: Self, folds: list[Fold]) -> tuple[float, float]:
         """Ridge on the shared mean and weight of its 1-norm, where they are not given."""
-        problem = scaled_problem(data, model)
+        problem = scaled_problem(self._filled(data), model)
         strengths, weights = [self.mean_strength or 0.0], [self.mean_penalty or 0.0]
         if self.mean_strength is None:
             smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem)
@@ -419,7 +454,7 @@ class MixedNormCV(MixedNormEstimator):
     def _coarse_penalties(self, data: TaskData, model: Self) -> FloatArray:
         """Few penalties: of an automatic grid, or of the user's."""
         if self.penalties is None:
-            return automatic_penalties(data, model, COARSE_GRID)
+            return automatic_penalties(self._filled(data), model, COARSE_GRID)
         given = np.sort(np.asarray(self.penalties, dtype=np.float64))
         return given[np.unique(np.linspace(0, len(given) - 1, COARSE_GRID[0]).astype(int))]
 

@@ -16,11 +16,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.data import classes
-from bayesmtfs.data.inputs import read_target, read_weights
+from bayesmtfs.data.inputs import match_labels, read_target, read_weights
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
-from bayesmtfs.families import Family, Gaussian, find_family, is_known
+from bayesmtfs.families import Family, Gaussian, Ordinal, find_family, is_known, with_offset
 from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
@@ -88,36 +88,51 @@ class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
         self.result_.settings["n_rows"] = int(moments.n_rows.sum())
         return self
 
-    def predict(self, X: Any, tasks: Any = None) -> FloatArray:
+    def predict(self, X: Any, tasks: Any = None, *, exposure: Any = None, offset: Any = None) -> FloatArray:
         """Predict targets: their means under the family of the loss.
 
         Parameters
         ----------
         X : (n, p) rows
         tasks : (n,) task labels, where the model was fitted on labelled tasks
+        exposure, offset : as in ``fit``; without them, and without a column that was named in ``fit``, 1 and 0
 
         Returns
         -------
         (n,) predictions, or (n, n_tasks) for a model of the wide form
         """
-        return self._family.mean(self._linear_predictor(X, tasks))
+        return self._family.mean(self._full_predictor(X, tasks, exposure, offset))
 
-    def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
+    ) -> float:
         """Coefficient of determination R^2 of the predictions; of the wide form, its mean over tasks.
 
         Of counts and quantiles, where R^2 has no meaning, it is the share of the deviance (of the loss) that is explained,
-        D^2: 1 for a perfect fit, 0 for the best constant.
+        D^2: 1 for a perfect fit, 0 for the best constant (beside the offset).
 
         Parameters
         ----------
-        X, y, tasks, sample_weight : as in ``fit``
+        X, y, tasks, sample_weight, exposure, offset : as in ``fit``
         """
+        known = {"exposure": exposure, "offset": offset}
+        rows = X
         if isinstance(X, TaskData):
             y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
-        by_deviance = self._family.scores_deviance
-        predicted = self._linear_predictor(X, tasks) if by_deviance else self.predict(X, tasks)
-        metric = partial(_explained_deviance, self._family) if by_deviance else r2_score
-        return score_by_task(metric, read_target(y, len(predicted)), predicted, sample_weight)
+        if not self._family.scores_deviance:
+            predicted = self.predict(X, tasks, **known)
+            return score_by_task(r2_score, read_target(y, len(predicted)), predicted, sample_weight)
+        predicted = self._linear_predictor(self._without_named(X, **known), tasks)
+        part = self._known_part(rows, **known, shape=predicted.shape)
+        metric = partial(_explained_deviance, self._family)
+        return score_by_task(metric, read_target(y, len(predicted)), predicted, sample_weight, part)
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Refuse labels, and numbers that are no counts where the family wants counts."""
@@ -142,30 +157,44 @@ def _check_counts(y: FloatArray, loss: Any) -> None:
         )
 
 
-def _explained_deviance(family: Family, y: FloatArray, eta: FloatArray, sample_weight: FloatArray | None) -> float:
+def _explained_deviance(
+    family: Family,
+    y: FloatArray,
+    eta: FloatArray,
+    sample_weight: FloatArray | None,
+    offset: FloatArray | None = None,
+) -> float:
     """D^2: one minus the deviance over that of the best constant (1 or 0 where the constant is perfect)."""
     weight = np.ones(len(y)) if sample_weight is None else sample_weight
+    family = with_offset(family, offset)
     best = family.saturated(y)
     left = float(weight @ (family.value(y, eta) - best))
     constant = float(weight @ (family.value(y, np.full(len(y), family.best_constant(y, weight))) - best))
     return 1.0 - left / constant if constant > 0 else float(left <= 0)
 
 
-def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) -> float:
-    """``metric(target, predicted, sample_weight=...)``; in the wide form its mean over the tasks, on observed cells."""
+def score_by_task(
+    metric: Any, target: Any, predicted: Any, sample_weight: Any, offset: FloatArray | None = None
+) -> float:
+    """``metric(target, predicted, sample_weight=...)``; in the wide form its mean over the tasks, on observed cells.
+
+    An offset of the shape of the predictions goes to the metric, too.
+    """
     if predicted.ndim == 1 and target.shape == (len(predicted), 1):
         target = target[:, 0]
     if target.shape != predicted.shape:
         raise ValueError(f"y has shape {target.shape} but predictions have shape {predicted.shape}; pass y as in fit")
     weight = read_weights(sample_weight, target.shape)
     if predicted.ndim == 1:
-        return float(metric(target, predicted, sample_weight=weight))
+        more = {} if offset is None else {"offset": offset}
+        return float(metric(target, predicted, sample_weight=weight, **more))
     scores = []
     for t in range(target.shape[1]):
         seen = ~np.isnan(target[:, t])
         own = None if weight is None else weight[seen, t]
+        more = {} if offset is None else {"offset": offset[seen, t]}
         if seen.any():  # a task without any target in these rows has no score
-            scores.append(metric(target[seen, t], predicted[seen, t], sample_weight=own))
+            scores.append(metric(target[seen, t], predicted[seen, t], sample_weight=own, **more))
     if not scores:
         raise ValueError("y has no observed cell: all its entries are NaN; pass the targets of some rows")
     return float(np.mean(scores))
@@ -174,13 +203,21 @@ def score_by_task(metric: Any, target: Any, predicted: Any, sample_weight: Any) 
 def _has_probabilities(estimator: Any) -> bool:
     loss = estimator.loss
     family = find_family(loss) if is_known(loss) else None
-    if family is None or family.targets != "labels" or not family.offers("mean"):
+    if family is None or family.targets != "labels" or not (family.offers("mean") or family.has_cuts):
         raise AttributeError(f"loss={loss!r} has no probabilities; use loss='logistic'")
     return True
 
 
+@estimator_class(kw_only=True)
 class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """Predict labels.
+
+    Parameters
+    ----------
+    class_weight : "balanced", mapping from label to weight, or None
+        By which the weights of rows are multiplied in the fit. "balanced": classes weigh the same within every task, whose
+        total weight stays as it is (of several classes one-versus-rest: each class and its rest). Streams take
+        "balanced" in ``fit`` only.
 
     Attributes
     ----------
@@ -191,7 +228,10 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     classes_ : (n_classes,) sorted labels
     """
 
-    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_")
+    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_", "thresholds_")
+    thresholds_: FloatArray
+
+    class_weight: Any = None
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         codes, self.classes_ = classes.read_classes(y, n_rows)
@@ -199,6 +239,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
 
     def _code_targets(self, data: TaskData, from_task_data: bool) -> TaskData:
         """Labels as -1 and +1, several classes as one task each."""
+        classes.check_class_weight(self.class_weight)
         if from_task_data:
             data, self.classes_ = classes.classes_of(data)
         if len(self.classes_) < 2:
@@ -207,6 +248,18 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                 "rows of at least two classes"
             )
         family = find_family(self.loss) if is_known(self.loss) else None
+        together = len(self.classes_) == 2 or (family is not None and family.coupled)
+        balanced = isinstance(self.class_weight, str)
+        if together or not balanced:
+            data = classes.with_class_weights(data, self.class_weight, self.classes_)
+        if family is not None and family.has_cuts:
+            if self.classes_.dtype.kind not in "iufb":
+                raise ValueError(
+                    f"y has the labels {self.classes_.tolist()[:5]}, whose order is not known, but loss={family.name!r} is "
+                    "for ordered classes; pass numbers in that order, such as y.cat.codes of an ordered categorical"
+                )
+            classes.check_two_classes_per_task(data)
+            return data
         if family is not None and family.coupled:
             return self._code_classes(data, classes.class_tasks(data, self.classes_))
         if len(self.classes_) == 2:
@@ -220,6 +273,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                     "pass two labels, or call fit(X, y, tasks=labels) if y and tasks were swapped"
                 )
             data = self._code_classes(data, classes.one_versus_rest(data, self.classes_))
+            data = classes.with_balanced_signs(data) if balanced else data
         classes.check_two_classes_per_task(data)
         return data
 
@@ -228,6 +282,24 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         if self._form == "single" or (data.n_tasks == 1 and self._form == "wide"):
             self.tasks_, self._form = self.classes_, "classes"
         return coded
+
+    @property
+    def _has_cuts(self) -> bool:
+        """Whether classes are ordered."""
+        return is_known(self.loss) and find_family(self.loss).has_cuts
+
+    def _cuts(self, X: Any, tasks: Any, n_axes: int) -> FloatArray:
+        """(n, n_classes - 1) Thresholds of every row's task, the mean ones of an unknown task; (n_tasks, ...) if wide."""
+        if n_axes == 2:
+            return self.thresholds_
+        if isinstance(X, TaskData):
+            own = X.in_input_order(match_labels(X.task_names, X.n_tasks, self.tasks_)[X.task]).astype(np.int64)
+        else:
+            _, labels = self._split_task_column(X, tasks)
+            if labels is None:
+                return self.thresholds_[:1]
+            own = match_labels(labels, len(labels), self.tasks_)
+        return np.where(own[:, np.newaxis] >= 0, self.thresholds_[own], self.thresholds_.mean(axis=0))
 
     @property
     def _within_tasks(self) -> bool:
@@ -256,13 +328,14 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         self._shape_coefficients()
         return self
 
-    def decision_function(self, X: Any, tasks: Any = None) -> FloatArray:
+    def decision_function(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
         """Linear predictor: positive means ``classes_[1]`` (several classes: the largest wins).
 
         Parameters
         ----------
         X : (n, p) rows
         tasks : (n,) task labels, where the model was fitted on labelled tasks
+        offset : as in ``fit``; 0 without it, and without a column that was named in ``fit``
 
         Returns
         -------
@@ -270,7 +343,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
         """
         check_is_fitted(self)
         if self._form != "classes":
-            return self._linear_predictor(X, tasks)
+            return self._full_predictor(X, tasks, offset=offset)
         if tasks is not None:
             raise ValueError(
                 f"tasks was passed but {type(self).__name__} was fitted on one task with {len(self.classes_)} classes; "
@@ -278,28 +351,33 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             )
         return self._linear_predictor(X.X[np.argsort(X.order)] if isinstance(X, TaskData) else X, None)
 
-    def predict(self, X: Any, tasks: Any = None) -> NDArray[Any]:
+    def predict(self, X: Any, tasks: Any = None, *, offset: Any = None) -> NDArray[Any]:
         """Predict labels; parameters and shapes as in `decision_function`, without the axis of several classes."""
-        decision = self.decision_function(X, tasks)
+        if self._has_cuts:
+            return self.classes_[np.argmax(self.predict_proba(X, tasks, offset=offset), axis=-1)]
+        decision = self.decision_function(X, tasks, offset=offset)
         if self._form == "classes" or self._within_tasks:
             return self.classes_[np.argmax(decision, axis=-1)]
         return self.classes_[(decision > 0).astype(np.int64)]
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any, tasks: Any = None) -> FloatArray:
+    def predict_proba(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
         """Probabilities of the classes; the loss must have some, as the logistic and the multinomial one.
 
         Parameters
         ----------
-        X, tasks : as in `decision_function`
+        X, tasks, offset : as in `decision_function`
 
         Returns
         -------
         (n, 2); in the wide form (n, n_tasks), the probability of ``classes_[1]`` in each task; for several classes
-        (n, n_classes), the one-versus-rest probabilities divided by their sum (or those of the multinomial loss, in the
-        wide form (n, n_tasks, n_classes))
+        (n, n_classes), the one-versus-rest probabilities divided by their sum (or those of the multinomial or ordinal
+        loss, in the wide form (n, n_tasks, n_classes))
         """
-        probability = find_family(self.loss).mean(self.decision_function(X, tasks))
+        decision = self.decision_function(X, tasks, offset=offset)
+        if self._has_cuts:
+            return Ordinal().probabilities(decision, self._cuts(X, tasks, decision.ndim))
+        probability = find_family(self.loss).mean(decision)
         if self._form == "classes":
             total = probability.sum(axis=1, keepdims=True)
             even = np.full_like(probability, 1.0 / probability.shape[1])
@@ -308,18 +386,20 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             return probability
         return np.column_stack([1.0 - probability, probability])
 
-    def score(self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None, *, offset: Any = None
+    ) -> float:
         """Share of correct labels; of the wide form, its mean over tasks (observed cells only).
 
         A label that is none of ``classes_`` counts as a wrong prediction.
 
         Parameters
         ----------
-        X, y, tasks, sample_weight : as in ``fit``
+        X, y, tasks, sample_weight, offset : as in ``fit``
         """
         if isinstance(X, TaskData):
             y, sample_weight = X.in_input_order(X.y), np.nan_to_num(X.in_input_order(X.weight))
-        predicted = self.predict(X, tasks)
+        predicted = self.predict(X, tasks, offset=offset)
         target = classes.match_classes(y, len(predicted), self.classes_)
         chosen = np.searchsorted(self.classes_, predicted).astype(np.float64)
         return score_by_task(accuracy_score, target, chosen, sample_weight)

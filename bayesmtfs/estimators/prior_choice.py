@@ -31,6 +31,7 @@ from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import mm
 from bayesmtfs.estimators.folds import DEFAULT_FOLDS, input_rows, take
+from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
@@ -123,7 +124,7 @@ class FoldFits:
         every[:, self.tasks] = lines
         test, own = self.test.data, every[:, self.test.tasks]
         eta = test.linear_predictor(np.ascontiguousarray(own[:-1]), own[-1])
-        return self.problem.family.value(test.y, eta)
+        return with_offset(self.problem.family, test.eta_offset).value(test.y, eta)
 
 
 def gathered(folds: list[FoldFits], fits: Callable[[FoldFits], list[Solution]]) -> FloatArray:

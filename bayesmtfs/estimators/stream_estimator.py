@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from bayesmtfs.data.classes import as_signs, match_classes, one_versus_rest, read_classes
+from bayesmtfs.data.classes import (
+    as_signs,
+    check_class_weight,
+    match_classes,
+    one_versus_rest,
+    read_classes,
+    with_class_weights,
+)
 from bayesmtfs.data.frames import column_names, is_frame
 from bayesmtfs.data.inputs import (
     DesignTable,
@@ -32,6 +39,7 @@ from bayesmtfs.data.inputs import (
     read_labels,
     read_weights,
 )
+from bayesmtfs.data.offsets import split_columns
 from bayesmtfs.data.scaling import centred, column_means
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
@@ -325,6 +333,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self.converged_ = self._learner.sound
         as_given = self._encoding is None and self._scales is None and self.task_column is None
         self._plain = None
+        as_given = as_given and getattr(self, "class_weight", None) is None
         if as_given and self._form in ("single", "long") and not hasattr(self, "feature_names_in_"):
             labels = isinstance(self, MultiTaskClassifier)
             targets = dict(zip(self.classes_.tolist(), (-1.0, 1.0), strict=True)) if labels else None
@@ -353,7 +362,15 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         self._settle()
 
     def partial_fit(
-        self, X: Any, y: Any = None, tasks: Any = None, classes: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        tasks: Any = None,
+        classes: Any = None,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        offset: Any = None,
     ) -> Self:
         """Learn one more batch, in the order given; any subset of the tasks, new ones too.
 
@@ -367,9 +384,17 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         tasks : (n,) task labels of the long form
         classes : all labels that will come, for classifiers; needed in the first call where its y lacks some
         sample_weight : (n,) or, for the wide form, (n, m)
+        exposure, offset : as in ``fit``
         """
         plain: PlainRows | None = self.__dict__.get("_plain")
-        if plain is not None and sample_weight is None and plain.unit is self.normalize_rows:
+        parts = {"exposure": exposure, "offset": offset}
+        if (
+            plain is not None
+            and sample_weight is None
+            and exposure is None
+            and offset is None
+            and plain.unit is self.normalize_rows
+        ):
             given = self._classes_given
             known = classes is None or classes is given or (type(classes) is list and classes == given)
             if known and (plain.learn(X, y, tasks) or self._welcome(plain, X, y, tasks)):
@@ -377,9 +402,11 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
                 if self._built:
                     self._built = {}
                 return self
-        return self._read_with_care(X, y, tasks, classes, sample_weight)
+        return self._read_with_care(X, y, tasks, classes, sample_weight, parts)
 
-    def _read_with_care(self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any) -> Self:
+    def _read_with_care(
+        self, X: Any, y: Any, tasks: Any, classes: Any, sample_weight: Any, known: dict[str, Any]
+    ) -> Self:
         for name in ("standardize", "scale_target"):
             if getattr(self, name, False):
                 raise ValueError(
@@ -389,8 +416,9 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         if self._is_new:
             check_kinds(self)
         self._check_parameters()
-        data, names = self._read_batch(X, y, tasks, classes, sample_weight)
-        data = self._scaled(data)
+        self._check_exposure(known["exposure"])
+        data, names = self._read_batch(X, y, tasks, classes, sample_weight, known)
+        data = self._scaled(self._settle_offset(data))
         if self._is_new:
             self._begin()
             self.tasks_, self._absent = names, None
@@ -433,10 +461,14 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
 
     # ------------------------------------------------------------------ reading batches
 
-    def _read_batch(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
+    def _read_batch(
+        self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any, known: dict[str, Any]
+    ) -> tuple[TaskData, NDArray[Any]]:
         """The batch, and the names of all tasks that it speaks of."""
         read = self._read_task_data if isinstance(X, TaskData) else self._read_table
-        data, names = read(X, y, tasks, classes, weight)
+        if self._is_new:
+            self._offset_columns = {role: name for role, name in known.items() if isinstance(name, str)}
+        data, names = read(X, y, tasks, classes, weight, known)
         if self._is_new:
             self._encoding = data.encoding
             if data.names is not None:
@@ -449,18 +481,23 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         """Names of the features, made up only when somebody asks: a stream may have a million."""
         return np.asarray([f"x{i}" for i in range(self._learner.n_features)])
 
-    def _read_task_data(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
+    def _read_task_data(
+        self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any, known: dict[str, Any]
+    ) -> tuple[TaskData, NDArray[Any]]:
         if not self._is_new and X.n_features != self._learner.n_features:
             raise ValueError(f"X has {X.n_features} features, but the first batch had {self._learner.n_features}")
         form = getattr(self, "_form", None)
-        data = self._take_task_data(X, y, tasks, weight)
+        data = self._take_task_data(X, y, tasks, weight, **known)
         self._form = self._form if self._is_new or form is None else form
         return data.with_target(self._batch_target(data.y, len(data.y), classes)), data.task_names
 
-    def _read_table(self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any) -> tuple[TaskData, NDArray[Any]]:
+    def _read_table(
+        self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any, known: dict[str, Any]
+    ) -> tuple[TaskData, NDArray[Any]]:
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but y is None; pass one target per row")
         features, tasks = self._split_task_column(X, tasks)
+        features, exposure, offset = split_columns(features, **known)
         if self._is_new:
             table = read_design(features)
             validate_data(self, X, skip_check_array=True)
@@ -474,8 +511,10 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
         else:
             check_form(self._form, wide, tasks, table.X.shape[0], self.tasks_)
         if wide:
+            if exposure is not None or offset is not None:
+                raise ValueError("a batch of the wide form has no exposure or offset; pass one task label per row")
             return wide_batch(table, target, weight, column_names(y) if is_frame(y) else None)
-        data = TaskData.from_long(table, target, tasks, weight)
+        data = TaskData.from_long(table, target, tasks, weight, exposure=exposure, offset=offset)
         return data, data.task_names
 
     def _batch_target(self, y: Any, n_rows: int, classes: Any) -> NDArray[Any]:
@@ -583,6 +622,13 @@ class StreamClassifier(MultiTaskClassifier, StreamEstimator):
         return codes
 
     def _code_batch(self, data: TaskData) -> TaskData:
+        check_class_weight(self.class_weight)
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "class_weight='balanced' takes the shares of the classes from all rows and goes with fit only; pass a "
+                "mapping from label to weight"
+            )
+        data = with_class_weights(data, self.class_weight, self.classes_)
         if len(self.classes_) == 2:
             return as_signs(data)
         self._form = "classes"

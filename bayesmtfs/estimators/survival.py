@@ -1,4 +1,6 @@
-r"""Penalised survival: Cox's proportional hazards for many tasks, with a common choice of features.
+r"""Survival: Cox's proportional hazards for many tasks, with a common choice of features.
+
+Penalised,
 
     minimise  sum_t (1/n_t) L_t(W) + penalty_strength * sum_i ||w^i||_q + ridge / 2 ||W||_F^2
 
@@ -16,16 +18,15 @@ from bayesmtfs.data.inputs import match_labels
 from bayesmtfs.data.scaling import Rescaled, effect_unit
 from bayesmtfs.data.survival import read_survival
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import Names, estimator_class
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.estimators.penalised import MixedNormEstimator
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.cox import RiskSets
 from bayesmtfs.types import FloatArray, Solution
 
 
-@estimator_class()
-class MixedNormSurvival(MixedNormEstimator):
-    """Multi-task Cox regression with an l1,q penalty on the rows of W.
+class SurvivalFace(MultiTaskEstimator):
+    """How survival times are read, predicted and scored; a base of the estimators.
 
     Parameters
     ----------
@@ -43,31 +44,18 @@ class MixedNormSurvival(MixedNormEstimator):
     event_times_ : (k,) distinct times of events in any task
     cumulative_baseline_hazard_ : (n_tasks, k)
         Breslow's estimate for each task, at these times.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from bayesmtfs import MixedNormSurvival
-    >>> rng = np.random.default_rng(0)
-    >>> X, tasks = rng.normal(size=(200, 10)), np.repeat(["a", "b"], 100)
-    >>> time, died = rng.exponential(np.exp(-X[:, 0])), rng.random(200) < 0.7
-    >>> y = np.array(list(zip(died, time)), dtype=[("event", bool), ("time", float)])
-    >>> model = MixedNormSurvival(penalty_strength=0.2).fit(X, y, tasks=tasks)
-    >>> model.get_support(indices=True).tolist(), model.converged_, model.score(X, y, tasks=tasks) > 0.7
-    ([0], True, True)
-
-    References
-    ----------
-    Cox (1972), Regression models and life-tables. Efron (1977), The efficiency of Cox's likelihood function for censored
-    data. Simon, Friedman, Hastie, Tibshirani (2011), Regularization paths for Cox's proportional hazards model.
     """
 
     _saved_attributes: ClassVar[Names] = ("event_times_", "cumulative_baseline_hazard_")
 
-    loss: str | Family = "cox"
-    fit_intercept: bool = field(default=False, kw_only=True)
+    event_times_: FloatArray
+    cumulative_baseline_hazard_: FloatArray
 
-    def _check_loss(self) -> None:
+    loss: str | Family = "cox"
+    fit_intercept: bool = False
+
+    def _check_survival(self) -> None:
+        """Refuse a loss of other targets, and an intercept."""
         if find_family(self.loss).targets != "survival":
             raise ValueError(f"loss is {self.loss!r}, a family of other targets than survival times; use 'cox'")
         if self.fit_intercept:
@@ -83,17 +71,6 @@ class MixedNormSurvival(MixedNormEstimator):
 
     def _effect_unit(self, data: TaskData) -> FloatArray:
         return effect_unit(data, scale_target=False).T
-
-    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
-        super()._store(data, solution, scaling, tol, **settings)
-        eta = data.linear_predictor(self.coef_.T, self.intercept_)
-        sets = [RiskSets(data.y[a:b], data.weight[a:b]) for a, b in data.spans]
-        self.event_times_ = np.unique(np.concatenate([own.times for own in sets]))
-        hazards = [
-            np.append(0.0, own.baseline(eta[a:b]))[np.searchsorted(own.times, self.event_times_, side="right")]
-            for own, (a, b) in zip(sets, data.spans, strict=True)
-        ]
-        self.cumulative_baseline_hazard_ = np.stack(hazards)
 
     def predict(self, X: Any, tasks: Any = None) -> FloatArray:
         """Predict risk scores ``x' w_t``: the larger, the sooner; they compare rows of one task.
@@ -135,6 +112,64 @@ class MixedNormSurvival(MixedNormEstimator):
                 "y has no comparable pair: no event before another row's time within a task; pass more rows"
             )
         return float(counts[0] / counts[1])
+
+
+@estimator_class()
+class MixedNormSurvival(SurvivalFace, MixedNormEstimator):
+    """Multi-task Cox regression with an l1,q penalty on the rows of W.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs import MixedNormSurvival
+    >>> rng = np.random.default_rng(0)
+    >>> X, tasks = rng.normal(size=(200, 10)), np.repeat(["a", "b"], 100)
+    >>> time, died = rng.exponential(np.exp(-X[:, 0])), rng.random(200) < 0.7
+    >>> y = np.array(list(zip(died, time)), dtype=[("event", bool), ("time", float)])
+    >>> model = MixedNormSurvival(penalty_strength=0.2).fit(X, y, tasks=tasks)
+    >>> model.get_support(indices=True).tolist(), model.converged_, model.score(X, y, tasks=tasks) > 0.7
+    ([0], True, True)
+
+    References
+    ----------
+    Cox (1972), Regression models and life-tables. Efron (1977), The efficiency of Cox's likelihood function for censored
+    data. Simon, Friedman, Hastie, Tibshirani (2011), Regularization paths for Cox's proportional hazards model.
+    """
+
+    loss: str | Family = "cox"
+    fit_intercept: bool = field(default=False, kw_only=True)
+
+    def _check_loss(self) -> None:
+        self._check_survival()
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        eta = data.linear_predictor(self.coef_.T, self.intercept_)
+        eta = eta if data.eta_offset is None else eta + data.eta_offset
+        sets = risk_sets(data)
+        self.event_times_ = event_times(sets)
+        hazards = [
+            at_times(own.baseline(eta[a:b]), own, self.event_times_)
+            for own, (a, b) in zip(sets, data.spans, strict=True)
+        ]
+        self.cumulative_baseline_hazard_ = np.stack(hazards)
+
+
+def risk_sets(data: TaskData) -> list[RiskSets]:
+    """Who is at risk when, task by task."""
+    return [RiskSets(data.y[a:b], data.weight[a:b]) for a, b in data.spans]
+
+
+def event_times(sets: list[RiskSets]) -> FloatArray:
+    """(k,) Distinct times of events in any task."""
+    return np.unique(np.concatenate([own.times for own in sets]))
+
+
+def at_times(cumulated: FloatArray, own: RiskSets, times: FloatArray) -> FloatArray:
+    """(..., k) A hazard (..., G) that was cumulated over the times of one task, at the times of all."""
+    none = np.zeros((*cumulated.shape[:-1], 1))
+    place = np.searchsorted(own.times, times, side="right")
+    return np.concatenate([none, cumulated], axis=-1)[..., place]
 
 
 def _concordance(signed: FloatArray, risk: FloatArray) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bayesmtfs.families.augmentation import ABSOLUTE, ScaleMixture
 from bayesmtfs.families.family import Dispersion, Family, Kinks, mean_target
 from bayesmtfs.types import FloatArray
 
@@ -42,6 +43,7 @@ class Absolute(Family):
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
     centre = staticmethod(mean_target)
+    augmentation = ScaleMixture(ABSOLUTE)
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss ``|y - eta|``."""

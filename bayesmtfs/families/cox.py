@@ -22,12 +22,13 @@ finite where all masses and what is left are at least 0. Without ties x is ``N /
 """
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import xlogy
 
 from bayesmtfs.families.family import Family
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-9  # of a mass, relative to the weight of the task
 TINY = 1e-300
@@ -48,6 +49,23 @@ class Cox(Family):
     name = "cox"
     targets = "survival"
     coupled = True
+    free_level = True
+
+    def best_constant(self, y: FloatArray, weight: FloatArray) -> float:
+        """0: no constant changes the loss."""
+        return 0.0
+
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """Deviation of a normal target that tells as much as a row does: only events tell anything of eta."""
+        return float(1.0 / np.sqrt(np.average(~np.signbit(y), weights=weight)))
+
+    def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Terms of the log of the partial likelihood, at rows with an event."""
+        return -self.value(y, eta)
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """PyMC term with these log-densities."""
+        raise self._missing("pymc_dist")
 
     def on(self, y: FloatArray, weight: FloatArray, offsets: IntArray) -> Family:
         """The family on rows that are sorted by task."""
@@ -80,8 +98,66 @@ class CoxRows(Cox):
         """Terms of the conjugate; inf in a task whose dual variables are outside its domain."""
         return self._by_task(RiskSets.conjugate, dual)
 
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """PyMC term whose log-densities are those of `log_density`, on these rows; it has no draws."""
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        places = RiskTable.of(self.parts)
+        if not len(places.events):
+            return pm.CustomDist.dist(eta, logp=lambda value, eta: pt.zeros_like(eta), **options)
+
+        def log_density(value: Any, eta: Any) -> Any:
+            by_time = pt.where(places.filled, eta[places.row] + places.log_weight, -np.inf)
+            highest = pt.max(by_time, axis=1, keepdims=True)
+            size = pt.exp(by_time - highest)
+            at_risk = pt.cumsum(size[:, ::-1], axis=1)[:, ::-1].ravel()[places.risk]
+            spared = size.ravel()[places.event_place]
+            dying = pt.zeros(len(places.risk))[places.number].inc(spared)
+            left = at_risk[places.number] - places.share * dying[places.number]
+            terms = pt.log(left) + highest.ravel()[places.task]
+            mean = pt.zeros(len(places.risk))[places.number].inc(terms / places.ties)
+            return pt.zeros_like(eta)[places.events].set(eta[places.events] - mean[places.number])
+
+        return pm.CustomDist.dist(eta, logp=log_density, **options)
+
     def _by_task(self, method: Callable[["RiskSets", FloatArray], FloatArray], values: FloatArray) -> FloatArray:
         return np.concatenate([method(sets, values[rows]) for rows, sets in self.parts])
+
+
+class RiskTable(NamedTuple):
+    """Rows of all m tasks by time, one line (n,) each, and where among them the E events at G times are."""
+
+    row: IntArray  # (m, n) number of the row
+    filled: BoolArray  # (m, n) False beyond the last row of a task
+    log_weight: FloatArray  # (m, n)
+    risk: IntArray  # (G,) place, line after line, of the first row at risk
+    events: IntArray  # (E,) numbers of the rows with an event
+    event_place: IntArray  # (E,) their places
+    number: IntArray  # (E,) their times
+    task: IntArray  # (E,) their tasks
+    share: FloatArray  # (E,) l / d
+    ties: FloatArray  # (E,) d
+
+    @classmethod
+    def of(cls, parts: list[tuple[slice, "RiskSets"]]) -> "RiskTable":
+        """Put the risk sets of all tasks together."""
+        width, before = max(len(sets.time) for _, sets in parts), 0
+        row = np.zeros((len(parts), width), dtype=np.int64)
+        filled, log_weight = np.zeros(row.shape, dtype=bool), np.zeros(row.shape)
+        columns: list[list[IntArray | FloatArray]] = [[] for _ in range(7)]
+        for t, (rows, sets) in enumerate(parts):
+            n = len(sets.time)
+            row[t, :n], filled[t, :n], log_weight[t, :n] = rows.start + sets.order, True, np.log(sets.weight)
+            own = (
+                *(t * width + sets.risk, rows.start + sets.order[sets.events], t * width + sets.events),
+                *(before + sets.number, np.full(len(sets.events), t), sets.share, sets.deaths[sets.number]),
+            )
+            for column, values in zip(columns, own, strict=True):
+                column.append(values)
+            before += len(sets.times)
+        risk, events, place, number, task, share, ties = (np.concatenate(column) for column in columns)
+        return cls(row, filled, log_weight, risk, events, place, number, task, share, ties.astype(np.float64))
 
 
 class RiskSets:
@@ -142,11 +218,14 @@ class RiskSets:
             found[self.events] -= np.exp(eta[self.events] + spared[self.number])
         return self._in_place(np.maximum(found, 0.0))
 
+    def hazard_rates(self, eta: FloatArray) -> FloatArray:
+        """(G,) Sum of ``w e^eta`` over those at risk at each time."""
+        size = eta[self.order] + np.log(self.weight)
+        return np.exp(np.logaddexp.accumulate(size[::-1])[::-1][self.risk])
+
     def baseline(self, eta: FloatArray) -> FloatArray:
         """(G,) Cumulated baseline hazard after each time, by Breslow's estimate."""
-        size = eta[self.order] + np.log(self.weight)
-        at_risk = np.logaddexp.accumulate(size[::-1])[::-1][self.risk]
-        return np.cumsum(self.mass * np.exp(-at_risk))
+        return np.cumsum(self.mass / self.hazard_rates(eta))
 
     def conjugate(self, dual: FloatArray) -> FloatArray:
         """(n,) Terms of the conjugate."""

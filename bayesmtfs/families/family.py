@@ -33,7 +33,10 @@ OFFERS = {
     "centre": "a compiled centre",
     "augmentation": "a conditionally normal form",
     "pymc_dist": "a PyMC term",
+    "absorbed": "offsets as weights",
     "zero_sums": "dual variables for intercepts",
+    "weights": "weights of a squared loss above it",
+    "best_parameter": "a search of its parameter",
 }
 
 ROUNDING = 1e-12  # of a sum of slopes, relative
@@ -99,6 +102,11 @@ class Family:
     coupled : bool
         Whether rows share a loss, as those at risk at one time do. Such a family offers its methods on given rows only: see
         `on`.
+    free_level : bool
+        Whether a constant added to eta within a task changes nothing, as under a baseline hazard, so that features count
+        about their means without an intercept.
+    has_cuts : bool
+        Whether classes are ordered and cut apart on one line: a coupled family whose cut points stand for intercepts.
     smooth : bool
         Whether there is a gradient everywhere. A smooth loss need not have a bounded curvature.
     quadratic : bool
@@ -121,11 +129,17 @@ class Family:
         sum and weight (labels: the weight of the positive ones), with ``@njit(cache=True)``, for streams.
     augmentation : Augmentation or None
         How the family becomes conditionally normal: for the Gibbs sampler, and EM with coefficients integrated out.
+    learnable : str or None
+        Name of a parameter of the density, beside the noise, that ``loss="name(learn)"`` leaves to the data.
+    learned : str or None
+        That name, in a family whose parameter is learned; see `given`.
     """
 
     name: str
     targets: ClassVar[Literal["numbers", "labels", "counts", "survival"]] = "numbers"
     coupled: ClassVar[bool] = False
+    free_level: ClassVar[bool] = False
+    has_cuts: ClassVar[bool] = False
     smooth: bool = True
     quadratic: bool = False
     linear_mean: ClassVar[bool] = False
@@ -135,6 +149,8 @@ class Family:
     slope: ClassVar[Any] = None
     centre: ClassVar[Any] = None
     augmentation: ClassVar[Any] = None
+    learnable: ClassVar[str | None] = None
+    learned: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -186,6 +202,21 @@ class Family:
         best = np.array([self.best_constant(np.array([one]), np.ones(1)) for one in distinct])
         return self.value(distinct, best)[place]
 
+    def weights(self, residual: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Weights of squares ``(r / noise)^2 / 2`` that touch the loss at these residuals and lie above it: for MM.
+
+        A family that offers them is one of residuals over the noise, ``l(r / noise)``, and MM learns its noise.
+        """
+        raise self._missing("weights")
+
+    def best_noise(self, residual: FloatArray, weight: FloatArray) -> float:
+        """Noise of the largest likelihood at given residuals, of a family that offers `weights`."""
+        raise self._missing("weights")
+
+    def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
+        """Value of the parameter that is learned with the largest likelihood: for MM and penalised fits."""
+        raise self._missing("best_parameter")
+
     # ------------------------------------------------------------------ rows that share a loss
 
     def on(self, y: FloatArray, weight: FloatArray, offsets: IntArray) -> "Family":
@@ -202,6 +233,14 @@ class Family:
         offsets : (m + 1,) where the rows of each task begin
         """
         return self
+
+    def of_rows(self, start: int, stop: int) -> "Family":
+        """The family on some of the rows; the family itself unless it has an offset for each (`families.offset`)."""
+        return self
+
+    def absorbed(self, y: FloatArray, weight: FloatArray, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Targets and weights whose loss is that of the given ones with an offset, up to a constant: for streams."""
+        raise self._missing("absorbed")
 
     def zero_sums(self, y: FloatArray, dual: FloatArray, weight: FloatArray) -> FloatArray:
         """(N,) Dual variables near the given ones, in the domain of the conjugate, whose sum over each task is 0.
@@ -260,9 +299,13 @@ class Family:
         """Whether R^2 has no meaning for the targets."""
         return self.targets == "counts"
 
-    def at(self, parameter: float) -> "Family":
-        """The family at another value of its parameter, which ``loss="name(value)"`` states."""
-        raise ValueError(f"loss is {self.name!r}, which has no parameter; leave out ({parameter:g})")
+    def at(self, parameter: Any) -> "Family":
+        """The family at another value of its parameter, which ``loss="name(value)"`` states; "learn" where it can be."""
+        raise ValueError(f"loss is {self.name!r}, which has no parameter; leave out ({parameter})")
+
+    def given(self, parameter: Any) -> "Family":
+        """The family at a value of what it learns: a number, an array that broadcasts with eta, or a tensor of PyTensor."""
+        raise ValueError(f"{type(self).__name__} learns no parameter")
 
     @property
     def in_target_units(self) -> bool:
@@ -285,6 +328,8 @@ class Family:
         >>> Cosh().offers("value"), Cosh().offers("conjugate")
         (True, False)
         """
+        if self.learned is not None and offer in ("slope", "best_parameter"):
+            return offer != "slope" and getattr(type(self), offer) is not getattr(Family, offer)
         mine = getattr(type(self), offer, None)
         return mine is not getattr(Family, offer) or vars(self).get(offer) is not None
 
@@ -412,7 +457,8 @@ call_centre = _caller(CENTRE)
 # ---------------------------------------------------------------------- families by name
 
 _KNOWN: dict[str, Family] = {}
-_STATED = re.compile(r"(\w+)\(([-+.\deE]+)\)")  # a name with a parameter
+LEARN = "learn"
+_STATED = re.compile(r"(\w+)\(([-+.\deE]+|learn)\)")  # a name with a parameter
 
 
 def register(family: Family) -> None:
@@ -484,6 +530,11 @@ def find_family(loss: str | Family) -> Family:
     if isinstance(loss, str) and loss in _KNOWN:
         return _KNOWN[loss]
     if is_known(loss):
-        return _KNOWN[base_name(loss)].at(float(_STATED.fullmatch(loss)[2]))  # type: ignore[index]
+        family, stated = _KNOWN[base_name(loss)], _STATED.fullmatch(loss)[2]  # type: ignore[index]
+        if stated == LEARN and family.learnable is None:
+            raise ValueError(
+                f"loss is {loss!r}, but no parameter of {family.name!r} is learned; pass a number, or none"
+            )
+        return family.at(stated if stated == LEARN else float(stated))
     known = ", ".join(repr(name) for name in names())
     raise ValueError(f"loss is {loss!r}, which is not a known loss; choose one of {known}, or register a family")

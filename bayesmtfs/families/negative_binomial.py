@@ -10,7 +10,14 @@ convex in eta, with the curvature ``(y + r) s (1 - s)`` for ``s = 1 / (1 + exp(-
 ``b = r - u`` its convex conjugate is ``l*(u) = a ln(a / (a + b)) + b ln(b / (a + b)) - a ln alpha`` for a and b of at least
 0, with ``0 ln 0 = 0``, and ``inf`` elsewhere.
 
-The dispersion is the user's: ``loss="negative_binomial(0.5)"``; near 0 the counts are those of Poisson.
+The dispersion is the user's, ``loss="negative_binomial(0.5)"``, or learned, ``"negative_binomial(learn)"``: one for
+each task. Penalised fits, paths and MM then alternate between the coefficients at a dispersion and the dispersion of
+the largest likelihood at the coefficients, and certify the coefficients at the last one; posteriors draw it. Near 0 the
+counts are those of Poisson, which has no such form as the one below: a small dispersion stands for it, or NUTS samples
+it.
+
+Given a Polya-Gamma variable counts are normal in eta (Polson, Scott and Windle 2013, section 3; Zhou, Li, Dunson and Carin
+2012, *ICML*); see `bayesmtfs.families.augmentation`.
 """
 
 import math
@@ -19,13 +26,16 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln, xlogy
 
-from bayesmtfs.families.family import ROUNDING, Family, name_with
+from bayesmtfs.families.augmentation import NEGATIVE_BINOMIAL, ScaleMixture
+from bayesmtfs.families.family import LEARN, ROUNDING, Family, name_with
 from bayesmtfs.families.poisson import SMALLEST_COUNT, draw_counts, exponential, log_mean_count
 from bayesmtfs.types import FloatArray
 
 DISPERSION = 1.0
+LOG_BOUNDS = (math.log(1e-6), math.log(1e4))  # of a dispersion that is learned
 
 
 @cache
@@ -48,9 +58,10 @@ class NegativeBinomial(Family):
 
     Parameters
     ----------
-    dispersion : float
+    dispersion : float or "learn"
         alpha: the variance of a count of mean mu is ``mu + alpha mu^2``. As a name: ``loss="negative_binomial(0.5)"``;
-        ``"negative_binomial"`` is 1.
+        ``"negative_binomial"`` is 1, and ``"negative_binomial(learn)"`` leaves it to the data, one for each task (or one
+        for all in a posterior with ``shared_noise``).
 
     Examples
     --------
@@ -64,44 +75,77 @@ class NegativeBinomial(Family):
 
     targets = "counts"
     centre = staticmethod(log_mean_count)
+    learnable = "dispersion"
 
-    def __init__(self, dispersion: float = DISPERSION) -> None:
-        if not 0.0 < dispersion < np.inf:
+    def __init__(self, dispersion: float | str = DISPERSION) -> None:
+        known = dispersion == LEARN if isinstance(dispersion, str) else 0.0 < dispersion < np.inf
+        if not known:
             raise ValueError(
-                f"dispersion is {dispersion!r}; pass a positive number, such as {DISPERSION:g}, or use loss='poisson'"
+                f"dispersion is {dispersion!r}; pass a positive number, such as {DISPERSION:g}, or 'learn', or use "
+                "loss='poisson'"
             )
-        self.alpha = float(dispersion)
-        self.name = name_with("negative_binomial", self.alpha, DISPERSION)
+        if dispersion == LEARN:
+            self.learned, self.name = "dispersion", f"negative_binomial({LEARN})"
+        else:
+            self.name = name_with("negative_binomial", float(dispersion), DISPERSION)
+        self.alpha: Any = DISPERSION if dispersion == LEARN else float(dispersion)
 
     def __repr__(self) -> str:
-        return f"NegativeBinomial({self.alpha:g})"
+        return f"NegativeBinomial({LEARN if self.learned else self.alpha!r})"
 
-    def at(self, parameter: float) -> "NegativeBinomial":
+    def at(self, parameter: Any) -> "NegativeBinomial":
         """The loss of another dispersion."""
         return NegativeBinomial(parameter)
 
+    def given(self, parameter: Any) -> "NegativeBinomial":
+        """The loss at a known dispersion."""
+        known = NegativeBinomial()
+        known.alpha, known.name = parameter, self.name
+        return known
+
+    def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
+        """Dispersion of the largest likelihood at given linear predictors."""
+
+        def loss(log_alpha: float) -> float:
+            return -float(weight @ self.given(math.exp(log_alpha)).log_density(y, eta))
+
+        grid = np.linspace(*LOG_BOUNDS, 24)
+        best = int(np.argmin([loss(log_alpha) for log_alpha in grid]))
+        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+        return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
+
     @property
-    def shape(self) -> float:
+    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+        """Normal given a Polya-Gamma precision."""
+        return ScaleMixture(NEGATIVE_BINOMIAL, self.alpha)
+
+    @property
+    def shape(self) -> Any:
         """Shape r of the gamma variable."""
         return 1.0 / self.alpha
 
     @property
+    def _shift(self) -> Any:
+        """``ln alpha``."""
+        return math.log(self.alpha) if isinstance(self.alpha, float) else np.log(self.alpha)
+
+    @property
     def slope(self) -> Any:
-        """Compiled loss and derivative."""
-        return _slope(self.alpha)
+        """Compiled loss and derivative; None where the dispersion is learned."""
+        return None if self.learned else _slope(self.alpha)
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss at eta."""
-        softplus = np.logaddexp(0.0, np.add(eta, math.log(self.alpha)))
+        softplus = np.logaddexp(0.0, np.add(eta, self._shift))
         return np.asarray(np.add(y, self.shape) * softplus - np.multiply(y, eta))
 
     def gradient(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Return the derivative in eta, ``(mu - y) / (1 + alpha mu)``."""
-        return np.asarray(np.add(y, self.shape) * expit(np.add(eta, math.log(self.alpha))) - y)
+        return np.asarray(np.add(y, self.shape) * expit(np.add(eta, self._shift)) - y)
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Second derivative in eta, ``(y + r) s (1 - s)``, at most a quarter of ``y + r``."""
-        margin = np.add(eta, math.log(self.alpha))
+        margin = np.add(eta, self._shift)
         return np.asarray(np.add(y, self.shape) * expit(margin) * expit(-margin))
 
     def error(self, y: FloatArray, eta: FloatArray) -> FloatArray:
@@ -128,7 +172,7 @@ class NegativeBinomial(Family):
     def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
         """Log-probability of the counts; there is no noise."""
         constant = gammaln(np.add(y, self.shape)) - gammaln(self.shape) - gammaln(np.add(y, 1.0))
-        return np.asarray(constant + np.multiply(y, math.log(self.alpha)) - self.value(y, eta))
+        return np.asarray(constant + np.multiply(y, self._shift) - self.value(y, eta))
 
     def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
         """Draw Poisson counts whose rates are gamma variables of mean ``exp(eta)``."""
@@ -143,13 +187,15 @@ class NegativeBinomial(Family):
         import pymc as pm
         import pytensor.tensor as pt
 
-        shape, shift, family = self.shape, math.log(self.alpha), self
+        family = self
 
-        def log_density(value: Any, eta: Any) -> Any:
-            constant = pt.gammaln(value + shape) - math.lgamma(shape) - pt.gammaln(value + 1.0)
-            return constant + value * (eta + shift) - (value + shape) * pt.softplus(eta + shift)
+        def log_density(value: Any, eta: Any, alpha: Any) -> Any:
+            shape, margin = 1.0 / alpha, eta + pt.log(alpha)
+            constant = pt.gammaln(value + shape) - pt.gammaln(shape) - pt.gammaln(value + 1.0)
+            return constant + value * margin - (value + shape) * pt.softplus(margin)
 
-        def draw(eta: Any, rng: Any = None, size: Any = None) -> Any:
-            return family.draw(rng, np.broadcast_to(eta, np.shape(eta) if size is None else size))
+        def draw(eta: Any, alpha: Any, rng: Any = None, size: Any = None) -> Any:
+            return family.given(alpha).draw(rng, np.broadcast_to(eta, np.shape(eta) if size is None else size))
 
-        return pm.CustomDist.dist(eta, logp=log_density, random=draw, **options)
+        alpha = np.float64(self.alpha) if isinstance(self.alpha, float) else self.alpha
+        return pm.CustomDist.dist(eta, alpha, logp=log_density, random=draw, **options)

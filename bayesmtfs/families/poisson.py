@@ -95,6 +95,14 @@ class Poisson(Family):
         inside = np.maximum(rate, 0.0)
         return np.where(rate < 0.0, np.inf, xlogy(inside, inside) - inside)
 
+    def absorbed(self, y: FloatArray, weight: FloatArray, offset: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Targets and weights without an offset that have the loss of these with one, up to a constant.
+
+        ``exp(o + eta) - y eta = e (exp(eta) - (y / e) eta)`` with the exposure ``e = exp(o)``: rates weighted by exposures.
+        """
+        exposure = exponential(offset)
+        return y / exposure, weight * exposure
+
     def mean(self, eta: FloatArray) -> FloatArray:
         """Expected count ``exp(eta)``, at most the largest number there is."""
         return exponential(eta)

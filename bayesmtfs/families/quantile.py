@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bayesmtfs.families.augmentation import QUANTILE, ScaleMixture
 from bayesmtfs.families.family import Dispersion, Family, Kinks, mean_target, name_with
 from bayesmtfs.types import FloatArray
 
@@ -65,6 +66,11 @@ class Quantile(Family):
     def at(self, parameter: float) -> "Quantile":
         """The loss of another level."""
         return Quantile(parameter)
+
+    @property
+    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+        """Normal given an exponential variance."""
+        return ScaleMixture(QUANTILE, self.level)
 
     @property
     def slope(self) -> Any:

@@ -381,8 +381,8 @@ def fill_likelihood(data: Observed, state: GibbsState, predictors: FloatArray, s
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
-            target, weight = data.targets[n], data.weights[n]
-            own, scores[n] = log_density_and_score(data.form, weight, target, predictors[n], noise_precision)
+            target, weight, eta = data.targets[n], data.weights[n], predictors[n] + data.shifts[n]
+            own, scores[n] = log_density_and_score(data.form, weight, target, eta, noise_precision, data.parameters[t])
             value += own
     return value
 

@@ -42,6 +42,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.coefficients import alike
+from bayesmtfs.gibbs.dispersion import DispersionSpace, dispersion_prior, dispersion_space
 from bayesmtfs.gibbs.state import (
     GibbsPrior,
     Observed,
@@ -124,6 +125,7 @@ class PosteriorDraws(NamedTuple):
     norm_q: FloatArray  # (draws,)
     interrupted: bool
     relations: FloatArray | None = None  # (draws, m, m) R, of tasks that are related
+    parameter: FloatArray | None = None  # (draws, m) dispersion or degrees of freedom, where the family learns them
 
 
 def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
@@ -142,7 +144,7 @@ def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
     (True, True, False)
     """
     augmentation = find_family(loss).augmentation
-    if prior not in PRIORS or data.n_features == 0 or augmentation is None:
+    if prior not in PRIORS or data.n_features == 0 or augmentation is None or data.eta_offset is not None:
         return False
     return bool(augmentation.takes_weights(data.weight))
 
@@ -195,20 +197,31 @@ def sample_chain(
     if start is not None and start.shape != (data.n_features, data.n_tasks):
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
     rows, numbers = rows_of(data), gibbs_prior(prior, settings.norm_q is None, family.has_noise)
-    form = family.augmentation.form
-    centre = np.zeros(data.n_tasks)
-    if prior.fit_intercept and form == NORMAL:
+    form, centre = family.augmentation.form, np.zeros(data.n_tasks)
+    if prior.fit_intercept:
         centre += prior.intercept_centre
     first_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
     rng = Generator(np.random.PCG64(settings.random_seed))
     kept = kept_for(rows, settings.draws, settings.sweeps)
     W = None if start is None else np.asarray(start, dtype=np.float64).T
+    dispersion = _dispersion(data, family, prior, settings.draws)
     if form != NORMAL or many_features(data):
-        advance = _by_observation(observations_of(data, centre, form), W, rows, numbers, first_q, rng, kept)
+        observed = observations_of(data, centre, form, family.augmentation.parameter)
+        advance = _by_observation(observed, W, rows, numbers, first_q, rng, kept, dispersion)
     else:
         advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
     done, interrupted = in_slices(advance, settings, report)
-    return collect(kept, rows, max(done // settings.sweeps - settings.tune, 0), centre, interrupted)
+    count = max(done // settings.sweeps - settings.tune, 0)
+    found = collect(kept, rows, count, centre, interrupted)
+    return found if family.learned is None or dispersion is None else found._replace(parameter=dispersion.kept[:count])
+
+
+def _dispersion(data: TaskData, family: Family, prior: Hyperprior, draws: int) -> DispersionSpace | None:
+    """What is learned of the law of targets that are not normal, beside eta."""
+    if family.augmentation.form == NORMAL or not (family.has_noise or family.learned is not None):
+        return None
+    law = dispersion_prior(family, prior.noise_scale, prior.shared_noise)
+    return dispersion_space(law, data.n_observations, draws, data.n_tasks)
 
 
 def conditionally_normal(data: TaskData, loss: str | Family) -> Family:
@@ -247,12 +260,13 @@ def _by_observation(
     norm_q: float,
     rng: Generator,
     kept: KeptDraws,
+    dispersion: DispersionSpace | None = None,
 ) -> Advance:
     """Begin a chain by observation."""
     W = dual_ridge_start(data, rows) if W is None else W
     state = first_observed_state(data, rows, prior, W, norm_q, rng)
     space = observed_space_for(data, rows)
-    parts = observed_parts_for(data, rows, prior, norm_q, space.block)
+    parts = observed_parts_for(data, rows, prior, norm_q, space.block, dispersion)
     return partial(run_observed, rng, data, rows, prior, state, space, kept, *parts)
 
 

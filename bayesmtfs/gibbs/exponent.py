@@ -399,8 +399,8 @@ def _fill_curvatures(data: Observed, state: GibbsState, curvatures: FloatArray) 
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
-            eta, weight = data.predictors[n], data.weights[n]
-            curvatures[n] = curvature(data.form, weight, eta, noise_precision)
+            eta, weight = data.predictors[n] + data.shifts[n], data.weights[n]
+            curvatures[n] = curvature(data.form, weight, eta, noise_precision, data.parameters[t])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -12,11 +12,11 @@ have the log-likelihood ``g_t w_t - a_t w_t^2 / 2`` and the prior GN(0, rho, q):
 In a row of several features rho moves given the coefficients, and then with ``w / rho`` fixed. With a shared mean the
 same steps draw the deviations from it, and the mean given them.
 
-**Sizes of effects of labels**, of single rows and of all together, move by Metropolis steps. Labels that a hyperplane
-separates do not say how far apart they are: coefficients and their scales may grow together almost as far as the prior
-lets them, into a tail where Polya-Gamma precisions hold them and steps that were tuned elsewhere are refused. Here the
-precisions are integrated out, and sizes move with ``w / rho`` fixed. With u the part of the predictors that grows, and s
-the logarithm of its factor,
+**Sizes of effects of labels** and other targets that are not normal, of single rows and of all together, move by
+Metropolis steps. Labels that a hyperplane separates do not say how far apart they are: coefficients and their scales
+may grow together almost as far as the prior lets them, into a tail where Polya-Gamma precisions hold them and steps
+that were tuned elsewhere are refused. Here the precisions are integrated out, and sizes move with ``w / rho`` fixed.
+With u the part of the predictors that grows, and s the logarithm of its factor,
 
     ln p(s) = sum ln p(y | eta + (e^s - 1) u) + ln prior
 
@@ -293,13 +293,13 @@ def step_on_size(
     together = last - first == len(rows.sizes) and prior.learn_global_scale
     fill_direction(data, rows, state, first, last)
     shift = 0.0
-    value = _size_prior(prior, state, first, together, 0.0) + _size_likelihood(data, 0.0)
+    value = _size_prior(prior, state, first, together, 0.0) + _size_likelihood(data, state, 0.0)
     for _ in range(SIZE_PROPOSALS):
         step = math.exp(LEAST_LOG_SIZE + LOG_SIZE_RANGE * rng.random())
         proposal = shift + step * rng.standard_normal()
         moved = _size_prior(prior, state, first, together, proposal)
         if moved > -np.inf:
-            moved += _size_likelihood(data, proposal)
+            moved += _size_likelihood(data, state, proposal)
         if -rng.standard_exponential() < moved - value:
             shift, value = proposal, moved
     if shift == 0.0:
@@ -332,12 +332,14 @@ def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, 
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _size_likelihood(data: Observed, shift: float) -> float:
+def _size_likelihood(data: Observed, state: GibbsState, shift: float) -> float:
     """Log-likelihood after a move."""
     growth, value = math.exp(shift) - 1.0, 0.0
-    for n in range(len(data.direction)):
-        eta = data.predictors[n] + growth * data.direction[n]
-        value += log_density_and_score(data.form, data.weights[n], data.targets[n], eta, 1.0)[0]
+    for t in range(len(state.W)):
+        noise_precision, parameter = 1.0 / (state.noise[t] * state.noise[t]), data.parameters[t]
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            eta, weight = data.predictors[n] + data.shifts[n] + growth * data.direction[n], data.weights[n]
+            value += log_density_and_score(data.form, weight, data.targets[n], eta, noise_precision, parameter)[0]
     return value
 
 

@@ -34,7 +34,7 @@ from numpy.random import Generator
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, Report, collect, conditionally_normal, in_slices
 from bayesmtfs.gibbs.coefficients import ANGLES, factorise, solve_lower
 from bayesmtfs.gibbs.distributions import dot
@@ -94,7 +94,11 @@ SIZES_AT_A_TIME = 3  # rows of labels whose sizes move with the precisions integ
 def samples_relations(data: TaskData, family: Family, prior: str, norm_q: float | None) -> bool:
     """Whether this sampler has the posterior: rows of related tasks at q = 2 and a conditionally normal family."""
     augmentation = family.augmentation
+    if augmentation is not None and augmentation.form not in (NORMAL, POLYA_GAMMA):
+        return False
     if prior != "matrix_variate" or norm_q != 2.0 or data.n_features == 0 or augmentation is None:
+        return False
+    if data.eta_offset is not None:
         return False
     return bool(augmentation.takes_weights(data.weight))
 

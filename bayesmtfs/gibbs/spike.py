@@ -4,13 +4,18 @@ One sweep:
 
 1. hidden precisions of labels (`bayesmtfs.families.augmentation`), scores and intercepts;
 2. every row given all others, with its slab, pattern and coefficients integrated out (`spike_row`): on or off, then all
-   of it. An upper bound of the evidence leaves most rows of noise off without the integral, which changes no draw; rows
-   that were hardly ever on while steps were tuned are visited less often, with a probability that then stays;
+   of it. The uniform number comes first, so that an upper bound of the evidence leaves most rows of noise off without the
+   integral, which changes no draw; rows that were hardly ever on while steps were tuned are visited less often, with a
+   probability that then stays;
 3. locations: a third of the rows that are on, in random order, may move to a correlated feature. With N[i] the
    neighbours of i, itself included, an anchor a is drawn from N[i], row i is taken out, and a new place j among the rows
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
-   which chains stay with the feature that they found first;
+   which chains stay with the feature that they found first. The place is the largest of ``ln evidence_j - ln |N[j]|`` plus
+   Gumbel numbers that are drawn beforehand, so that here, too, a bound settles most of them;
 4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise.
+
+With normal targets a visit costs O(m) operations and a coefficient that changes O(p) (`spike_state`), so that a sweep takes
+O(p m + number of rows on times p m); with others a visit costs O(n m).
 
 References
 ----------
@@ -31,7 +36,7 @@ from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
 from bayesmtfs.gibbs.chain import ChainSettings, Report, conditionally_normal, in_slices
 from bayesmtfs.gibbs.distributions import dot
-from bayesmtfs.gibbs.spike_row import Row, Weights, choose, draw_row, exponentiate, log_bound, log_evidence, n_seated
+from bayesmtfs.gibbs.spike_row import NEVER, Row, Weights, choose, draw_row, exponentiate, log_evidence, n_seated
 from bayesmtfs.gibbs.spike_state import (
     SpikeData,
     SpikeDraws,
@@ -49,8 +54,10 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.15  # probability that a row is visited in a sweep
+LEAST_VISITS = 0.15  # probability that a row is visited in a sweep; with fewer rows more,
+ALWAYS_VISITED = 1000.0  # so that on average as many rows are visited as there are up to here
 VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
+REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
 
 
@@ -100,8 +107,9 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
     data, rows, prior, state, space = parts
     for number in range(first, stop):
         fill_rates(prior, state)
-        fill_predictors(data, state)
         fill_scores(rng, data, state)
+        if data.form == NORMAL and number % REFRESH == 0:
+            fill_pulls(data, state)
         if prior.intercept_precision > 0.0:
             draw_intercepts(rng, data, prior, state)
         tune_visits(state, number, tune)
@@ -112,6 +120,7 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
         draw_weights(rng, prior, rows, state, space.numbers)
         draw_task_rates(rng, prior, state, space.numbers)
         draw_rates(rng, prior, state, space.numbers)
+        fill_predictors(data, state)
         draw_noise(rng, data, prior, state)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
             keep(rows, state, kept, (number - tune) // sweeps)
@@ -157,6 +166,17 @@ def fill_scores(rng: Generator, data: SpikeData, state: SpikeState) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def fill_pulls(data: SpikeData, state: SpikeState) -> None:
+    """X'r of all features."""
+    for t in range(len(data.counts)):
+        start, stop, place = data.offsets[t], data.offsets[t + 1], data.places[t]
+        variance = state.noise[t] * state.noise[t]
+        for i in range(len(data.design)):
+            x = data.design[i, place : place + stop - start]
+            data.sums.pulls[t, i] = variance * dot(x, data.scores[start:stop])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def move_along(data: SpikeData, t: int, x: FloatArray, change: float) -> None:
     """Predictors and scores of a task after a step of ``change`` along x."""
     start = data.offsets[t]
@@ -177,6 +197,8 @@ def draw_intercepts(rng: Generator, data: SpikeData, prior: SpikeNumbers, state:
         change = pull / precision + rng.standard_normal() / math.sqrt(precision)
         state.intercept[t] += change
         move_along(data, t, x, change)
+        if data.form == NORMAL:
+            take_off(data.sums.pulls[t], data.sums.totals[data.sums.design_of[t]], change)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
@@ -188,15 +210,26 @@ def product(x: FloatArray, z: FloatArray, weights: FloatArray) -> float:
     return total
 
 
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
+    """``out - factor x``."""
+    for k in range(len(out)):
+        out[k] -= factor * x[k]
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
-    """Count over the second half of the tuning sweeps, then set how often rows are visited."""
-    for i in range(len(state.on)):
-        if number == tune // 2:
-            state.chance[i] = 0.0
-        if number == tune and tune > 1:
-            share = state.chance[i] / (tune - tune // 2)
-            state.visits[i] = min(1.0, max(LEAST_VISITS, VISITS_PER_CHANCE * share))
+    """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
+    least = min(1.0, max(LEAST_VISITS, ALWAYS_VISITED / len(state.on)))
+    for stop in (tune // 5, tune):
+        start = stop // 2
+        if start <= number < stop:
+            for i in range(len(state.on)):
+                state.chance[i] = (state.chance[i] if number > start else 0.0) + (1.0 if state.on[i] else 0.0)
+        if number == stop and start < stop:
+            for i in range(len(state.on)):
+                share = state.chance[i] / (stop - start)
+                state.visits[i] = min(1.0, max(least, VISITS_PER_CHANCE * share))
 
 
 # ---------------------------------------------------------------------- steps on rows
@@ -210,11 +243,7 @@ def step_on_row(rng: Generator, parts: SpikeParts, i: int) -> None:
     fill_row(data, rows, state, space.row, i)
     uniform = rng.random()
     needed = math.log(uniform / (1.0 - uniform)) - prior.log_odds[n_seated(state.weights)]
-    on = log_bound(space.row, state.weights) > needed
-    if on:
-        on = log_evidence(space.row, prior.slabs, state.weights, space.nodes) > needed
-    state.chance[i] += 1.0 if on else 0.0
-    if on:
+    if log_evidence(space.row, prior.slabs, state.weights, space.nodes, needed) > needed:
         switch_on(rng, parts, i)
     elif state.on[i]:
         switch_off(data, rows, state, i)
@@ -226,14 +255,22 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
     first, k = rows.starts[i], rows.starts[i + 1] - rows.starts[i]
     row.size[0] = k
     for t in range(len(data.counts)):
-        start, stop, place = data.offsets[t], data.offsets[t + 1], data.places[t]
-        precisions, scores = data.precisions[start:stop], data.scores[start:stop]
-        for a in range(k):
-            x = data.design[rows.members[first + a], place : place + stop - start]
-            for b in range(a + 1):
-                z = data.design[rows.members[first + b], place : place + stop - start]
-                row.curvature[t, a, b] = row.curvature[t, b, a] = product(x, z, precisions)
-            row.pull[t, a] = dot(x, scores)
+        if data.form == NORMAL:
+            sums, precision = data.sums, 1.0 / (state.noise[t] * state.noise[t])
+            for a in range(k):
+                row.pull[t, a] = precision * sums.pulls[t, rows.members[first + a]]
+                for b in range(k):
+                    place = sums.block_starts[i] + k * a + b
+                    row.curvature[t, a, b] = precision * sums.blocks[sums.design_of[t], place]
+        else:
+            start, stop, place = data.offsets[t], data.offsets[t + 1], data.places[t]
+            precisions, scores = data.precisions[start:stop], data.scores[start:stop]
+            for a in range(k):
+                x = data.design[rows.members[first + a], place : place + stop - start]
+                for b in range(a + 1):
+                    z = data.design[rows.members[first + b], place : place + stop - start]
+                    row.curvature[t, a, b] = row.curvature[t, b, a] = product(x, z, precisions)
+                row.pull[t, a] = dot(x, scores)
         if state.on[i]:
             for a in range(k):
                 for b in range(k):
@@ -268,14 +305,35 @@ def switch_off(data: SpikeData, rows: RowMap, state: SpikeState, i: int) -> None
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def set_coefficient(data: SpikeData, rows: RowMap, state: SpikeState, feature: int, t: int, w: float) -> None:
-    """Set a coefficient, 0 where a task does not have the feature, and move the scores along."""
+    """Set a coefficient, 0 where a task does not have the feature, and move what depends on it along."""
     change = (w if rows.present[t, feature] else 0.0) - state.W[feature, t]
     if change != 0.0:
-        place, length = data.places[t], data.offsets[t + 1] - data.offsets[t]
-        move_along(data, t, data.design[feature, place : place + length], change)
+        if data.form == NORMAL:
+            take_off(data.sums.pulls[t], column_of(data, t, feature), change)
+        else:
+            place, length = data.places[t], data.offsets[t + 1] - data.offsets[t]
+            move_along(data, t, data.design[feature, place : place + length], change)
         state.W[feature, t] += change
         if w == 0.0:
             state.W[feature, t] = 0.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def column_of(data: SpikeData, t: int, feature: int) -> FloatArray:
+    """Column of X'X, computed if it is not in the store."""
+    sums, p = data.sums, len(data.design)
+    number = sums.design_of[t]
+    slot = sums.slots[number, feature]
+    if slot < 0:
+        slot = sums.owners[-1]
+        if sums.owners[slot] >= 0:
+            sums.slots[sums.owners[slot] // p, sums.owners[slot] % p] = -1
+        sums.slots[number, feature], sums.owners[slot] = slot, number * p + feature
+        sums.owners[-1] = (slot + 1) % len(sums.columns)
+        start, stop = data.places[t], data.places[t] + data.offsets[t + 1] - data.offsets[t]
+        for i in range(p):
+            sums.columns[slot, i] = dot(data.design[i, start:stop], data.design[feature, start:stop])
+    return sums.columns[slot]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -322,20 +380,20 @@ def move_row(rng: Generator, parts: SpikeParts, i: int) -> None:
     anchor = prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
     leave_table(state, i)
     switch_off(data, rows, state, i)
-    near, chances, n_near = prior.neighbours[anchor], space.numbers, prior.n_neighbours[anchor]
-    place = -1
-    for k in range(n_near + 1):
-        if k == n_near:  # all are known: choose, and compute the choices of that row once more
-            exponentiate(chances, n_near)
-            place = near[choose(rng, chances, n_near)]
-        candidate = near[k] if place < 0 else place
-        if state.on[candidate]:
-            chances[k] = -np.inf
-        else:
-            fill_row(data, rows, state, space.row, candidate)
-            evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes)
-            if place < 0:
-                chances[k] = evidence - math.log(prior.n_neighbours[candidate])
+    place, best, last = i, NEVER, -1
+    for k in range(-1, prior.n_neighbours[anchor]):  # the old place first: it leaves most others without a chance
+        candidate = i if k < 0 else prior.neighbours[anchor, k]
+        if state.on[candidate] or (k >= 0 and candidate == i):
+            continue
+        luck = -math.log(rng.standard_exponential()) - math.log(prior.n_neighbours[candidate])
+        fill_row(data, rows, state, space.row, candidate)
+        evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes, best - luck)
+        last = candidate
+        if evidence + luck > best:
+            place, best = candidate, evidence + luck
+    if place != last:
+        fill_row(data, rows, state, space.row, place)
+        log_evidence(space.row, prior.slabs, state.weights, space.nodes, NEVER)
     switch_on(rng, parts, place)
 
 
@@ -343,15 +401,14 @@ def move_row(rng: Generator, parts: SpikeParts, i: int) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, log_weights: FloatArray) -> None:
-    """Weights given counts; their logarithms."""
+def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, weights: FloatArray) -> None:
+    """Weights given counts."""
     total = 0.0
-    for k in range(len(log_weights)):
-        drawn = rng.standard_gamma(counts[k] + concentration) + 1e-300
-        total += drawn
-        log_weights[k] = math.log(drawn)
-    for k in range(len(log_weights)):
-        log_weights[k] -= math.log(total)
+    for k in range(len(weights)):
+        weights[k] = rng.standard_gamma(counts[k] + concentration) + 1e-300
+        total += weights[k]
+    for k in range(len(weights)):
+        weights[k] /= total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -367,19 +424,19 @@ def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: Spike
                     counts[prior.slabs.scale[state.slab[i]]] += 1.0
                 elif rows.starts[i + 1] - rows.starts[i] == 1:
                     counts[prior.slabs.share[state.slab[i]]] += 1.0
-        draw_dirichlet(rng, counts, prior.dirichlet[part], weights.log_scale if part == 0 else weights.log_share)
+        draw_dirichlet(rng, counts, prior.dirichlet[part], weights.scale if part == 0 else weights.share)
     for table in range(weights.n_tables[0]):
         if weights.counts[table] > 0:
-            for o in range(len(weights.log_rate)):
-                counts[o] = weights.log_rate[o] + log_base(weights, table, o)
-            exponentiate(counts, len(weights.log_rate))
-            state.table_rate[table] = choose(rng, counts, len(weights.log_rate))
-    for o in range(len(weights.log_rate)):
+            for o in range(len(weights.rate)):
+                counts[o] = math.log(weights.rate[o]) + log_base(weights, table, o)
+            exponentiate(counts, len(weights.rate))
+            state.table_rate[table] = choose(rng, counts, len(weights.rate))
+    for o in range(len(weights.rate)):
         counts[o] = 0.0
     for table in range(weights.n_tables[0]):
         if weights.counts[table] > 0:
             counts[state.table_rate[table]] += 1.0
-    draw_dirichlet(rng, counts, prior.dirichlet[2], weights.log_rate)
+    draw_dirichlet(rng, counts, prior.dirichlet[2], weights.rate)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -434,7 +491,7 @@ def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: 
         alpha = prior.concentrations[k]
         chances[k] = n_tables * math.log(alpha) + math.lgamma(alpha) - math.lgamma(alpha + n_on)
     exponentiate(chances, len(prior.concentrations))
-    state.weights.log_concentration[0] = math.log(prior.concentrations[choose(rng, chances, len(prior.concentrations))])
+    state.weights.concentration[0] = prior.concentrations[choose(rng, chances, len(prior.concentrations))]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -15,6 +15,14 @@ rates ``r_t = omega kappa_t``, is an integral over one dimension,
 by the trapezoidal rule with steps of `STEP` deviations of mu where all tasks count: its error is below 1e-5. On its
 equidistant nodes ``LR_t`` needs two multiplications each, since the second difference of its logarithm is constant.
 
+Whether the evidence L exceeds a number is often known without it. With ``z^2 = g^2 / a``, no mu makes ``LR_t`` larger than
+``x_t = exp(z^2 / 2) (1 + a V)^(-1/2)``, and mu integrated out takes off another ``(1 + M min_t A)^(-1/2)``, so that
+
+    L(slab) <= (1 + M min_t A)^(-1/2) [prod_t {1 - r_t + r_t x_t} - prod_t (1 - r_t)] / (1 - prod_t (1 - r_t))
+
+for a new pattern, and likewise ``prod_S x_t`` for a known one. Slabs are evaluated one after another, until those that are
+known and the bounds of the rest are too small together.
+
 In a group of k features g and a are a vector and a matrix; its slabs have M = 0, and ``ln LR_t = c_t`` with
 ``c = (V g'(I + V a)^-1 g - ln |I + V a|) / 2``.
 """
@@ -34,6 +42,9 @@ REACH = 5.0  # of the nodes beyond the means, in deviations
 MOST_NODES = 4000
 NEVER = -1e300  # logarithm of a weight of nothing
 FAINT = 1e-280  # products below that are 0, before they become slow
+LANES = 8  # numbers of nodes are multiples of it, for the processor's sake
+LARGEST = 600.0  # logarithm of the largest evidence that is bounded
+ROUNDING = 1e-9
 LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -50,15 +61,15 @@ class Slabs(NamedTuple):
 class Weights(NamedTuple):
     """What the row's prior is at present."""
 
-    log_scale: FloatArray  # (J,) of rho
-    log_share: FloatArray  # (H,) of C
-    log_rate: FloatArray  # (O,) of omega
+    scale: FloatArray  # (J,) of rho
+    share: FloatArray  # (H,) of C
+    rate: FloatArray  # (O,) of omega
     entry_rates: FloatArray  # (O, m) omega kappa_t
     empty: FloatArray  # (O,) probability that a pattern would be empty
     tables: BoolArray  # (T, m) patterns of rows that are on
     counts: IntArray  # (T,) rows at each table; 0: not in use
     n_tables: IntArray  # (1,) tables from here on are not in use
-    log_concentration: FloatArray  # (1,) ln alpha
+    concentration: FloatArray  # (1,) alpha
 
 
 class Row(NamedTuple):
@@ -83,6 +94,8 @@ class Nodes(NamedTuple):
     density: FloatArray  # (MOST_NODES,) of mu
     products: FloatArray  # (O, MOST_NODES)
     choices: FloatArray  # (K (O + T),) weights of slab and omega, then of slab and table
+    bounds: FloatArray  # (Q + 1,) of the sum of the choices from the slabs of each V on
+    shifts: FloatArray  # (Q,) logarithm of what the choices of each V are divided by
 
 
 def slab_grid(scales: tuple[float, ...], shares: tuple[float, ...]) -> Slabs:
@@ -109,13 +122,16 @@ def _space(k: int) -> tuple[FloatArray, FloatArray]:
     return np.empty((k, k)), np.empty(k)
 
 
-def nodes_for(n_slabs: int, n_rates: int, n_tables: int) -> Nodes:
+def nodes_for(slabs: Slabs, n_rates: int, n_tables: int) -> Nodes:
     """Allocate."""
+    n_parts = len(slabs.starts) - 1
     return Nodes(
         np.empty(MOST_NODES),
         np.empty(MOST_NODES),
         np.empty((n_rates, MOST_NODES)),
-        np.empty(n_slabs * (n_rates + n_tables)),
+        np.empty(len(slabs.scale) * (n_rates + n_tables)),
+        np.zeros(n_parts + 1),
+        np.zeros(n_parts),
     )
 
 
@@ -179,7 +195,7 @@ def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]
     bound = (REACH + 1.0) * math.sqrt(most) + largest * most * total / (1.0 + most * total)
     low, high = max(low, -bound), min(high, bound)
     step = STEP / math.sqrt(1.0 / least + total)
-    count = min(int((high - low) / step) + 2, MOST_NODES)
+    count = min(LANES * (int((high - low) / step + 1.0) // LANES + 1), MOST_NODES)
     return low, (high - low) / (count - 1), count
 
 
@@ -225,12 +241,26 @@ def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: f
         off = math.exp(-top)
         for o in range(n_rates):
             rate = weights.entry_rates[o, t]
-            rest = (1.0 - rate) * off
-            for k in range(count):
-                products[o, k] *= rest + rate * ratios[k]
+            _multiply(products[o], ratios, (1.0 - rate) * off, rate, count)
         if t % 8 == 7:
             shift += _rescale(products, count)
     return shift
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _multiply(out: FloatArray, ratios: FloatArray, rest: float, rate: float, count: int) -> None:
+    """Multiply by ``rest + rate ratio``."""
+    for k in range(count):
+        out[k] *= rest + rate * ratios[k]
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _integral(density: FloatArray, products: FloatArray, empty: float, count: int) -> float:
+    """Sum over nodes of what is not the empty pattern."""
+    total = 0.0
+    for k in range(count):
+        total += density[k] * (products[k] - empty)
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -261,62 +291,90 @@ def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> float:
-    """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest."""
-    K, n_rates, n_tables = len(slabs.scale), len(weights.log_rate), weights.n_tables[0]
-    log_total = math.log(math.exp(weights.log_concentration[0]) + n_seated(weights))
-    for part in range(len(slabs.starts) - 1):
+def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> float:
+    """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest.
+
+    Where it is below ``needed``, `NEVER` comes instead as soon as that is known.
+    """
+    K, n_rates, n_tables = len(slabs.scale), len(weights.rate), weights.n_tables[0]
+    Q, seats = len(slabs.starts) - 1, weights.concentration[0] + n_seated(weights)
+    least = seats * math.exp(min(needed, LARGEST))
+    if not may_exceed(row, slabs, weights, nodes, needed):
+        return NEVER
+    found, top = 0.0, 0.0
+    for part in range(Q):
         first, stop = slabs.starts[part], slabs.starts[part + 1]
+        nodes.shifts[part] = 0.0
         if row.size[0] > 1 and slabs.mean_variance[first] > 0.0:
             for k in range(first, stop):
                 for choice in range(n_rates + n_tables):
-                    nodes.choices[choice * K + k] = NEVER
+                    nodes.choices[choice * K + k] = 0.0
             continue
         fill_terms(row, slabs.own_variance[first])
-        _new_patterns(row, slabs, weights, nodes, first, stop, weights.log_concentration[0] - log_total)
-        for k in range(first, stop):
-            prior = _log_slab(row, slabs, weights, k) - log_total
-            for table in range(n_tables):
-                place = (n_rates + table) * K + k
-                nodes.choices[place] = NEVER
-                if weights.counts[table] > 0:
-                    known = _log_pattern(row, weights.tables[table], slabs.mean_variance[k])
-                    nodes.choices[place] = known + prior + math.log(weights.counts[table])
-    return exponentiate(nodes.choices, K * (n_rates + n_tables))
+        shift = _fill_choices(row, slabs, weights, nodes, first, stop)
+        nodes.shifts[part], top = shift, max(top, shift)
+        if nodes.bounds[0] < np.inf:
+            total = 0.0
+            for k in range(first, stop):
+                for choice in range(n_rates + n_tables):
+                    total += nodes.choices[choice * K + k]
+            found += total * math.exp(shift)
+            if found + nodes.bounds[part + 1] < least:
+                return NEVER
+    total = 0.0
+    for part in range(Q):
+        factor = math.exp(nodes.shifts[part] - top)
+        for k in range(slabs.starts[part], slabs.starts[part + 1]):
+            for choice in range(n_rates + n_tables):
+                nodes.choices[choice * K + k] *= factor
+                total += nodes.choices[choice * K + k]
+    return top + math.log(total / seats) if total > 0.0 else NEVER
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_bound(row: Row, weights: Weights) -> float:
-    """Upper bound of `log_evidence`: no entry multiplies the likelihood by more than ``exp(g^2 / 2 a)``.
+def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> bool:
+    """Whether the bound of the evidence is above a number; bounds of the slabs from each V on stay in ``nodes``.
 
-    It takes a hundredth of the time, and settles most rows of noise: they stay off whatever their evidence is.
+    It takes a small part of the time, and settles most rows of noise: they stay off whatever their evidence is.
     """
-    if row.size[0] > 1:
-        return np.inf
-    seats, total = math.exp(weights.log_concentration[0]), 0.0
-    for t in range(len(row.level)):  # the bounds stand where the levels do
+    total, m = 0.0, len(row.level)
+    for t in range(m):  # z^2 / 2 stands where the levels do
         a, g = row.curvature[t, 0, 0], row.pull[t, 0]
         row.level[t] = 0.5 * g * g / a if a > 0.0 else 0.0
         total += row.level[t]
-    if total > 600.0:
-        return np.inf
-    for t in range(len(row.level)):
+    nodes.bounds[:] = np.inf
+    if row.size[0] > 1 or total > LARGEST:
+        return True
+    if total < needed:
+        return False
+    Q, seats = len(slabs.starts) - 1, weights.concentration[0]
+    for t in range(m):
         row.level[t] = math.exp(row.level[t])
-    total = 0.0
-    for o in range(len(weights.log_rate)):
-        product = 1.0
-        for t in range(len(row.level)):
-            rate = weights.entry_rates[o, t]
-            product *= 1.0 - rate + rate * row.level[t]
-        total += math.exp(weights.log_rate[o]) * (product - weights.empty[o]) / (1.0 - weights.empty[o])
-    total *= seats
-    for table in range(weights.n_tables[0]):
-        if weights.counts[table] > 0:
+    nodes.bounds[Q] = 0.0
+    for part in range(Q - 1, -1, -1):
+        V, bend = slabs.own_variance[slabs.starts[part]], np.inf
+        for t in range(m):
+            spread = 1.0 + row.curvature[t, 0, 0] * V
+            row.slope[t] = row.level[t] / math.sqrt(spread)
+            bend = min(bend, row.curvature[t, 0, 0] / spread)
+        slab = 0.0
+        for k in range(slabs.starts[part], slabs.starts[part + 1]):
+            slab += _slab_weight(row, slabs, weights, k) / math.sqrt(1.0 + slabs.mean_variance[k] * bend)
+        known = 0.0
+        for o in range(len(weights.rate)):
             product = 1.0
-            for t in range(len(row.level)):
-                product *= row.level[t] if weights.tables[table, t] else 1.0
-            total += weights.counts[table] * product
-    return math.log(total / (seats + n_seated(weights)))
+            for t in range(m):
+                product *= 1.0 + weights.entry_rates[o, t] * (row.slope[t] - 1.0)
+            known += weights.rate[o] * max(product - weights.empty[o], 0.0) / (1.0 - weights.empty[o])
+        known *= seats
+        for table in range(weights.n_tables[0]):
+            if weights.counts[table] > 0:
+                product = 1.0 * weights.counts[table]
+                for t in range(m):
+                    product *= row.slope[t] if weights.tables[table, t] else 1.0
+                known += product
+        nodes.bounds[part] = nodes.bounds[part + 1] + known * slab
+    return bool(math.log(nodes.bounds[0] / (seats + n_seated(weights))) > needed - ROUNDING)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -329,30 +387,32 @@ def n_seated(weights: Weights) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _log_slab(row: Row, slabs: Slabs, weights: Weights, k: int) -> float:
+def _slab_weight(row: Row, slabs: Slabs, weights: Weights, k: int) -> float:
     """Prior weight of a slab; in a group C is 0."""
-    share = weights.log_share[slabs.share[k]] if row.size[0] == 1 else 0.0
-    return weights.log_scale[slabs.scale[k]] + share
+    return weights.scale[slabs.scale[k]] * (weights.share[slabs.share[k]] if row.size[0] == 1 else 1.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _new_patterns(
-    row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first: int, stop: int, log_new: float
-) -> None:
-    """Logarithms of the sums over all patterns, for slabs of one V and every omega."""
-    K = len(slabs.scale)
+def _fill_choices(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first: int, stop: int) -> float:
+    """Weights of all patterns, by omega, and of the known ones, for slabs of one V; the logarithm of their divisor."""
+    K, n_rates, seats = len(slabs.scale), len(weights.rate), weights.concentration[0]
     low, step, count = _node_range(row, slabs.mean_variance[first], slabs.mean_variance[stop - 1])
     shift = _fill_products(row, weights, nodes, low, step, count)
     nothing = math.exp(-shift)
     for k in range(first, stop):
         _fill_density(slabs.mean_variance[k], low, step, count, nodes.density)
-        prior = _log_slab(row, slabs, weights, k) + log_new + shift
-        for o in range(len(weights.log_rate)):
-            total, empty = 0.0, weights.empty[o] * nothing
-            for node in range(count):
-                total += nodes.density[node] * max(nodes.products[o, node] - empty, 0.0)
-            found = math.log(total / (1.0 - weights.empty[o])) + weights.log_rate[o] + prior if total > 0.0 else NEVER
-            nodes.choices[o * K + k] = found
+        slab = _slab_weight(row, slabs, weights, k)
+        for o in range(n_rates):
+            empty = weights.empty[o]
+            total = _integral(nodes.density, nodes.products[o], empty * nothing, count) / (1.0 - empty)
+            nodes.choices[o * K + k] = max(total, 0.0) * weights.rate[o] * seats * slab
+        for table in range(weights.n_tables[0]):
+            known = 0.0
+            if weights.counts[table] > 0:
+                log_ratio = _log_pattern(row, weights.tables[table], slabs.mean_variance[k])
+                known = weights.counts[table] * slab * math.exp(min(log_ratio - shift, LARGEST))
+            nodes.choices[(n_rates + table) * K + k] = known
+    return shift
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -407,7 +467,7 @@ def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: No
 
     Gives the numbers of the slab, of omega and of the table; the last is -1 for a new one.
     """
-    K, n_rates = len(slabs.scale), len(weights.log_rate)
+    K, n_rates = len(slabs.scale), len(weights.rate)
     choice = choose(rng, nodes.choices, K * (n_rates + weights.n_tables[0]))
     slab, number = choice % K, choice // K
     M, V = slabs.mean_variance[slab], slabs.own_variance[slab]

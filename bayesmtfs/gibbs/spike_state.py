@@ -1,11 +1,16 @@
 r"""What the sampler of the prior with exact zeros carries: data, the prior as numbers, the state, and how it begins.
 
-Targets are held by residuals. A task with more rows than features p is first reduced to p + 2 rows that have the same sums
-``X'X, X'y, y'y`` (the triangle of a QR factorisation), so that a step on a row costs min(n, p) operations for every task,
-and one design serves all tasks that share theirs.
+A task with more rows than features p is first reduced to p + 2 rows that have the same sums ``X'X, X'y, y'y`` (the triangle
+of a QR factorisation); one design serves all tasks that share theirs.
+
+Normal targets: ``X'r`` of all features with the residuals r is kept up to date, so that the likelihood of a row costs O(m),
+and a coefficient that changes costs one column of ``X'X``, O(p). Columns are computed when they are first wanted, O(n p),
+and kept in a store of at most `STORE_BYTES` for each chain; when it is full, the oldest one makes room.
+
+Other families have precisions that change in every sweep: the likelihood of a row is computed from its rows, O(n m).
 """
 
-import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -13,14 +18,15 @@ from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs.spike_row import Nodes, Row, Slabs, Weights, nodes_for, row_space, slab_grid
-from bayesmtfs.gibbs.state import RowMap
+from bayesmtfs.gibbs.state import RowMap, rows_of
 from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 NEIGHBOUR = 0.3  # correlation from which on two features are neighbours
 MOST_NEIGHBOURS = 15
+STORE_BYTES = 2**27  # of columns of X'X, for each chain
 
 
 class SpikeDraws(NamedTuple):
@@ -34,6 +40,19 @@ class SpikeDraws(NamedTuple):
     log_likelihood: FloatArray  # (draws,)
     n_features: FloatArray  # (draws,) features that are on in some task
     interrupted: bool
+
+
+class SpikeSums(NamedTuple):
+    """Sums over the rows of each design, for normal targets; empty for others."""
+
+    design_of: IntArray  # (m,) number of each task's design
+    pulls: FloatArray  # (m, p) X'r
+    totals: FloatArray  # (D, p) X'1
+    blocks: FloatArray  # (D, sum of k^2) X'X of the features of each row of the prior, row by row
+    block_starts: IntArray  # (R,) of these
+    columns: FloatArray  # (S, p) columns of X'X that were wanted
+    slots: IntArray  # (D, p) where each stands; -1: nowhere
+    owners: IntArray  # (S + 1,) whose they are, design times p plus feature or -1; then the place that is next
 
 
 class SpikeData(NamedTuple):
@@ -50,6 +69,7 @@ class SpikeData(NamedTuple):
     predictors: FloatArray  # (N,)
     precisions: FloatArray  # (N,)
     scores: FloatArray  # (N,) derivative of the log-likelihood in the predictors
+    sums: SpikeSums
 
 
 class SpikeNumbers(NamedTuple):
@@ -115,6 +135,11 @@ class SpikeParts(NamedTuple):
 # ---------------------------------------------------------------------- how a chain begins
 
 
+def in_spike(family: Family) -> bool:
+    """Whether the sampler draws what the family has: a noise of normal targets, and hidden precisions of labels."""
+    return family.augmentation is not None and family.augmentation.form in (NORMAL, POLYA_GAMMA)
+
+
 def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData:
     """Rows of all tasks, numeric targets reduced to at most p + 2 of them; one design if all tasks have the same rows."""
     form, weights = family.augmentation.form, np.asarray(data.weight, dtype=np.float64)
@@ -135,6 +160,7 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData
         column += len(Z)
     stacked, lengths = np.concatenate(designs).T, [len(part) for part in targets]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    numbers = np.repeat(np.arange(len(groups)), [len(tasks) for tasks in groups])
     return SpikeData(
         design=np.ascontiguousarray(stacked[1:]),
         places=np.array(places, dtype=np.int64),
@@ -147,7 +173,34 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData
         predictors=np.zeros(offsets[-1]),
         precisions=np.zeros(offsets[-1]),
         scores=np.zeros(offsets[-1]),
+        sums=_sums(designs if form == NORMAL else [], numbers, rows_of(data)),
     )
+
+
+def _sums(designs: list[FloatArray], design_of: IntArray, rows: RowMap) -> SpikeSums:
+    """Sums of designs with a column of ones in front."""
+    (m, p), D = rows.present.shape, len(designs)
+    sizes = np.diff(rows.starts) ** 2
+    blocks = [_blocks(Z[:, 1:], rows) for Z in designs]
+    room = min(max(STORE_BYTES // (8 * p), 1), D * p)
+    return SpikeSums(
+        design_of=design_of,
+        pulls=np.zeros((m if D else 0, p)),
+        totals=np.array([Z[:, 1:].T @ Z[:, 0] for Z in designs]).reshape(D, p),
+        blocks=np.array(blocks).reshape(D, sizes.sum()),
+        block_starts=np.cumsum(sizes) - sizes,
+        columns=np.empty((room, p)),
+        slots=np.full((D, p), -1),
+        owners=np.append(np.full(room, -1), 0),
+    )
+
+
+def _blocks(X: FloatArray, rows: RowMap) -> FloatArray:
+    """X'X of the features of each row, one after the other."""
+    if len(rows.sizes) == X.shape[1]:
+        return np.einsum("ni,ni->i", X, X)[rows.members]
+    chosen = [X[:, rows.members[start:stop]] for start, stop in pairwise(rows.starts)]
+    return np.concatenate([(block.T @ block).ravel() for block in chosen])
 
 
 def _reduced(Z: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -222,17 +275,15 @@ def first_state(data: SpikeData, prior: SpikeNumbers, rows: RowMap) -> SpikeStat
     (R, m), p = (len(rows.sizes), len(data.counts)), len(data.design)
     slabs, n_rates = prior.slabs, len(prior.pattern_rates)
     weights = Weights(
-        log_scale=np.full(slabs.scale.max() + 1, -math.log(slabs.scale.max() + 1)),
-        log_share=np.full(slabs.share.max() + 1, -math.log(slabs.share.max() + 1)),
-        log_rate=np.full(n_rates, -math.log(n_rates)),
+        scale=np.full(slabs.scale.max() + 1, 1.0 / (slabs.scale.max() + 1)),
+        share=np.full(slabs.share.max() + 1, 1.0 / (slabs.share.max() + 1)),
+        rate=np.full(n_rates, 1.0 / n_rates),
         entry_rates=np.zeros((n_rates, m)),
         empty=np.zeros(n_rates),
         tables=np.zeros((R + 1, m), dtype=np.bool_),
         counts=np.zeros(R + 1, dtype=np.int64),
         n_tables=np.zeros(1, dtype=np.int64),
-        log_concentration=np.log(
-            prior.concentrations[len(prior.concentrations) // 2 : len(prior.concentrations) // 2 + 1]
-        ),
+        concentration=prior.concentrations[[len(prior.concentrations) // 2]],
     )
     squares = np.add.reduceat(data.targets**2, data.offsets[:-1])
     noise = np.sqrt((squares + 2.0 * prior.noise_rate) / (data.counts + 2.0 * prior.noise_shape))
@@ -256,7 +307,7 @@ def first_state(data: SpikeData, prior: SpikeNumbers, rows: RowMap) -> SpikeStat
 
 def space_for(prior: SpikeNumbers, state: SpikeState, rows: RowMap) -> SpikeSpace:
     """Allocate."""
-    nodes = nodes_for(len(prior.slabs.scale), len(prior.pattern_rates), len(state.weights.counts))
+    nodes = nodes_for(prior.slabs, len(prior.pattern_rates), len(state.weights.counts))
     longest = max(prior.neighbours.shape[1], len(prior.rates), len(prior.concentrations), len(prior.task_rates))
     longest = max(longest, len(prior.pattern_rates), len(prior.slabs.scale))
     row = row_space(len(state.intercept), int(np.diff(rows.starts).max()))

@@ -17,9 +17,10 @@ With a shared mean, ``w_it = mu_i + v_it``, the state holds the deviations v, wh
     normal targets   omega_n = weight_n / sigma_t^2,        s_n = omega_n (y_n - eta_n)
     labels           omega_n ~ PG(weight_n, eta_n),         s_n = weight_n y_n / 2 - omega_n eta_n
 
-(`bayesmtfs.families.augmentation`; y is -1 or +1). Given omega both are normal in the predictors: moving them by d
-changes the log-likelihood by ``s'd - d' diag(omega) d / 2``. The features of a task are never multiplied with each
-other, so that a step on one coefficient costs as many operations as its task has rows, whatever the number of features.
+(`bayesmtfs.families.augmentation`, which has the other forms too; y is -1 or +1). Given omega both are normal in the
+predictors: moving them by d changes the log-likelihood by ``s'd - d' diag(omega) d / 2``. The features of a task are
+never multiplied with each other, so that a step on one coefficient costs as many operations as its task has rows,
+whatever the number of features.
 """
 
 import math
@@ -31,7 +32,13 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
+from bayesmtfs.families.augmentation import (
+    NEGATIVE_BINOMIAL,
+    NORMAL,
+    POLYA_GAMMA,
+    draw_precision_and_score,
+    log_density_and_score,
+)
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.hyperpriors import NOISE_DEGREES, Hyperprior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -323,23 +330,28 @@ class Observed(NamedTuple):
     weights: FloatArray  # (N,)
     offsets: IntArray  # (m + 1,) first observation of each task
     form: int  # `Augmentation.form`
-    predictors: FloatArray  # (N,) eta
+    predictors: FloatArray  # (N,) eta, less the shifts
     precisions: FloatArray  # (N,) omega
     scores: FloatArray  # (N,)
     direction: FloatArray  # (N,) space
     curvatures: FloatArray  # (m,) space: x'diag(omega)x of one feature
     pulls: FloatArray  # (m,) space
+    shifts: FloatArray  # (N,) known part of eta: the prior mean of the intercept where it is not taken off the targets
+    parameters: FloatArray  # (m,) `Augmentation.parameter` of each task, which may be learned
 
 
-def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORMAL) -> Observed:
+def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORMAL, parameter: float = 0.0) -> Observed:
     """Observations of the data; ``centre`` is the prior mean of the intercepts, one number or (m,)."""
     design = np.empty((data.n_features, data.n_observations))
     for X, (start, stop) in zip(data.task_designs, data.spans, strict=True):
         design[:, start:stop] = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64).T
-    targets = np.asarray(data.y, dtype=np.float64) - np.broadcast_to(centre, data.n_tasks)[data.task]
+    middle, targets = np.broadcast_to(centre, data.n_tasks)[data.task], np.asarray(data.y, dtype=np.float64)
+    shifts = np.zeros_like(targets) if form == NORMAL else np.array(middle, dtype=np.float64)
+    targets = targets - middle if form == NORMAL else targets
     weights = np.asarray(data.weight, dtype=np.float64)
     offsets, zeros = np.asarray(data.offsets, dtype=np.int64), np.zeros((4, data.n_observations))
-    return Observed(design, targets, weights, offsets, form, *zeros, *np.zeros((2, data.n_tasks)))
+    spaces, parameters = np.zeros((2, data.n_tasks)), np.full(data.n_tasks, float(parameter))
+    return Observed(design, targets, weights, offsets, form, *zeros, *spaces, shifts, parameters)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -363,9 +375,9 @@ def fill_scores(rng: Generator, data: Observed, state: GibbsState) -> None:
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
-            weight, target, eta = data.weights[n], data.targets[n], data.predictors[n]
+            weight, target, eta = data.weights[n], data.targets[n], data.predictors[n] + data.shifts[n]
             data.precisions[n], data.scores[n] = draw_precision_and_score(
-                rng, data.form, weight, target, eta, noise_precision
+                rng, data.form, weight, target, eta, noise_precision, data.parameters[t]
             )
 
 
@@ -374,14 +386,15 @@ def log_likelihood(data: Observed, state: GibbsState, predictors: FloatArray) ->
     """Log-likelihood of predictors up to a constant; hidden precisions are integrated out."""
     value = 0.0
     for t in range(len(state.W)):
-        square = 0.0
+        square, noise_precision = 0.0, 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
             target, weight = data.targets[n], data.weights[n]
             if data.form == NORMAL:
                 square += weight * (target - predictors[n]) ** 2
             else:
-                value += log_density_and_score(data.form, weight, target, predictors[n], 1.0)[0]
-        value -= 0.5 * square / (state.noise[t] * state.noise[t])
+                eta, parameter = predictors[n] + data.shifts[n], data.parameters[t]
+                value += log_density_and_score(data.form, weight, target, eta, noise_precision, parameter)[0]
+        value -= 0.5 * square * noise_precision
     return value
 
 
@@ -395,6 +408,13 @@ def move_along(data: Observed, start: int, stop: int, x: FloatArray, change: flo
         scores[n] -= precisions[n] * step
 
 
+def _on_line(data: Observed) -> FloatArray:
+    """(N,) Targets as numbers that a linear predictor may be near: of counts their logarithms."""
+    if data.form == NEGATIVE_BINOMIAL:
+        return np.asarray(np.log(data.targets + 0.5) - data.shifts)
+    return np.asarray(data.targets - data.shifts)
+
+
 def dual_ridge_start(data: Observed, rows: RowMap) -> FloatArray:
     """(m, p) Ridge estimates ``X'(X X' + s I)^-1 y`` with X and y centred and multiplied by the roots of the weights.
 
@@ -402,7 +422,7 @@ def dual_ridge_start(data: Observed, rows: RowMap) -> FloatArray:
     """
     W = np.zeros(rows.present.shape)
     for t, (start, stop) in enumerate(zip(data.offsets, data.offsets[1:], strict=False)):
-        X, y, weight = (data.design[:, start:stop], data.targets[start:stop], data.weights[start:stop])
+        X, y, weight = (data.design[:, start:stop], _on_line(data)[start:stop], data.weights[start:stop])
         roots = np.sqrt(weight)
         X = (X - np.average(X, axis=1, weights=weight)[:, np.newaxis]) * roots
         y = (y - np.average(y, weights=weight)) * roots
@@ -423,8 +443,8 @@ def first_observed_state(
     for t, (start, stop) in enumerate(zip(offsets, offsets[1:], strict=False)):
         predictors[start:stop] = W[t] @ data.design[:, start:stop]
     intercept, noise = np.zeros(len(W)), np.ones(len(W))
-    if data.form == NORMAL:
-        residuals = data.targets - predictors
+    if data.form not in (POLYA_GAMMA, NEGATIVE_BINOMIAL):
+        residuals = data.targets - data.shifts - predictors
         if prior.intercept_variance > 0.0:
             intercept = np.add.reduceat(weights * residuals, offsets[:-1]) / counts
         squares = np.add.reduceat(weights * (residuals - np.repeat(intercept, np.diff(offsets))) ** 2, offsets[:-1])

@@ -12,7 +12,8 @@ everything, and the noise given the intercepts.
 4. the precisions given the linear predictors, and the intercepts;
 5. at a fixed q = 2 the scales of active rows with all their coefficients integrated out, then those (`features`);
 6. all features in turn (`features`), shared means together (`mean`), the global scale in three parametrisations
-   (`scales`), shared means with the coefficients fixed (`mean`), and the noise of normal targets.
+   (`scales`), shared means with the coefficients fixed (`mean`), and the noise of normal targets, or what other families
+   have beside their linear predictors (`dispersion`).
 
 At a fixed q = 2 with more features than rows in every task, steps 2, 4 and 5 are those of `step_on_active_rows`, several
 in a sweep, since they cost less than a look at thousands of features: active rows are drawn by chance (`path`); then, for
@@ -32,6 +33,7 @@ from numpy.random import Generator
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.block import ActiveBlock, block_for, step_on_block, tune_block
 from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
+from bayesmtfs.gibbs.dispersion import DispersionSpace, draw_dispersion
 from bayesmtfs.gibbs.distributions import dot, integrable, unit_variance
 from bayesmtfs.gibbs.exponent import (
     ExponentSpace,
@@ -278,6 +280,7 @@ class ObservedParts(NamedTuple):
     path: WidePath | None  # instead of both: q stays at 2, and there are more features than rows
     exponent: ObservedExponentSpace | None  # q is learned
     mean: RowMap | None  # a shared mean
+    dispersion: DispersionSpace | None  # the noise of targets that are not normal, or another number of their law
 
 
 def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
@@ -287,7 +290,12 @@ def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
 
 
 def observed_parts_for(
-    data: Observed, rows: RowMap, prior: GibbsPrior, norm_q: float, block: ActiveBlock
+    data: Observed,
+    rows: RowMap,
+    prior: GibbsPrior,
+    norm_q: float,
+    block: ActiveBlock,
+    dispersion: DispersionSpace | None = None,
 ) -> ObservedParts:
     """Allocate what the prior and the data ask for."""
     normal = norm_q == 2.0 and not prior.learn_q
@@ -299,6 +307,7 @@ def observed_parts_for(
         path=path_for(data, rows, block) if wide else None,
         exponent=observed_exponent_space(data, rows) if prior.learn_q else None,
         mean=rows if prior.mean_precision > 0.0 else None,
+        dispersion=dispersion,
     )
 
 
@@ -316,6 +325,7 @@ def run_observed(
     path: WidePath | None,
     exponent: ObservedExponentSpace | None,
     mean: RowMap | None,
+    dispersion: DispersionSpace | None,
     first: int,
     stop: int,
     tune: int,
@@ -358,10 +368,28 @@ def run_observed(
             step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
         if mean is not None:
             recentre(rng, mean, prior, state)
-        if prior.learn_noise:
+        if dispersion is not None:
+            _draw_dispersion(rng, data, rows, state, dispersion)
+            if number >= tune and (number - tune + 1) % kept.sweeps == 0:
+                for t in range(len(state.W)):
+                    dispersion.kept[(number - tune) // kept.sweeps, t] = data.parameters[t]
+        elif prior.learn_noise:
             _draw_noise(rng, data, rows, prior, state)
         if number >= tune:
             keep(rows, state, kept, number - tune)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_dispersion(
+    rng: Generator, data: Observed, rows: RowMap, state: GibbsState, dispersion: DispersionSpace
+) -> None:
+    """What the law of targets that are not normal has beside eta, given eta."""
+    fill_predictors(data, rows, state, data.predictors)
+    eta = dispersion.eta
+    for n in range(len(eta)):
+        eta[n] = data.predictors[n] + data.shifts[n]
+    numbers, prior = (state.noise, data.parameters), dispersion.prior
+    draw_dispersion(rng, data.form, data.weights, data.targets, eta, data.offsets, *numbers, prior)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -3,6 +3,7 @@
 Large fits stay readable: only the top rows are shown, and the title says how many there are.
 """
 
+from bayesmtfs.plots.effects import effects
 from bayesmtfs.plots.fits import (
     coefficient_heatmap,
     compare_coefficients,
@@ -19,6 +20,7 @@ __all__ = [
     "coefficient_heatmap",
     "compare_coefficients",
     "credible_sets",
+    "effects",
     "entry_probability",
     "norm_q",
     "objective_trace",

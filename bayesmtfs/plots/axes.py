@@ -10,7 +10,11 @@ from bayesmtfs.results.fit_result import FitResult, shortened
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 LABELLED = 40  # most tick labels that stay readable on one axis
-SELECTED, NOT_SELECTED = "C0", "0.55"  # colours
+# The look of all plots: colours, colour maps, sizes of letters
+SELECTED, SECOND, NOT_SELECTED = "C0", "C1", "0.55"
+DARK, GUIDE, FAINT = "0.3", "0.8", "0.9"  # lines that are not data
+DIVERGING, SEQUENTIAL = "RdBu_r", "Blues"
+HEADING, SMALL, TINY = 11, 8, 7
 
 
 def result_of(fit: Any) -> FitResult:
@@ -80,4 +84,4 @@ def feature_axes(ax: Axes | None, names: Any, width: float = 5.5, what: str = "f
 
 def entitle(ax: Axes, title: str) -> None:
     """Give axes a title that is broken into lines where it is too long for the figure."""
-    ax.set_title(title, fontsize=11, wrap=True)
+    ax.set_title(title, fontsize=HEADING, wrap=True)

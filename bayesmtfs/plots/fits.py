@@ -10,9 +10,16 @@ from scipy.spatial.distance import squareform
 
 from bayesmtfs.families import find_family
 from bayesmtfs.plots.axes import (
+    DARK,
+    DIVERGING,
+    FAINT,
+    GUIDE,
     LABELLED,
     NOT_SELECTED,
+    SECOND,
     SELECTED,
+    SMALL,
+    TINY,
     entitle,
     feature_axes,
     grey_names,
@@ -48,7 +55,7 @@ def coefficient_heatmap(result: Any, most: int = 40, ax: Axes | None = None, use
     across = 3.0 + 0.25 * min(result.n_tasks, LABELLED)
     ax = feature_axes(ax, names, across, f"feature, the {len(shown)} largest" if cut else "feature")
     limit = float(np.abs(values).max()) or 1.0
-    image = ax.imshow(values, aspect="auto", cmap="RdBu_r", norm=TwoSlopeNorm(0.0, -limit, limit))
+    image = ax.imshow(values, aspect="auto", cmap=DIVERGING, norm=TwoSlopeNorm(0.0, -limit, limit))
     name_positions(ax.xaxis, result.task_names, "task", rotation=90)
     grey_names(ax.yaxis, result.selected[shown])
     entitle(ax, f"{result.method}: {int(result.selected.sum())} of {result.n_features} features selected")
@@ -105,13 +112,13 @@ def compare_coefficients(
         shapes = f"{first.coef.shape} and {second.coef.shape}"
         raise ValueError(f"the fits have coefficients of shapes {shapes}; pass fits of the same features and tasks")
     ax = new_axes(ax, 5.5, 5.5)
-    ax.axline((0, 0), slope=1, color="0.8", zorder=0, label="equal coefficients")
-    ax.axhline(0, color="0.9", lw=0.8, zorder=0)
-    ax.axvline(0, color="0.9", lw=0.8, zorder=0)
+    ax.axline((0, 0), slope=1, color=GUIDE, zorder=0, label="equal coefficients")
+    ax.axhline(0, color=FAINT, lw=0.8, zorder=0)
+    ax.axvline(0, color=FAINT, lw=0.8, zorder=0)
     deviations = _deviations(second)
     if deviations is not None:
         ax.errorbar(
-            first.coef.ravel(), second.coef.ravel(), yerr=deviations.ravel(), fmt="none", ecolor="0.8", zorder=1
+            first.coef.ravel(), second.coef.ravel(), yerr=deviations.ravel(), fmt="none", ecolor=GUIDE, zorder=1
         )
     ax.scatter(first.coef.ravel(), second.coef.ravel(), s=12, alpha=0.7, linewidths=0)
     # Deviations may be far larger than the coefficients: the limits are those of the points
@@ -120,7 +127,7 @@ def compare_coefficients(
     ax.set_xlabel(first.method)
     ax.set_ylabel(second.method + ("" if deviations is None else ", with posterior deviation"))
     entitle(ax, f"Two fits of {first.n_features} features in {first.n_tasks} tasks: {what}")
-    ax.legend(fontsize=8, loc="upper left")
+    ax.legend(fontsize=SMALL, loc="upper left")
     return ax
 
 
@@ -148,7 +155,7 @@ def _name_the_most_different(ax: Axes, first: FitResult, second: FitResult, labe
         named.append(place)
         left = place[0] > 0.5
         ax.annotate(
-            shortened(first.feature_names[feature]), (point[0], point[1]), fontsize=7, ha="right" if left else "left",
+            shortened(first.feature_names[feature]), (point[0], point[1]), fontsize=TINY, ha="right" if left else "left",
             xytext=(-3 if left else 3, 3), textcoords="offset points",
             bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5},
         )  # fmt: skip
@@ -185,10 +192,10 @@ def selection_frequency(fit: Any, most: int = 30, ax: Axes | None = None) -> Axe
     shown = largest(np.asarray(values), most)
     ax = feature_axes(ax, names[shown])
     ax.barh(np.arange(len(shown)), values[shown], color=np.where(values[shown] >= threshold, SELECTED, NOT_SELECTED))
-    ax.axvline(threshold, color="0.3", ls="--", lw=1, label=f"selected from {threshold:g}")
+    ax.axvline(threshold, color=DARK, ls="--", lw=1, label=f"selected from {threshold:g}")
     ax.set(xlim=(0, 1), xlabel=title)
     entitle(ax, f"top {len(shown)} of {len(values)} features")
-    ax.legend(fontsize=8, loc="lower right")
+    ax.legend(fontsize=SMALL, loc="lower right")
     return ax
 
 
@@ -209,7 +216,7 @@ def task_relations(result: Any, cluster: bool = True, ax: Axes | None = None) ->
     off_diagonal = relations[~np.eye(len(relations), dtype=bool)]
     limit = float(np.abs(off_diagonal).max()) if len(off_diagonal) and off_diagonal.any() else 1.0
     shown = relations[np.ix_(order, order)]
-    image = ax.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit)
+    image = ax.imshow(shown, cmap=DIVERGING, vmin=-limit, vmax=limit)
     for axis, turn in ((ax.xaxis, 90), (ax.yaxis, 0)):
         name_positions(axis, result.task_names[order], "task", rotation=turn)
     entitle(ax, f"{result.method}: relations of {len(order)} tasks")
@@ -236,7 +243,7 @@ def _clustered(relations: FloatArray) -> IntArray:
     return np.asarray(leaves_list(linkage(squareform(distance, checks=False), "average")), dtype=np.int64)
 
 
-def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
+def norm_q(fit: Any, prob: float = INTERVAL, ax: Axes | None = None) -> Axes:
     """The learned q: histogram of its draws, or the point and interval of an EM fit.
 
     The axis is 1/q, on which the prior is uniform, with the values of q as its labels.
@@ -250,24 +257,29 @@ def norm_q(fit: Any, prob: float = 0.9, ax: Axes | None = None) -> Axes:
     result = result_of(fit)
     draws = draws_of(result, "norm_q")
     point: Any = getattr(fit, "norm_q_", None)
+    stated = result.settings.get("norm_q")
+    if stated is not None and np.ndim(stated) == 0 and stated != "learn":
+        raise ValueError(
+            f"the fit has q fixed at {float(stated):g}, so that there is nothing to draw; fit with norm_q='learn'"
+        )
     ax = new_axes(ax, 6.0, 3.0)
     if draws is not None and np.any(draws != draws[0]):
-        ax.hist(1 / draws, bins=40, density=True, color="C0", alpha=0.6)
+        ax.hist(1 / draws, bins=40, density=True, color=SELECTED, alpha=0.6)
         low, high = central_interval(draws, prob)
         point, what = np.median(draws), "median"
     elif point is None:
         raise ValueError(f"{result.method} has no learned q; fit with norm_q='learn'")
     else:
         low, high = getattr(fit, "norm_q_interval_", (point, point))
-        what, prob = "estimate", 0.9
-    ax.axvspan(1 / high, 1 / low, color="C1", alpha=0.2, lw=0, zorder=0, label=f"{prob:.0%}: {low:.3g} to {high:.3g}")
-    ax.axvline(1 / point, color="C1", label=f"{what}: {point:.3g}")
+        what, prob = "estimate", INTERVAL
+    ax.axvspan(1 / high, 1 / low, color=SECOND, alpha=0.2, lw=0, zorder=0, label=f"{prob:.0%}: {low:.3g} to {high:.3g}")
+    ax.axvline(1 / point, color=SECOND, label=f"{what}: {point:.3g}")
     ticks = np.array([1, 1.2, 1.5, 2, 3, 4, 8, 50])
     ax.set_xticks(1 / ticks, labels=[f"{q:g}" for q in ticks])
     ax.set(xlim=(0, 1.02), yticks=[])
     ax.set_xlabel("q (on the scale of 1/q): few tasks dominate to the right, all alike to the left")
     entitle(ax, f"{result.method}: how the tasks share a feature")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=SMALL)
     return ax
 
 
@@ -292,8 +304,8 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
     else:
         chosen = np.linspace(0, len(replicated) - 1, min(n_draws, len(replicated))).astype(int)
         for place, draw in enumerate(replicated[chosen]):
-            ax.plot(*_ecdf(draw), color="0.7", lw=0.6, label=None if place else "drawn from the fitted model")
-        ax.plot(*_ecdf(observed), color="C0", lw=2, label="observed")
+            ax.plot(*_ecdf(draw), color=GUIDE, lw=0.6, label=None if place else "drawn from the fitted model")
+        ax.plot(*_ecdf(observed), color=SELECTED, lw=2, label="observed")
         ax.set(xlabel="y", ylabel="share of rows below")
         ax.legend()
     entitle(ax, f"{result.method}: posterior predictive check")
@@ -308,8 +320,8 @@ def _are_labels(fit: Any, observed: FloatArray) -> bool:
 
 def _draw_rates(ax: Axes, observed: FloatArray, replicated: FloatArray) -> None:
     """Share of positive labels, drawn and observed."""
-    ax.hist((replicated > 0).mean(axis=1), bins=30, color="0.8", label="drawn")
-    ax.axvline((observed > 0).mean(), color="C0", lw=2, label="observed")
+    ax.hist((replicated > 0).mean(axis=1), bins=30, color=GUIDE, label="drawn")
+    ax.axvline((observed > 0).mean(), color=SELECTED, lw=2, label="observed")
     ax.set(xlabel="share of the second class", ylabel="draws")
     ax.legend()
 

@@ -7,7 +7,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from bayesmtfs.plots.axes import entitle, largest, new_axes, result_of
+from bayesmtfs.plots.axes import (
+    DARK,
+    GUIDE,
+    SECOND,
+    SMALL,
+    TINY,
+    entitle,
+    largest,
+    new_axes,
+    result_of,
+)
 from bayesmtfs.results.fit_result import shortened
 
 COLOURED = 10  # features of a path with a colour and a name of their own
@@ -35,7 +45,7 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
         ax.plot(
             path.penalties[order],
             norms[:, feature],
-            color=f"C{rank}" if named else "0.8",
+            color=f"C{rank}" if named else GUIDE,
             label=shortened(path.feature_names[feature]) if named else None,
             lw=1.5 if named else 0.7,
             zorder=2 if named else 1,
@@ -50,7 +60,9 @@ def regularisation_path(path: Any, most: int = 100, ax: Axes | None = None) -> A
     ax.set_ylim(bottom=0, top=1.1 * norms.max() or 1.0)  # room for the choice above the lines
     ax.set(xlabel="penalty strength", ylabel="norm over the tasks")
     entitle(ax, f"l1,{path.norm_q:g} path: {path.n_selected.max()} of {path.coefs.shape[2]} features enter")
-    ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), title="largest features", title_fontsize=7)
+    ax.legend(
+        fontsize=TINY, loc="center left", bbox_to_anchor=(1.01, 0.5), title="largest features", title_fontsize=TINY
+    )
     return ax
 
 
@@ -58,9 +70,9 @@ def _mark_choice(ax: Axes, path: Any, chosen: float) -> None:
     """A line at the chosen penalty, with its value and number of features, on the side that has more room."""
     n_selected = int(path.n_selected[np.abs(path.penalties - chosen).argmin()])
     weak = chosen**2 < path.penalties.max() * path.penalties[path.penalties > 0].min()
-    ax.axvline(chosen, color="0.3", ls="--", lw=1)
+    ax.axvline(chosen, color=DARK, ls="--", lw=1)
     ax.annotate(
-        f"chosen: {chosen:.3g}, {n_selected} features", (chosen, 1), xycoords=("data", "axes fraction"), fontsize=8,
+        f"chosen: {chosen:.3g}, {n_selected} features", (chosen, 1), xycoords=("data", "axes fraction"), fontsize=SMALL,
         xytext=(-3 if weak else 3, -10), textcoords="offset points", ha="right" if weak else "left",
     )  # fmt: skip
 
@@ -85,8 +97,8 @@ def objective_trace(result: Any, ax: Axes | None = None) -> Axes:
     positive = above > 0
     ax.semilogy(np.flatnonzero(positive), above[positive], marker="." if len(trace) < 60 else "")
     if convergence.gap is not None and convergence.gap > 0:
-        ax.axhline(convergence.gap, color="C1", ls="--", label=f"certified gap {convergence.gap:.1e}")
-        ax.legend(fontsize=8)
+        ax.axhline(convergence.gap, color=SECOND, ls="--", label=f"certified gap {convergence.gap:.1e}")
+        ax.legend(fontsize=SMALL)
     ax.set(xlabel="iteration", ylabel="objective above its smallest value")
     entitle(ax, f"{result.method}: {'converged' if convergence.converged else 'NOT converged'}")
     return ax

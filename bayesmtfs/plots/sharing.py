@@ -11,6 +11,9 @@ from bayesmtfs import selection
 from bayesmtfs.plots.axes import (
     LABELLED,
     NOT_SELECTED,
+    SEQUENTIAL,
+    SMALL,
+    TINY,
     entitle,
     feature_axes,
     largest,
@@ -42,7 +45,7 @@ def entry_probability(fit: Any, most: int = 40, ax: Axes | None = None) -> Axes:
     shown = _likely(values.max(axis=0), most)
     across = 3.0 + 0.25 * min(len(tasks), LABELLED)
     ax = feature_axes(ax, names[shown], across)
-    image = ax.imshow(values[:, shown].T, aspect="auto", cmap="Blues", vmin=0.0, vmax=1.0)
+    image = ax.imshow(values[:, shown].T, aspect="auto", cmap=SEQUENTIAL, vmin=0.0, vmax=1.0)
     name_positions(ax.xaxis, tasks, "task", rotation=90)
     entitle(ax, f"in which tasks: top {len(shown)} of {len(names)} features")
     ax.figure.colorbar(image, ax=ax, label="probability of being in the model")
@@ -101,13 +104,13 @@ def patterns(fit: Any, most: int = 30, ax: Axes | None = None) -> Axes:
         if 0 < len(best.tasks) < len(found.tasks):
             label = shortened(listed([str(task) for task in best.tasks], 4))
             ax.annotate(
-                f"{label} ({best.probability:.0%})", (1.01, place), fontsize=7, va="center", annotation_clip=False
+                f"{label} ({best.probability:.0%})", (1.01, place), fontsize=TINY, va="center", annotation_clip=False
             )
     ax.set(xlim=(0, 1), xlabel="probability; beside it the likeliest pattern where it is not all tasks")
     entitle(
         ax, f"shared by how many of {len(found.tasks)} tasks: top {len(shown)} of {len(found.feature_names)} features"
     )
-    ax.legend(fontsize=8, loc="lower right")
+    ax.legend(fontsize=SMALL, loc="lower right")
     return ax
 
 
@@ -138,7 +141,7 @@ def credible_sets(
     ax.set(ylim=(0, 1.05), xlabel="column number of the feature", ylabel="probability of being in the model")
     entitle(ax, f"{result.method}: {len(sets)} credible set{'' if len(sets) == 1 else 's'}")
     if sets:
-        ax.legend(fontsize=7, loc="center left", bbox_to_anchor=(1.01, 0.5), title="sets", title_fontsize=7)
+        ax.legend(fontsize=TINY, loc="center left", bbox_to_anchor=(1.01, 0.5), title="sets", title_fontsize=TINY)
     return ax
 
 

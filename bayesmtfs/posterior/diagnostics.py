@@ -36,6 +36,7 @@ LEAST_BFMI = 0.3
 ENTRIES = 100  # of a variable, for each of the three quick measures
 HEAVY_TAIL = 0.7  # Pareto shape from which on means of draws are not to be trusted (Vehtari et al. 2024)
 TAILS = 20  # coefficients whose tails are looked at
+LEAST_TAIL = 50  # draws in which a coefficient is in the model, for its tails to be looked at
 LARGEST_GAP = 0.1  # between chains, in the inclusion probability of a feature
 DEPTH_NAMES = ("depth", "tree_depth")  # nutpie's and PyMC's name of the same thing
 
@@ -161,7 +162,7 @@ def diagnose(draws: SampledDraws, labels: bool = False, max_depth: int = 10) -> 
         depth_share=None if depth is None else float(np.mean(depth >= max_depth)),
         pareto_shape=_heaviest_tail(draws.variables["coef"]) if labels else None,
         interrupted=draws.interrupted,
-        inclusion_gap=None if included is None else _inclusion_gap(included),
+        inclusion_gap=None if included is None or draws.independent else _inclusion_gap(included),
     )
 
 
@@ -188,8 +189,8 @@ def remedy_of(diagnostics: Diagnostics, sampler: str, prior: str) -> str:
     >>> remedy_of(Diagnostics((), 4, 1000, divergences=0), "nuts", "horseshoe")
     'raise draws and tune'
     """
-    if sampler == "fast":
-        return "use sampler='auto'"
+    if sampler == "variational":
+        return "use sampler='gibbs'"
     if not diagnostics.hard_to_follow:
         return "raise draws and tune"
     steps = "raise tune and target_accept (towards 0.99)"
@@ -221,8 +222,16 @@ def _heaviest_tail(coef: FloatArray) -> float:
     """Pareto shape of the tails of the coefficients with the largest draws."""
     entries = _learned_entries("coef", coef)
     largest = np.argsort(-np.abs(entries).max(axis=(0, 1)))[:TAILS]
-    shapes = _over_entries(array_stats.pareto_khat, entries[:, :, largest])
-    return float(np.max(shapes, initial=-np.inf))
+    return max((_tail_shape(entries[:, :, place]) for place in largest), default=-np.inf)
+
+
+def _tail_shape(draws: FloatArray) -> float:
+    """Pareto shape of the draws (chains, draws) of a coefficient, without those in which it is zero."""
+    used = draws[draws != 0.0]
+    if used.size < LEAST_TAIL:
+        return -np.inf
+    kept = draws if used.size == draws.size else used[None]
+    return float(_over_entries(array_stats.pareto_khat, kept))
 
 
 def _on_line(values: FloatArray) -> FloatArray:

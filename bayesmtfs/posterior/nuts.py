@@ -32,7 +32,7 @@ from bayesmtfs.types import FloatArray, Solution
 
 JITTERED = (
     *("log_row_scale", "log_row_deviation", "log_global_scale", "log_mean_scale", "log_mean_global_scale"),
-    *("inverse_norm_q", "noise", "shared_noise"),
+    *("inverse_norm_q", "noise", "shared_noise", "degrees", "root_dispersion", "shared_root_dispersion"),
 )
 MOVED = ("standard_coef", "standard_mean", "intercept")  # off a point at which derivatives vanish
 MOVE = 0.01  # of it, in units of sampling
@@ -91,7 +91,9 @@ def sample(model: pm.Model, start: dict[str, FloatArray], request: PosteriorRequ
         jittered = {variable for variable in model.free_RVs if variable.name in JITTERED}
         compiled = nutpie.compile_pymc_model(model, initial_points=start, jitter_rvs=jittered, var_names=names)
     sampler = None
-    with Progress("sampling (NUTS)", request.progress) as work:
+    dims = model.dim_lengths
+    size = ", ".join(f"{int(dims[name].eval())} {name}s" for name in ("feature", "task") if name in dims)
+    with Progress("sampling (NUTS)", request.progress, size=size, part="chain") as work:
         sampler = nutpie.sample(
             compiled,
             draws=request.draws,
@@ -192,7 +194,8 @@ def _reporter(work: Progress) -> Callable[[list[Any]], None]:
         done = sum(chain.finished_draws for chain in chains)
         total = sum(chain.total_draws for chain in chains)
         divergences = sum(chain.divergences for chain in chains)
-        work.update(done / max(total, 1), f"{divergences} divergences" if divergences else "")
+        parts = [chain.finished_draws / max(chain.total_draws, 1) for chain in chains]
+        work.update(done / max(total, 1), f"{divergences} divergences" if divergences else "", parts)
 
     return report
 
@@ -279,6 +282,7 @@ def _learned_names(model: pm.Model) -> set[str]:
         "mean_coef": "standard_mean",
     }
     learned |= {name for name, source in depends.items() if source in free}
+    learned |= {"dispersion"} if free & {"root_dispersion", "shared_root_dispersion"} else set()
     if free & {"log_row_scale", "log_row_deviation"}:
         learned.add("row_scale")
     return learned

@@ -27,7 +27,7 @@ from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.scaling import feature_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, Gaussian, Logistic
+from bayesmtfs.families import Family, Gaussian, Logistic, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -43,7 +43,7 @@ def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: in
 
     One group is kept even where it is larger.
     """
-    deviation = feature_deviation(data, fit_intercept)
+    deviation = feature_deviation(data, fit_intercept or family.free_level)
     kept: BoolArray = deviation > 0
     if max_features is None or kept.sum() <= max_features:
         return kept
@@ -67,7 +67,8 @@ def penalised_fit(
         found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty or 1.0), tol=tol)
         return found.W, found.intercept
     y = np.asarray(data.y, dtype=np.float64)
-    best = [family.best_constant(y[start:stop], data.weight[start:stop]) for start, stop in data.spans]
+    family = with_offset(family, data.eta_offset)
+    best = [family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans]
     return np.zeros((data.n_features, data.n_tasks)), np.array(best) * fit_intercept
 
 
@@ -101,6 +102,7 @@ def _ranking(data: TaskData, family: Family, fit_intercept: bool, deviation: Flo
     weights[blocks.row_of_feature] = unit
     W, intercept = penalised_fit(data, family, fit_intercept, weights, TOL)
     eta = data.linear_predictor(W, intercept)
+    family = with_offset(family, data.eta_offset).on(data.y, data.weight, data.offsets)
     gradient = data.adjoint(data.weight * family.gradient(np.asarray(data.y, dtype=np.float64), eta))
     norm = np.linalg.norm(blocks.gather(W * unit[:, np.newaxis]), axis=1)
     left = np.linalg.norm(blocks.gather(gradient / unit[:, np.newaxis]), axis=1)

@@ -4,13 +4,15 @@ Which sampler ``"auto"`` takes:
 
 - a Gibbs sampler that draws whole rows (`bayesmtfs.gibbs.spike`) under the prior "spike", and no other;
 - the interwoven Gibbs sampler (`bayesmtfs.gibbs.chain`) under generalized normal or Jeffreys rows, for
-  normal targets and labels. Weights of labels must be whole numbers there (a weight of 2 is the row twice), since
-  a Pólya-Gamma distribution of another weight has no exact draws;
+  normal targets, labels, and the other families that are normal given a hidden precision: negative binomial counts,
+  Student's t, absolute and quantile losses. Weights of labels must be whole numbers there (a weight of 2 is the row
+  twice), since Pólya-Gamma variables of labels are drawn exactly, which other weights do not allow;
 - one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
-- ``"fast"`` (`fast`), an approximation without sampling, only where it is asked for.
+- ``"variational"`` (`variational`), an approximation under the prior "spike", only where it is asked for.
 
-With more than ``max_features`` features, `preparation` chooses among them first.
+With more than ``max_features`` features, `preparation` chooses among them first; under the prior "spike" `variational`
+does, for normal targets and labels.
 
 Chains run side by side in threads: the compiled Gibbs sampler releases Python's lock. A chain reports how far it is after
 every slice of sweeps; when the user presses Ctrl-C, the next report raises ``KeyboardInterrupt`` inside the chain, which
@@ -32,11 +34,12 @@ from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.spike import sample_spike_chain
-from bayesmtfs.gibbs.spike_state import SpikeDraws
-from bayesmtfs.posterior import fast
+from bayesmtfs.gibbs.spike_state import SpikeDraws, in_spike
+from bayesmtfs.posterior import variational
 from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
 from bayesmtfs.posterior.tree import (
+    DIMENSIONS,
     SampledDraws,
     build_tree,
     fixed_variables,
@@ -46,7 +49,7 @@ from bayesmtfs.posterior.tree import (
     without,
 )
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
-from bayesmtfs.priors.spike import spike_prior_for
+from bayesmtfs.priors.spike import SpikePrior, spike_prior_for
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, SelectionWarning, warn
 
@@ -64,7 +67,7 @@ class PosteriorRequest:
     prior : "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm" or "horseshoe"
     family : of the targets
     norm_q : q, None to learn it
-    sampler : "auto", "gibbs", "nuts" or "fast"
+    sampler : "auto", "gibbs", "nuts" or "variational"
     draws, tune, chains : numbers, the first two per chain
     random_seed : the same seed gives the same draws
     fit_intercept : one intercept per task
@@ -95,6 +98,11 @@ class PosteriorRequest:
     n_jobs: int | None = None
     progress: bool | None = None
 
+    @property
+    def centred(self) -> bool:
+        """Whether features count about their means: where there is an intercept, or something in its place."""
+        return self.fit_intercept or self.family.free_level
+
 
 class PosteriorFit(NamedTuple):
     """A posterior in the user's units."""
@@ -117,13 +125,14 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     **stated : parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`, in units of sampling
     """
     family = request.family
-    comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.fit_intercept).data
-    varying, kept = (screen(comparable, family, request.fit_intercept, most) for most in (None, request.max_features))
+    comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.centred).data
+    varying = screen(comparable, family, request.fit_intercept, None)
+    kept = _kept(data, comparable, varying, request, stated)
     if not kept.any():  # nothing varies: the posterior of the coefficients is their prior
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
-    units, scaled = _scaled(chosen_features(data, kept).dense(), request)
+    units, scaled = scaled_data(chosen_features(data, kept).dense(), request)
     draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
@@ -133,7 +142,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     in_tree = ~screened_out
     whole = chosen_features(data, in_tree).dense()
     draws = with_all_features(draws, kept[in_tree])
-    unit = effect_unit(whole, family.in_target_units, request.fit_intercept)
+    unit = effect_unit(whole, family.in_target_units, request.centred)
     tree = build_tree(
         draws,
         whole,
@@ -147,7 +156,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 
 
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
-    """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "fast"."""
+    """Name of the sampler that is used for data after screening: "gibbs", "nuts" or "variational"."""
     family, norm_q = request.family, "learn" if request.norm_q is None else request.norm_q
     if request.prior == "spike":
         return _spike_sampler(data, request)
@@ -163,28 +172,38 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
             "sample weights that are whole numbers: use sampler='nuts' or 'auto'"
         )
-    if sampler == "fast" and not fast.supports(family, request.prior, request.norm_q):
-        family.require("sampler='fast'", "curvature", "curvature_bound")
+    if sampler == "variational":
         raise ValueError(
-            f"sampler='fast' does not have prior={request.prior!r} with norm_q={norm_q!r} and loss={family.name!r}; it "
-            "needs prior='generalized_normal' or 'jeffreys' and norm_q=2: use sampler='auto'"
+            f"sampler='variational' does not have prior={request.prior!r}; it needs prior='spike', norm_q=2 and no "
+            "shared_mean: use that prior, or sampler='auto'"
         )
-    if sampler == "fast" and shared_mean:
-        raise ValueError("sampler='fast' does not have shared_mean=True; use sampler='auto'")
     return sampler
 
 
 def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
     """Refuse what the sampler of the prior "spike" does not have."""
-    if request.sampler not in ("auto", "gibbs"):
+    if request.sampler not in ("auto", "gibbs", "variational"):
         raise ValueError(
-            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto' or 'gibbs'"
+            f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto', 'gibbs' "
+            "or 'variational'"
         )
-    if request.family.augmentation is None:
+    if not in_spike(request.family):
         raise ValueError(
             f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
-            "hidden precision, such as 'squared' or 'logistic'; use one of them, or another prior"
+            "hidden precision, 'squared' or 'logistic'; use one of them, or another prior"
         )
+    if data.eta_offset is not None:
+        raise ValueError(
+            f"prior='spike' does not know an offset under loss={request.family.name!r}; use prior='auto', which takes "
+            "another one, or 'generalized_normal'"
+        )
+    if request.sampler == "variational":
+        if not variational.supports(request.family):
+            raise ValueError(
+                f"sampler='variational' does not have loss={request.family.name!r}, but normal targets and labels; use "
+                "sampler='gibbs'"
+            )
+        return "variational"
     gibbs_posterior.conditionally_normal(data, request.family)
     return "gibbs"
 
@@ -192,14 +211,29 @@ def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
 # ---------------------------------------------------------------------- preparations
 
 
-def _scaled(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
+def _kept(
+    data: TaskData, comparable: TaskData, varying: BoolArray, request: PosteriorRequest, stated: dict[str, Any]
+) -> BoolArray:
+    """(p,) Which of the features that vary to sample."""
+    family, most = request.family, request.max_features
+    if most is None or varying.sum() <= most:
+        return varying
+    if request.prior != "spike" or not variational.supports(family):
+        return screen(comparable, family, request.fit_intercept, most)
+    scaled = scaled_data(chosen_features(data, varying).dense(), request)[1]
+    prior, kept = _spike_prior(scaled, request, stated, 0), varying.copy()
+    kept[varying] = variational.likely_features(scaled, family, prior, most, request.progress)
+    return kept
+
+
+def scaled_data(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
     """Units of sampling, and the data in them."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
-        scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.fit_intercept)
+        scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.centred)
         return plain_units(np.broadcast_to(feature, (data.n_features, data.n_tasks)), target), scaled
     units = sampling_units(
         data,
-        centre=request.fit_intercept,
+        centre=request.centred,
         per_task=request.standardize,
         scale_target=request.family.has_noise,
         own_targets=request.scale_target,
@@ -267,13 +301,14 @@ def _run(
 
         return sample_mixed_norm(data, request)
     if request.prior == "spike":
+        if sampler == "variational":
+            numbers = (request.draws, request.chains, request.random_seed)
+            exact_zeros = _spike_prior(data, request, stated, n_left_out)
+            return variational.sample(data, request.family, exact_zeros, *numbers, request.progress), None
         return _spike(data, request, stated, n_left_out), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
         return _gibbs(data, prior, request), None
-    if sampler == "fast":
-        numbers = (request.draws, request.chains, request.random_seed)
-        return fast.sample(data, request.family, prior, *numbers, request.progress), None
     from bayesmtfs.posterior.nuts import sample_model
 
     return sample_model(data, prior, request), None
@@ -281,7 +316,7 @@ def _run(
 
 def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> SampledDraws:
     family = request.family
-    if family.has_noise and fits_exactly(data, request.fit_intercept):
+    if family.quadratic and fits_exactly(data, request.fit_intercept):  # other scales have a floor of their own
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
     related = request.prior == "matrix_variate"
@@ -294,33 +329,42 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
             return relations.sample_related_chain(data, prior, settings, request.relation_concentration, family, report)
         return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family)
 
-    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "intercept": "intercept"} | ({"noise": "noise"} if family.has_noise else {})
     fields |= {"row_scale": "row_scales", "norm_q": "norm_q"}
     fields |= {"global_scale": "global_scale"} if prior.kind == "beta_prime" else {}
     fields |= {"mean_coef": "mean"} if prior.mean_scale > 0.0 else {}
     fields |= {"task_relations": "relations"} if related else {}
     one_task = frozenset(["task_relations"] if data.n_tasks == 1 else [])
+    drawn = [{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]
+    if family.learned is not None:
+        for one, chain in zip(drawn, chains, strict=True):
+            one[family.learned] = chain.parameter[:, 0] if DIMENSIONS[family.learned] == () else chain.parameter
     return SampledDraws(
         sampler="gibbs",
-        variables=stacked([{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]),
+        variables=stacked(drawn),
         fixed=fixed_variables(prior, learn_q=request.norm_q is None) | one_task,
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
     )
 
 
-def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
-    family = request.family
+def _spike_prior(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SpikePrior:
+    """Prior with exact zeros of the request, with what depends on the data filled in."""
     known = {name: stated[name] for name in ("expected_features", "shared_noise") if name in stated}
-    prior = spike_prior_for(data, family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
+    return spike_prior_for(data, request.family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
+
+
+def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
+    family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> SpikeDraws:
-        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
+        tune = -(-request.tune // SPIKE_SWEEPS)  # as many sweeps: whole rows are drawn at once, and soon found
+        settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
         return sample_spike_chain(data, prior, settings, family, report)
 
-    chains = run_chains(run, request.chains, request.n_jobs, request.progress)
+    chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
     fields |= {"noise": "noise"} if family.has_noise else {}
     statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
@@ -338,6 +382,11 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
 # ---------------------------------------------------------------------- chains side by side
 
 
+def size_of(data: TaskData) -> str:
+    """What a posterior's time depends on, in words."""
+    return f"{data.n_features} features, {data.n_tasks} tasks, {data.n_observations} observations"
+
+
 def n_workers(n_jobs: int | None, n_chains: int) -> int:
     """How many chains to run at once: None or a negative number for as many as there are cores."""
     cores = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
@@ -346,16 +395,16 @@ def n_workers(n_jobs: int | None, n_chains: int) -> int:
 
 
 def run_chains[Chain](
-    run: Callable[[int, Report], Chain], n_chains: int, n_jobs: int | None, progress: bool | None
+    run: Callable[[int, Report], Chain], n_chains: int, n_jobs: int | None, progress: bool | None, size: str = ""
 ) -> list[Chain]:
     """Run chains and give what they return, in order.
 
     ``run`` takes the number of the chain and a function to report the finished fraction to; on ``KeyboardInterrupt`` from
-    the report it returns what it has.
+    the report it returns what it has. ``size`` is said with the time that it will take.
     """
     board, pool = _Board(n_chains), ThreadPoolExecutor(n_workers(n_jobs, n_chains))
     chains: list[Future[Chain]] = []
-    with Progress("sampling", progress) as work:
+    with Progress("sampling", progress, size=size, part="chain") as work:
         for k in range(n_chains):
             chains.append(pool.submit(run, k, board.reporter(k)))
         _watch(chains, board, work)
@@ -389,4 +438,4 @@ def _watch(chains: list[Future[Any]], board: _Board, work: Progress) -> None:
         done, waiting = wait(waiting, timeout=POLL, return_when="FIRST_EXCEPTION")
         if any(chain.exception() is not None for chain in done):
             board.stop.set()  # the error is raised by result(); the others need not go on
-        work.update(sum(board.finished) / len(chains))
+        work.update(sum(board.finished) / len(chains), parts=board.finished)

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from bayesmtfs.data.scaling import SamplingUnits, column_means
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, with_offset
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.results.fit_result import current_versions
 from bayesmtfs.results.tables import Backend, as_frame
@@ -55,13 +55,15 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "mean_coef": ("feature",),
     "intercept": ("task",),
     "noise": ("task",),
+    "dispersion": ("task",),
+    "degrees": (),
     "row_scale": ("feature",),
     "global_scale": (),
     "norm_q": (),
     "slab_scale": (),
     "task_relations": ("task", "task_bis"),
 }
-POSITIVE = ("noise", "inclusion_rate", "row_scale", "global_scale", "norm_q", "slab_scale")
+POSITIVE = ("noise", "dispersion", "degrees", "inclusion_rate", "row_scale", "global_scale", "norm_q", "slab_scale")
 LEAST_DRAWS = 4  # fewer per chain say nothing
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
@@ -83,6 +85,7 @@ class SampledDraws:
     independent : whether draws are independent, so that there are no chains to diagnose
     message : anything else that the user should know
     sweeps : of a Gibbs sampler, for each draw
+    attributes : further attributes of the tree
     """
 
     sampler: str
@@ -93,6 +96,7 @@ class SampledDraws:
     independent: bool = False
     message: str = ""
     sweeps: int = 1
+    attributes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def n_chains(self) -> int:
@@ -204,6 +208,7 @@ def build_tree(
         "sampler": draws.sampler,
         "sweeps_per_draw": draws.sweeps,
         "interrupted": int(draws.interrupted),
+        **draws.attributes,
         **attributes,
     }
     return tree
@@ -286,7 +291,12 @@ def _predictions(
     dims, some = ("chain", "draw", "obs"), {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
     eta = linear_predictors(data, *(draws.variables[name][:, kept] for name in ("coef", "intercept")))
     noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
-    found = {}
+    if family.coupled:  # terms of a partial likelihood are no densities of single rows
+        return {}
+    if family.learned is not None:
+        values = draws.variables[family.learned][:, kept]
+        family = family.given(values[:, :, data.task] if values.ndim == 3 else values[:, :, np.newaxis])
+    found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
         predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
         found["/posterior_predictive"] = xr.Dataset({"y": (dims, predicted)}, some)

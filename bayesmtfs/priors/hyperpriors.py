@@ -7,6 +7,8 @@ independent ``GN(mu_i, rho_i, q)`` entries, and with ``l = ln rho_i``, ``u = (rh
     log_uniform   l uniform on (ln lo, ln hi), no tau
     tau           ln tau ~ N(ln tau_0, 1), or tau = tau_0
     noise         sigma_t ~ half-Student-t(3 degrees of freedom, noise_scale)
+    dispersion    of counts, alpha_t: sqrt(alpha_t) ~ half-Student-t(3 degrees of freedom, 1)
+    degrees       of Student's t, one number for all tasks: Gamma(2, rate 0.1)
     intercepts    b_t ~ N(intercept_centre_t, intercept_scale^2)
     q             1/q ~ U(1/q_hi, 1/q_lo)
     mean          mu_i = 0, or with a shared mean mu_i ~ N(0, (1 / lambda_i^2 + 1 / mean_scale^2)^-1), where ln lambda_i has
@@ -48,7 +50,7 @@ from scipy.special import betaln
 
 from bayesmtfs.data.scaling import feature_deviation, target_deviation
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family, find_family
+from bayesmtfs.families import Family, find_family, with_offset
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import FloatArray
 
@@ -56,6 +58,7 @@ Kind = Literal["beta_prime", "log_uniform"]
 Bounds = tuple[float, float]
 
 NOISE_DEGREES = 3.0  # of freedom of the half-Student-t prior of the noise
+DEGREES_SHAPE, DEGREES_RATE = 2.0, 0.1  # of the gamma prior of the degrees of freedom of Student's t
 INTERCEPT_WIDTH = 5.0  # prior standard deviation of an intercept, in noise scales (families without noise: as it is)
 DEFAULT_SHARE = 0.1  # of the features that are expected to matter
 LOWEST_SCALE, HIGHEST_SCALE = 1e-3, 10.0  # default bounds, in tau_0 and in noise_scale / s_x
@@ -72,7 +75,7 @@ class Hyperprior:
     tail_shape, spike_shape : a and c of the beta prime distribution, above 0
     bounds : smallest and largest row scale of the log-uniform distribution
     noise_scale : scale of the half-Student-t prior of the noise (of families that have one)
-    shared_noise : whether all tasks have one noise
+    shared_noise : whether all tasks have one noise, or one dispersion
     intercept_centre, intercept_scale : means of the intercepts (one number, or one per task), and their deviation
     norm_q_bounds : range of q where it is learned
     fit_intercept : whether there are intercepts
@@ -170,7 +173,9 @@ def hyperprior_for(
     family.require("A posterior with learned scales", "log_density")
     if noise_scale is None:
         noise_scale = (
-            float(target_deviation(data)[0]) if family.has_noise else family.working_noise(data.y, data.weight)
+            float(target_deviation(data)[0])
+            if family.has_noise
+            else with_offset(family, data.eta_offset).working_noise(data.y, data.weight)
         )
     check_positive("noise_scale", noise_scale)
     unit = noise_scale / typical_deviation(data, centred=fit_intercept)
@@ -182,7 +187,7 @@ def hyperprior_for(
         global_scale=global_scale,
         bounds=_default_bounds(global_scale, unit) if isinstance(bounds, str) else bounds,
         noise_scale=noise_scale,
-        intercept_centre=0.0 if family.targets == "labels" else best_constants(data, family),
+        intercept_centre=0.0 if family.targets in ("labels", "survival") else best_constants(data, family),
         intercept_scale=INTERCEPT_WIDTH * (noise_scale if family.has_noise else 1.0),
         fit_intercept=fit_intercept,
         mean_scale=_mean_scale(noise_scale, unit, mean_strength) if shared_mean else 0.0,
@@ -218,8 +223,8 @@ def log_noise_density(noise: FloatArray | float, prior: Hyperprior) -> FloatArra
 
 def best_constants(data: TaskData, family: Family) -> tuple[float, ...]:
     """The best constant prediction of each task: the middle of its targets, whatever the levels of the others."""
-    y = np.asarray(data.y, dtype=np.float64)
-    return tuple(float(family.best_constant(y[a:b], data.weight[a:b])) for a, b in data.spans)
+    y, family = np.asarray(data.y, dtype=np.float64), with_offset(family, data.eta_offset)
+    return tuple(family.of_rows(a, b).best_constant(y[a:b], data.weight[a:b]) for a, b in data.spans)
 
 
 def typical_deviation(data: TaskData, centred: bool = True) -> float:

@@ -1,31 +1,41 @@
 """One self-contained HTML page: it opens from disk, without a network."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from bayesmtfs.plots.axes import result_of
-from bayesmtfs.reporting.sections import Cell, number, paragraph, section, table, text
+from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text
+from bayesmtfs.reporting.sections import section
+from bayesmtfs.reporting.source import Source
+from bayesmtfs.reporting.words import describe
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import FitResult
+from bayesmtfs.results.sharing import counts_in_words
 
 MOST_AGREED = 500  # features in the table of agreement
 
 
-def report(fits: Any, path: str | os.PathLike[str], title: str = "Multi-task feature selection") -> None:
-    """Write a page about one fit or several: what was fitted, what was selected, how sure it is, how to repeat it.
+def report(
+    fits: Any,
+    path: str | os.PathLike[str],
+    title: str = "Multi-task feature selection",
+    sources: Source | Mapping[str, Source] | None = None,
+) -> None:
+    """Write a page about one fit or several: data, model, effects and how sure they are, how to repeat and to cite it.
 
     The page holds its plots, styles and script, needs no network, and works in light and dark, on a screen of any
-    width. Tables can be sorted and filtered.
+    width. Plots have their values under the pointer; tables can be sorted, filtered and saved as CSV.
 
     Parameters
     ----------
     fits : a fitted estimator or `FitResult`, a sequence of them, or a mapping from names to them
     path : the HTML file; an existing one is replaced in one step
     title : heading of the page
+    sources : what is known of the data and of held-out errors (`bayesmtfs.reporting.Source`), for all fits or by name
 
     Examples
     --------
@@ -39,21 +49,23 @@ def report(fits: Any, path: str | os.PathLike[str], title: str = "Multi-task fea
     ...     "MixedNormRegressor" in page.read_text(encoding="utf-8")
     True
     """
-    named = _named(fits)
-    content = _page(title, named).encode("utf-8")
+    named = named_fits(fits)
+    known = sources if isinstance(sources, Mapping) else dict.fromkeys(named, sources or Source())
+    content = _page(title, named, {name: known.get(name, Source()) for name in named}).encode("utf-8")
     with persistence.replacing(path) as stream:
         stream.write(content)
 
 
-def _named(fits: Any) -> dict[str, Any]:
+def named_fits(fits: Any) -> dict[str, Any]:
+    """Fits by what they are called on a page."""
     if isinstance(fits, dict):
         named = {str(name): fit for name, fit in fits.items()}
     else:
         listed = list(fits) if isinstance(fits, Sequence) else [fits]
-        methods = [result_of(fit).method for fit in listed]
+        titles = [describe(fit).title for fit in listed]
         named = {
-            method if methods.count(method) == 1 else f"{method} {place + 1}": fit
-            for place, (method, fit) in enumerate(zip(methods, listed, strict=True))
+            title if titles.count(title) == 1 else f"{title} ({place + 1})": fit
+            for place, (title, fit) in enumerate(zip(titles, listed, strict=True))
         }
     if not named:
         raise ValueError("fits is empty; pass at least one fitted estimator or result")
@@ -62,13 +74,14 @@ def _named(fits: Any) -> dict[str, Any]:
     return named
 
 
-def _page(title: str, named: dict[str, Any]) -> str:
+def _page(title: str, named: dict[str, Any], sources: dict[str, Source]) -> str:
     files = resources.files("bayesmtfs.reporting")
     style, script = (files.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     anchors = {name: f"fit-{place}" for place, name in enumerate(named)}
     links = "".join(f'<li><a href="#{anchors[name]}">{text(name)}</a></li>' for name in named)
     overview = _overview(named) if len(named) > 1 else ""
-    sections = "\n".join(section(fit, name, anchors[name]) for name, fit in named.items())
+    navigation = f'<nav aria-label="Fits"><ul>{links}</ul></nav>' if len(named) > 1 else ""
+    sections = "\n".join(section(fit, name, anchors[name], sources[name]) for name, fit in named.items())
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -80,7 +93,7 @@ def _page(title: str, named: dict[str, Any]) -> str:
 {style}</style>
 </head>
 <body>
-<header><h1>{text(title)}</h1><nav aria-label="Fits"><ul>{links}</ul></nav></header>
+<header><h1>{text(title)}</h1>{navigation}</header>
 <main>
 {overview}
 {sections}
@@ -102,14 +115,21 @@ def _overview(named: dict[str, Any]) -> str:
             _shared(first, result),
             "NO" if not result.convergence.converged else "yes" if result.convergence.rows_seen is None else "a stream",
             "draws" if result.posterior is not None else "a point",
+            counts_in_words(result.sharing) or "one task",
         ]
         for name, result in results.items()
     ]
-    headings = ["fit", "features selected", "also in the first fit", "converged", "uncertainty"]
+    numbers = ["features selected", "also in the first fit", "converged", "uncertainty"]
     return (
         "<section><h2>Side by side</h2>"
         + paragraph("The same question asked of several methods: where they agree, the answer does not depend on one.")
-        + table("overview", headings, rows, "Fits side by side")
+        + table(
+            "overview",
+            [Column("fit", is_text=True), *numbers, Column("of these", is_text=True)],
+            rows,
+            "Fits side by side",
+            tools=False,
+        )
         + _agreement(results)
         + "</section>"
     )
@@ -129,8 +149,8 @@ def _agreement(results: dict[str, FitResult]) -> str:
         for i in order
     ]
     more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
-    headings = ["feature", "fits that select it", *results]
-    return table("agreement", headings, rows, f"Features that any fit selects{more}")
+    columns: list[Column | str] = [Column("feature", is_text=True), "fits that select it", *results]
+    return table("agreement", columns, rows, f"Features that any fit selects{more}")
 
 
 def _shared(first: FitResult, other: FitResult) -> Cell | str:

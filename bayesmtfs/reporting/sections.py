@@ -1,344 +1,373 @@
-"""The sections of a report about one fit, the code that repeats it, and the small pieces of HTML they are made of."""
+"""The sections of a report about one fit: data, model, check, effects, credible sets, and how to repeat and cite it."""
 
-import base64
-import html
-import importlib
-import inspect
-import io
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from bayesmtfs import plots
-from bayesmtfs.plots.axes import height_for, result_of, shown_of
-from bayesmtfs.public_names import BASELINES, ESTIMATORS
+from bayesmtfs import selection
+from bayesmtfs.families import base_name
+from bayesmtfs.plots.axes import largest, result_of, shown_of
+from bayesmtfs.reporting import charts, markup, words
+from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text, verdict
+from bayesmtfs.reporting.repeat import code_to_repeat
+from bayesmtfs.reporting.source import Source
 from bayesmtfs.results.fit_result import FitResult
-from bayesmtfs.results.tables import INTERVAL
-from bayesmtfs.selection.draws import draws_of, has_exact_zeros, read_draws
-from bayesmtfs.selection.effects import local_false_sign_rate
-from bayesmtfs.types import FloatArray
+from bayesmtfs.results.sharing import counts_in_words
+from bayesmtfs.results.tables import INTERVAL, TAILS, central_interval
+from bayesmtfs.selection.comparison import Comparison
+from bayesmtfs.selection.draws import draws_of, has_exact_zeros
+from bayesmtfs.types import FloatArray, IntArray
 
-MOST_ROWS = 2000  # of the table of features
-SHOWN_FEATURES = 30  # in plots
+MOST_ROWS = 500  # of the table of features
+MOST_TASKS = 40  # with a column of their own
+DRAWN = 14  # features in a plot
+DRAWN_TASKS = 60  # tasks in a map
 SHORTEST_TRACE = 3  # iterations up to which a trace shows nothing
-
-FILTERED = 8  # rows from which on a table gets a filter
-
-METHODS = {
-    "MixedNorm": "penalised: loss + strength x sum over features of the l_q norm of its coefficients over the tasks",
-    "GeneralizedNormal": "mode under a generalized normal prior with its scale at its best value (problem 5)",
-    "Jeffreys": "EM under generalized normal rows with a Jeffreys prior on their scales",
-    "MatrixVariate": "EM under rows that are correlated between tasks",
-    "Bayesian": "draws from the posterior",
-    "OnlineMixedNorm": "regularised dual averaging over a stream",
-    "OnlineSmoothed": "online learning with relations between tasks",
-    "Smoothed": "batch learning with relations between tasks",
-}
+GRID = 60  # points of a curve
+Q_TICKS = (1, 1.2, 1.5, 2, 3, 4, 8, 50)
 
 
-class Drawing(NamedTuple):
-    """A plot that may or may not suit a fit."""
-
-    draw: Callable[[Any, Axes], Axes]
-    suits: Callable[[FitResult], bool]
-    description: str
-
-
-def _has_correlations(result: FitResult) -> bool:
-    tree = result.posterior
-    return tree is not None and "feature_correlation" in getattr(tree.get("constant_data"), "data_vars", ())
-
-
-DRAWINGS = (
-    Drawing(
-        lambda fit, ax: plots.coefficient_heatmap(fit, SHOWN_FEATURES, ax),
-        lambda result: bool((result.coef != 0).any()),
-        "Effects: one row per feature, one column per task, red positive, blue negative.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.row_norms(fit, SHOWN_FEATURES, INTERVAL, ax),
-        lambda result: True,
-        "Strength of each feature: the norm of its effects over the tasks, largest first.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.entry_probability(fit, SHOWN_FEATURES, ax),
-        has_exact_zeros,
-        "In which tasks: probability that a feature is in the model, one row per feature, one column per task.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.patterns(fit, SHOWN_FEATURES, ax),
-        has_exact_zeros,
-        "How the tasks share a feature: probabilities that all, some or one of them have it.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.credible_sets(fit, ax=ax),
-        lambda result: has_exact_zeros(result) and _has_correlations(result),
-        "Credible sets: features that stand in for each other, in one colour, at their inclusion probabilities.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.task_relations(fit, ax=ax),
-        lambda result: result.task_relations is not None or draws_of(result, "task_relations") is not None,
-        "Relations between tasks, similar tasks beside each other.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.norm_q(fit, ax=ax),
-        lambda result: result.settings.get("norm_q") == "learn" and draws_of(result, "norm_q") is not None,
-        "Posterior of q: how the tasks share a feature.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.predictive_check(fit, ax=ax),
-        lambda result: result.posterior is not None and "posterior_predictive" in result.posterior.children,
-        "Posterior predictive check: observed targets against data drawn from the fitted model.",
-    ),
-    Drawing(
-        lambda fit, ax: plots.objective_trace(fit, ax),
-        lambda result: len(result.convergence.objective_trace) > SHORTEST_TRACE,
-        "Objective over the iterations, as the distance from its smallest value.",
-    ),
-)
-
-
-def section(fit: Any, name: str, anchor: str) -> str:
+def section(fit: Any, name: str, anchor: str, source: Source = Source()) -> str:
     """All about one fit."""
     result = result_of(fit)
     return "\n".join(
         [
             f'<section id="{anchor}"><h2>{text(name)}</h2>',
-            "<h3>Data and method</h3>",
-            _data_and_method(result),
-            "<h3>How the computation ended</h3>",
-            _diagnostics(result),
-            "<h3>Which features, in which tasks</h3>",
+            '<div class="cards">',
+            f"<div><h3>Data</h3>{_data(result, source)}</div>",
+            f"<div><h3>Model</h3>{_model(fit, result)}</div>",
+            f"<div><h3>Check</h3>{_check(fit, source.errors)}</div>",
+            "</div>",
+            "<h3>Effects: which features, in which tasks</h3>",
             paragraph(_selection_sentence(result)),
+            f'<div class="plots">{"".join(_plots(fit, result))}</div>',
             feature_table(result, f"{anchor}-features"),
-            "<h3>Plots</h3>",
-            *_plots(fit, result),
-            "<h3>Settings, versions, and how to repeat this</h3>",
-            _reproduction(result),
+            _credible_sets(fit, result, anchor),
+            _paper(fit, source),
+            _reproduction(result, source),
+            _computation(result),
             "</section>",
         ]
     )
 
 
-def explained(method: str) -> str:
-    """A method in words."""
-    family = max((name for name in METHODS if method.startswith(name)), key=len, default=None)
-    return "a fitted model" if family is None else METHODS[family]
+# ---------------------------------------------------------------------- data, model, check
 
 
-def _data_and_method(result: FitResult) -> str:
-    facts = {"method": f"{result.method} ({explained(result.method)})"}
+def _data(result: FitResult, source: Source) -> str:
+    facts: dict[str, Any] = {}
+    for name, value in (("file", source.file), ("target", source.target), ("column of the task", source.task)):
+        if value:
+            facts[name] = value
+    facts["kind of target"] = words.model_of_targets(result)[1]
+    if "positive_class" in result.settings:
+        facts["positive class"] = f"{result.settings['positive_class']}: a positive effect speaks for it"
     if "n_rows" in result.settings:
         facts["observations"] = result.settings["n_rows"]
     for what, names in (("tasks", result.task_names), ("features", result.feature_names)):
         facts[what] = f"{len(names)} ({_some(names)})"
-    if result.noise is not None:
-        facts["noise"] = f"{result.noise.min():.3g} to {result.noise.max():.3g} over the tasks"
-    return definitions(facts)
+    if result.screened_out is not None and result.screened_out.any():
+        gone = result.feature_names[result.screened_out]
+        facts["screened out"] = f"{len(gone)} features before sampling, not judged ({_some(gone)})"
+    if result.absent is not None and result.absent.any():
+        facts["absent"] = f"{int(result.absent.sum())} pairs of feature and task, fixed at 0"
+    return markup.definitions(facts) + (markup.listing(source.notes) if source.notes else "")
 
 
-def _some(names: Any, shown: int = 5) -> str:
-    listed = ", ".join(str(name) for name in names[:shown])
+def _some(names: Any, shown: int = 4) -> str:
+    listed = ", ".join(charts.short_names(names[:shown]))
     return listed if len(names) <= shown else f"{listed}, and {len(names) - shown} more"
 
 
-def _diagnostics(result: FitResult) -> str:
-    sentences = [verdict(result.convergence.verdict(), result.convergence.converged)]
-    if result.posterior is None:
-        sentences.append(paragraph("This route gives a point, not a posterior: it says nothing about uncertainty."))
-    elif "sample_stats" in result.posterior.children and "diverging" in result.posterior["sample_stats"].dataset:
-        divergences = int(result.posterior["sample_stats"]["diverging"].sum())
-        sentences.append(verdict(f"{divergences} divergent transitions.", divergences == 0))
-    return "".join(sentences)
+def _model(fit: Any, result: FitResult) -> str:
+    described = words.describe(fit)
+    facts = words.choices(fit)
+    if result.noise is not None and base_name(str(result.settings.get("loss", "squared"))) == "squared":
+        low, high = result.noise.min(), result.noise.max()
+        facts["noise"] = f"{low:.3g}" if len(result.noise) == 1 else f"{low:.3g} to {high:.3g} over the tasks"
+    observed = words.model_of_targets(result)[0]
+    return (
+        f'<p class="formula">{observed}<br>{described.formula}</p>'
+        f"{paragraph(described.sentence)}{markup.definitions(facts) if facts else ''}"
+    )
+
+
+def _check(fit: Any, errors: Comparison | None) -> str:
+    sentence, good = words.diagnosis(fit)
+    parts = [verdict(sentence, good)]
+    if result_of(fit).posterior is None:
+        parts.append(paragraph("A point, not a posterior: it does not say how sure it is.", "soft"))
+    if errors is not None:
+        parts.append(error_table(errors))
+    return "".join(parts)
+
+
+def error_table(errors: Comparison) -> str:
+    """Held-out error of the fit beside what it is measured against."""
+    names = [name for name in ("r2", "auc", "deviance") if any(np.isfinite(getattr(one, name)) for one in errors.fits)]
+    headings = {"r2": "R²", "auc": "AUC", "deviance": "deviance"}
+    rows = "".join(
+        f"<tr><td>{text(one.name)}</td><td>{_with_error(one.error, one.error_se)}</td>"
+        + "".join(f"<td>{_finite(getattr(one, name))}</td>" for name in names)
+        + "</tr>"
+        for one in errors.fits
+    )
+    extra = "".join(f'<th scope="col">{headings[name]}</th>' for name in names)
+    return (
+        f'<table class="plain"><caption>On rows not used for the fit</caption><thead><tr><th scope="col"></th>'
+        f'<th scope="col">{text(errors.error_name)}</th>{extra}</tr></thead><tbody>{rows}</tbody></table>'
+    )
+
+
+def _finite(value: float) -> str:
+    return f"{round(value, 10):.3g}" if math.isfinite(value) else ""
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3g}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+
+
+def errors_in_words(errors: Comparison | None) -> str:
+    """One sentence about held-out errors, for a paper."""
+    if errors is None or not errors.fits:
+        return ""
+    listed = "; ".join(f"{one.name}: {_with_error(one.error, one.error_se)}" for one in errors.fits)
+    return f"{errors.error_name} on held-out rows (mean ± standard error): {listed}."
+
+
+# ---------------------------------------------------------------------- effects
 
 
 def _selection_sentence(result: FitResult) -> str:
     n_selected = int(result.selected.sum())
     if n_selected == 0:
         return f"None of the {result.n_features} features is selected; a weaker penalty or prior selects more."
-    entries = result.selected_entries.sum() / (n_selected * result.n_tasks)
-    return (
-        f"{n_selected} of {result.n_features} features are selected; on average a selected feature has a non-zero "
-        f"coefficient in {entries:.0%} of the {result.n_tasks} tasks."
-    )
+    counts = counts_in_words(result.sharing)
+    sentence = f"{n_selected} of {result.n_features} features are selected{f': {counts}' if counts else ''}."
+    unit = " Effects are in deviations of the target per deviation of the feature, both within tasks."
+    return sentence + (unit if result.effect_unit is not None else "")
 
 
 def feature_table(result: FitResult, name: str) -> str:
-    """Features with the size of their effects and, where there are draws, how sure that is.
+    """Features in words, the size of their effects and how sure that is, and their effects in every task.
 
     The norm over the tasks is the median of its draws where there are any, as its interval is theirs.
     """
-    result, what = shown_of(result, user_units=False)
-    tail = (1 - INTERVAL) / 2
-    low, norms, high = result.norm_quantiles([tail, 0.5, 1 - tail])
-    order = np.argsort(-norms, kind="stable")[:MOST_ROWS]
-    headings = ["feature", "selected", "norm over tasks", "non-zero tasks", f"largest {what.split()[0]}", "in task"]
-    sure = None if result.posterior is None else (low, high, _false_sign_rates(result))
-    if sure is not None:
-        headings += [f"norm, {INTERVAL:.0%} from", "to", "smallest false sign rate"]
+    whole = result
+    result, what = shown_of(whole, user_units=False)
+    found = whole.to_frame(form="features")
+    order = np.lexsort((-found["norm"].to_numpy(), ~whole.selected))[:MOST_ROWS]
+    drawn = whole.posterior is not None
+    columns: list[Column | str] = [
+        Column("feature", is_text=True),
+        Column("in which tasks", is_text=True),
+        Column("norm over tasks"),
+    ]
+    numbers = ["norm"]
+    if drawn:
+        columns += [Column(f"{INTERVAL:.0%} from"), Column("to")]
+        numbers += ["norm_lower", "norm_upper"]
+        if "probability" in found:
+            columns.append(Column("probability"))
+            numbers.append("probability")
+        columns.append(Column("smallest false sign rate"))
+        numbers.append("false_sign_rate")
+    shown_tasks = range(result.n_tasks) if result.n_tasks <= MOST_TASKS else range(0)
+    columns += [Column(str(result.task_names[t]), of_task=True) for t in shown_tasks]
+    ends, entries = result.entry_intervals(), whole.sharing.entries
     rows = []
-    for feature in order:
-        values = result.coef[:, feature]
-        task = int(np.abs(values).argmax())
-        row: list[Cell | str] = [
-            str(result.feature_names[feature]),
-            "yes" if result.selected[feature] else "no",
-            number(norms[feature]),
-            number(float(np.count_nonzero(values))),
-            number(values[task]),
-            str(result.task_names[task]),
-        ]
-        rows.append(row if sure is None else [*row, *(number(column[feature]) for column in sure)])
-    more = "" if len(order) == result.n_features else f" (the {len(order)} largest of {result.n_features})"
-    return table(name, headings, rows, f"Features of {result.method}{more}, {what}; press a heading to sort")
+    for i in order.tolist():
+        row: list[Cell | str] = [str(found["feature"][i]), Cell(found["tasks"][i], str(found["tasks"][i]))]
+        row += [number(float(found[column][i])) for column in numbers]
+        for t in shown_tasks:
+            hover = "" if ends is None or np.isnan(ends[0, t, i]) else f"{ends[0, t, i]:.3g} to {ends[1, t, i]:.3g}"
+            absent = whole.absent is not None and bool(whole.absent[t, i])
+            if absent:
+                row.append(Cell("absent", "", faint=True))
+            elif result.coef[t, i] == 0:
+                row.append(Cell("–", 0.0, faint=True))
+            else:
+                row.append(number(result.coef[t, i], 2, hover, faint=not entries[t, i]))
+        rows.append(row)
+    more = "" if len(order) == result.n_features else f" (the first {len(order)} of {result.n_features})"
+    by_task = ", by task" if shown_tasks else f"; the {result.n_tasks} tasks are in effects.csv or to_frame()"
+    caption = f"Features{more}: {what}{by_task}; grey: not selected in that task. Press a heading to sort."
+    return table(name, columns, rows, caption)
 
 
-def _false_sign_rates(result: FitResult) -> FloatArray:
-    """(p,) Smallest local false sign rate over the tasks."""
-    draws = read_draws(result)
-    return draws.over_all_features(local_false_sign_rate(draws.coef).min(axis=1), 1.0)
+# ---------------------------------------------------------------------- plots
 
 
 def _plots(fit: Any, result: FitResult) -> list[str]:
+    shown, what = shown_of(result, user_units=False)
     drawn = []
-    height = min(7.0, height_for(min(result.n_features, SHOWN_FEATURES)) + 1)
-    for drawing in DRAWINGS:
-        if drawing.suits(result):
-            figure = Figure(figsize=(8, height), layout="constrained")
-            drawing.draw(fit, figure.add_subplot())
-            drawn.append(image(figure, drawing.description))
+    norms = np.where(result.selected, shown.norm_quantiles([0.5])[0], 0.0)
+    top = largest(norms, DRAWN)
+    if norms.any():
+        drawn.append(_forest(result, shown, what, top))
+        drawn.append(_map(result, shown, top))
+    if has_exact_zeros(result):
+        drawn.append(_sharing(result))
+    relations = _relations(fit, result)
+    if relations is not None and result.n_tasks > 1:
+        drawn.append(_relation_map(result, relations))
+    q = draws_of(result, "norm_q")
+    if result.settings.get("norm_q") == "learn" and q is not None:
+        drawn.append(_posterior_of_q(q))
+    if result.posterior is not None and {"posterior_predictive", "observed_data"} <= set(result.posterior.children):
+        drawn.append(_predictive_check(result))
     return drawn
 
 
-def _reproduction(result: FitResult) -> str:
+def _cut(n_shown: int, n_all: int) -> str:
+    return "" if n_shown >= n_all else f" (the {n_shown} largest of {n_all})"
+
+
+def _forest(result: FitResult, shown: FitResult, what: str, top: IntArray) -> str:
+    ends = shown.entry_intervals()
+    names, tasks = ([str(one) for one in some] for some in (result.feature_names[top], result.task_names))
+    title = what if ends is None else f"{what}, {INTERVAL:.0%} interval"
+    drawing = charts.forest(
+        names,
+        tasks,
+        shown.coef[:, top].T,
+        None if ends is None else ends[:, :, top].transpose(0, 2, 1),
+        result.sharing.entries[:, top].T,
+        title,
+    )
+    lines = "one mark per task" if ends is None else "one mark and line per task"
+    cut = _cut(len(top), int(result.selected.sum()))
+    return markup.figure(drawing, f"Effects of the selected features{cut}, {lines}; grey: not selected in that task.")
+
+
+def _map(result: FitResult, shown: FitResult, top: IntArray) -> str:
+    tasks = np.arange(result.n_tasks)[:DRAWN_TASKS]
+    names, labels = ([str(one) for one in some] for some in (result.feature_names[top], result.task_names[tasks]))
+    frame_probability = result.entry_probability() if has_exact_zeros(result) else None
+    of = shown.coef if frame_probability is None else frame_probability
+    values = of[np.ix_(tasks, top)].T
+    hovers = [
+        [
+            f"{name} in {task}: {shown.coef[t, i]:.3g}"
+            + ("" if frame_probability is None else f", in the model with probability {frame_probability[t, i]:.2f}")
+            for t, task in zip(tasks, labels, strict=True)
+        ]
+        for i, name in zip(top, names, strict=True)
+    ]
+    if frame_probability is not None:
+        caption = "In which tasks: probability that a feature is in the model, stronger colour for more probable."
+        return markup.figure(charts.heat_map(names, labels, values, hovers, 1.0), caption)
+    caption = "In which tasks: effects, one colour for each sign, stronger for larger; the value under the pointer."
+    return markup.figure(charts.heat_map(names, labels, values, hovers, float(np.abs(values).max())), caption)
+
+
+def _sharing(result: FitResult) -> str:
+    found = selection.patterns(result)
+    probable = np.where(found.inclusion_probability >= 0.01, found.inclusion_probability, 0.0)
+    top = largest(probable, DRAWN)
+    names = found.feature_names[top].tolist()
+    parts = ("all tasks", "some tasks", "one task")
+    drawing = charts.stacked(names, parts, found.kinds[top, :3], "probability")
+    return markup.figure(drawing, "How the tasks share a feature: probabilities that all, some or one of them have it.")
+
+
+def _relations(fit: Any, result: FitResult) -> FloatArray | None:
+    draws = draws_of(result, "task_relations")
+    found = draws.mean(axis=0) if draws is not None else result.task_relations
+    return found if found is not None else getattr(fit, "task_relations_", None)
+
+
+def _relation_map(result: FitResult, relations: FloatArray) -> str:
+    labels = [str(name) for name in result.task_names[:DRAWN_TASKS]]
+    m = len(labels)
+    apart = np.where(np.eye(m, dtype=bool), 0.0, relations[:m, :m])
+    hovers = [
+        [f"{one} and {other}: {relations[i, j]:.2f}" for j, other in enumerate(labels)] for i, one in enumerate(labels)
+    ]
+    limit = float(np.abs(apart).max()) or 1.0
+    caption = "Relations between tasks, one colour for each sign, stronger for larger; the diagonal is left empty."
+    return markup.figure(charts.heat_map(labels, labels, apart, hovers, limit), caption)
+
+
+def _posterior_of_q(draws: FloatArray) -> str:
+    low, high = central_interval(1.0 / draws, INTERVAL)
+    ticks = {1.0 / q: f"{q:g}" for q in Q_TICKS}
+    title = "q: few tasks dominate to the right, all alike to the left"
+    drawing = charts.histogram(1.0 / draws, (float(low), float(high)), float(np.median(1.0 / draws)), ticks, title)
+    return markup.figure(
+        drawing,
+        f"Posterior of q, how the tasks share a feature: {1 / high:.3g} to {1 / low:.3g} with probability {INTERVAL:.0%}.",
+    )
+
+
+def _predictive_check(result: FitResult) -> str:
+    assert result.posterior is not None
+    drawn = (
+        result.posterior["posterior_predictive"]["y"].stack(sample=("chain", "draw")).transpose("sample", ...).values
+    )
+    observed = np.asarray(result.posterior["observed_data"]["y"].values).ravel()
+    drawn = drawn.reshape(len(drawn), -1)
+    drawn = drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)]
+    low, high = (float(end) for end in np.quantile(observed, [0.002, 0.998]))
+    x = np.linspace(low, high, GRID)
+    if np.ptp(x) == 0:
+        return ""
+    own = np.searchsorted(np.sort(observed), x, side="right") / len(observed)
+    shares = np.array([np.searchsorted(np.sort(one), x, side="right") for one in drawn]) / drawn.shape[1]
+    band = np.quantile(shares, TAILS, axis=0)
+    caption = (
+        "Posterior predictive check: share of targets below a value, observed (line) and drawn from the fit (band)."
+    )
+    return markup.figure(charts.curves(x, band, own, "target"), caption)
+
+
+# ---------------------------------------------------------------------- the rest
+
+
+def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
+    tree = result.posterior
+    constant = () if tree is None or "constant_data" not in tree.children else tree["constant_data"].data_vars
+    if not has_exact_zeros(result) or "feature_correlation" not in constant:
+        return ""
+    rows: list[list[Cell | str]] = []
+    for one in selection.credible_sets(fit):
+        members = zip(one.feature_names.tolist(), one.feature_probability.tolist(), strict=True)
+        features = ", ".join(f"{name} ({share:.0%})" for name, share in members)
+        row: list[Cell | str] = [features, number(float(len(one.features))), number(one.probability)]
+        rows.append([*row, number(one.purity, 2), _some([str(task) for task in one.tasks], 8)])
+    columns: list[Column | str] = [
+        Column("features that stand in for each other", is_text=True),
+        "features",
+        "probability",
+        "least correlation",
+    ]
+    caption = "Credible sets: each holds a feature of the model with probability of at least 95%."
+    return table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
+
+
+def _paper(fit: Any, source: Source) -> str:
+    written, cited = words.methods_paragraph(fit, errors_in_words(source.errors))
+    return markup.folded("Methods paragraph for a paper", paragraph(written), markup.listing(cited))
+
+
+def _reproduction(result: FitResult, source: Source) -> str:
     seed = {} if result.seed is None else {"seed": result.seed}
-    return (
-        paragraph("Settings that are not named are at their defaults.")
-        + f"<pre><code>{text(code_to_repeat(result))}</code></pre>"
-        + f"<details><summary>Versions</summary>{definitions({**seed, **result.versions})}</details>"
+    command = markup.code(source.command) if source.command else ""
+    return markup.folded(
+        "Settings, versions, and how to repeat this",
+        command,
+        paragraph("Settings that are not named are at their defaults."),
+        markup.code(code_to_repeat(result)),
+        markup.definitions({**seed, **result.versions}),
     )
 
 
-# ---------------------------------------------------------------------- code
-
-
-def code_to_repeat(result: FitResult) -> str:
-    """Lines that make and fit the estimator of a result again.
-
-    Settings that no code can write down, such as arrays, are named in a comment.
-    """
-    settings = _changed_settings(result)
-    written = {name: code for name, value in settings.items() if (code := literal(value)) is not None}
-    arguments = "".join(f"\n    {name}={code}," for name, code in written.items())
-    place = f"bm.baselines.{result.method}" if result.method in BASELINES else f"bm.{result.method}"
-    lines = ["import bayesmtfs as bm", "", f"model = {place}({arguments}{chr(10) if arguments else ''})"]
-    if len(written) < len(settings):
-        others = ", ".join(name for name in settings if name not in written)
-        lines.insert(2, f"# and the same {others} as in the fit")
-    lines.append("model.fit(X, y)" if "task_column" in written else "model.fit(X, y, tasks=tasks)")
-    return "\n".join(lines)
-
-
-def literal(value: Any) -> str | None:
-    """A value as Python code, None where it has no short one.
-
-    Examples
-    --------
-    >>> literal([1, float("inf")]), literal("learn"), literal(object())
-    ("[1, float('inf')]", "'learn'", None)
-    """
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"float('{value}')"
-    if value is None or isinstance(value, bool | int | float | str):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        parts = [literal(part) for part in value]
-        return None if None in parts else f"[{', '.join(map(str, parts))}]"
-    return None
-
-
-def _changed_settings(result: FitResult) -> Mapping[str, Any]:
-    """Settings that the estimator's constructor takes and that differ from its defaults."""
-    home = (ESTIMATORS | BASELINES).get(result.method)
-    if home is None:
-        return {name: value for name, value in result.settings.items() if name != "n_rows"}
-    known = inspect.signature(getattr(importlib.import_module(home), result.method)).parameters
-    return {
-        name: value
-        for name, value in result.settings.items()
-        if name in known and name != "progress" and literal(value) != literal(known[name].default)
-    }
-
-
-# ---------------------------------------------------------------------- HTML: every text is escaped here and nowhere else
-
-
-class Cell(NamedTuple):
-    """What a table shows, and what it sorts by."""
-
-    text: str
-    value: float | str
-
-
-def number(value: float, digits: int = 3) -> Cell:
-    """A number as a cell."""
-    return Cell(f"{value:.{digits}g}", float(value))
-
-
-def text(value: object) -> str:
-    """Escaped text."""
-    return html.escape(str(value))
-
-
-def paragraph(content: object) -> str:
-    """A paragraph of plain text."""
-    return f"<p>{text(content)}</p>"
-
-
-def verdict(content: object, good: bool) -> str:
-    """A sentence that says whether something is in order; words, not only a colour, carry it."""
-    return f'<p class="verdict{"" if good else " bad"}">{"In order" if good else "Attention"}: {text(content)}</p>'
-
-
-def definitions(pairs: Mapping[str, Any]) -> str:
-    """Names with their values."""
-    return "<dl>" + "".join(f"<dt>{text(k)}</dt><dd>{text(v)}</dd>" for k, v in pairs.items()) + "</dl>"
-
-
-def table(name: str, headings: Sequence[str], rows: Sequence[Sequence[Cell | str]], caption: str) -> str:
-    """A sortable table, with a filter where it is long; ``name`` is unique on the page."""
-    head = "".join(f'<th scope="col"><button type="button">{text(heading)}</button></th>' for heading in headings)
-    body = "".join("<tr>" + "".join(_cell(cell) for cell in row) + "</tr>" for row in rows)
-    search = (
-        f'<p><label for="{name}-filter">Filter rows by text</label> <input id="{name}-filter" type="search"> '
-        f'<span id="{name}-count" class="soft" aria-live="polite"></span></p>'
-    )
-    return (
-        f"{search if len(rows) > FILTERED else ''}"
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
-        f'<table id="{name}" class="sortable" data-filter="{name}-filter" data-count="{name}-count">'
-        f"<caption>{text(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
-
-
-def _cell(cell: Cell | str) -> str:
-    if isinstance(cell, Cell):
-        return f'<td data-value="{text(cell.value)}">{text(cell.text)}</td>'
-    return f"<td>{text(cell)}</td>"
-
-
-def image(figure: Figure, description: str) -> str:
-    """A plot inside the page, with a text for those who do not see it."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=110)
-    source = base64.b64encode(stream.getvalue()).decode("ascii")
-    alternative = text(description)
-    return (
-        f'<figure><img src="data:image/png;base64,{source}" alt="{alternative}">'
-        f"<figcaption>{alternative}</figcaption></figure>"
-    )
+def _computation(result: FitResult) -> str:
+    values = result.convergence.objective_trace
+    above = values - values.min() if len(values) else values
+    if len(values) <= SHORTEST_TRACE or not (above > 0).any():
+        return ""
+    caption = "Objective over the iterations, as the distance from its smallest value."
+    drawn = markup.figure(charts.trace(above, "iteration"), caption)
+    return markup.folded("Course of the computation", f'<div class="plots">{drawn}</div>')

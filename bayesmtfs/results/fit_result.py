@@ -20,13 +20,16 @@ from numpy.typing import ArrayLike, NDArray
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.results import persistence
 from bayesmtfs.results.persistence import CorruptFileError, StoredFile
+from bayesmtfs.results.sharing import Sharing, counts_in_words, sharing_of
 from bayesmtfs.results.tables import (
     INTERVAL,
+    TAILS,
     Backend,
     as_frame,
     central_interval,
     check_one_of,
     entry_columns,
+    plain_labels,
     text_table,
 )
 from bayesmtfs.types import BoolArray, FloatArray
@@ -151,6 +154,7 @@ Labels = NDArray[Any]
 
 RESULT_KIND = "FitResult"
 NAME_WIDTH = 32
+EVEN_ODDS = 0.5
 DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
 _OLD_PREFIX = "extras."  # of arrays in files of version 0.1.0
 # Axes of every array, which are also those in a saved file, for programs that open it as NetCDF.
@@ -231,10 +235,11 @@ class FitResult:
     >>> print(result.summary())
     MixedNormRegressor: 2 of 3 features selected, 2 tasks
     Converged in 7 iterations; the objective 1.25 is at most 0 above its minimum.
+    Selected features: 1 shared by all tasks, 1 specific to one task.
     <BLANKLINE>
-    feature  norm  non-zero tasks  largest  in task
-    income    2.5          2 of 2        2    north
-    rent      0.5          1 of 2      0.5    south
+    feature  norm  largest  in task        tasks
+    income    2.5        2    north  all 2 tasks
+    rent      0.5      0.5    south   only south
     """
 
     method: str
@@ -299,9 +304,18 @@ class FitResult:
 
     @property
     def selected_entries(self) -> BoolArray:
-        """(n_tasks, n_features) whether a feature is selected and its coefficient in a task is not zero."""
-        entries: BoolArray = (self.coef != 0) & self.selected
+        """(n_tasks, n_features) in which tasks a feature that is selected is.
+
+        Where its coefficient is not zero; of draws, where it is in the model with probability over 1/2.
+        """
+        chances = None if self.posterior is None else self.entry_probability()
+        entries: BoolArray = (self.coef != 0 if chances is None else chances > EVEN_ODDS) & self.selected
         return entries
+
+    @property
+    def sharing(self) -> Sharing:
+        """How the tasks share each feature; see `bayesmtfs.results.sharing`."""
+        return sharing_of(self.selected_entries, self.selected, self.task_names, self.absent, self.screened_out)
 
     def as_effects(self) -> Self:
         """The same fit with coefficients, and their draws, as effects: in deviations within tasks.
@@ -333,6 +347,16 @@ class FitResult:
         found[:, self._drawn_features] = np.quantile(np.linalg.norm(coef, axis=3), levels, axis=(0, 1))
         return found
 
+    def entry_intervals(self, prob: float = INTERVAL) -> FloatArray | None:
+        """(2, n_tasks, n_features) Ends of the central intervals of the coefficients; None without draws.
+
+        Features that were not sampled have none (NaN).
+        """
+        if self.posterior is None:
+            return None
+        ends = central_interval(_entries(self.posterior["posterior"]["coef"]), prob)
+        return np.stack([self._spread(end, np.nan) for end in ends])
+
     @property
     def _drawn_features(self) -> NDArray[np.intp]:
         """Numbers of the features that the posterior has: all, unless some were screened out before sampling."""
@@ -345,7 +369,7 @@ class FitResult:
     def to_frame(
         self,
         backend: Backend = "pandas",
-        form: Literal["long", "wide"] = "long",
+        form: Literal["long", "wide", "features"] = "long",
         selected_only: bool = False,
     ) -> Any:
         """Effects as a data frame.
@@ -354,13 +378,16 @@ class FitResult:
         ----------
         backend : {"pandas", "polars"}
             Library of the frame; it must be installed.
-        form : {"long", "wide"}
+        form : {"long", "wide", "features"}
             ``"long"``: one row per feature and task, with columns feature, task, coef (in the user's units), effect (in
             deviations within tasks), selected, and absent where tasks have different features. A posterior adds the
-            central 89% intervals of both (coef_lower, coef_upper, effect_lower, effect_upper), probability (of being
+            central 90% intervals of both (coef_lower, coef_upper, effect_lower, effect_upper), probability (of being
             in the model: not zero under a prior with exact zeros, else of an effect above ``effect_size``) and
             false_sign_rate. ``"wide"``: one row per feature, and after the column feature the coefficients, one column
-            per task.
+            per task. ``"features"``: one row per feature, with columns feature, selected, kind ("all", "some", "specific",
+            "unclear" or "none"), tasks (the same in words), n_tasks, norm (of the effects over the tasks), largest (of the
+            effects) and largest_task; a posterior adds norm_lower, norm_upper, probability (of being in the model in some
+            task) and false_sign_rate (the smallest over the tasks).
         selected_only : bool, default False
             Leave out the features that are not selected.
 
@@ -369,8 +396,10 @@ class FitResult:
         pandas.DataFrame or polars.DataFrame
             Features in the order of ``feature_names``, tasks in that of ``task_names``.
         """
-        check_one_of("form", form, ("long", "wide"))
+        check_one_of("form", form, ("long", "wide", "features"))
         kept = np.flatnonzero(self.selected) if selected_only else np.arange(self.n_features)
+        if form == "features":
+            return as_frame({name: column[kept] for name, column in self._feature_columns().items()}, backend)
         if form == "wide":
             return as_frame(self._wide_columns(kept), backend)
         unit = self.effect_unit
@@ -393,13 +422,49 @@ class FitResult:
             unit = self.effect_unit[:, self._drawn_features]
             known |= {name.replace("coef", "effect"): ends * unit for name, ends in known.items()}
         found: dict[str, NDArray[Any] | None] = {name: self._spread(ends, np.nan) for name, ends in known.items()}
-        if "included" in draws.data_vars:
-            found["probability"] = self._spread(_entries(draws["included"]).mean(axis=0), 0.0)
-        elif self.effect_unit is not None:
-            size = float(self.settings.get("effect_size", DEFAULT_EFFECT_SIZE))
-            found["probability"] = self._spread(np.mean(np.abs(coef) * unit > size, axis=0), 0.0)
+        found["probability"] = self.entry_probability()
         wrong = np.minimum(np.mean(coef <= 0, axis=0), np.mean(coef >= 0, axis=0))
         return found | {"false_sign_rate": self._spread(wrong, 1.0)}
+
+    def _in_model(self) -> BoolArray | None:
+        """(draws, n_tasks, features drawn) Where a coefficient is in the model; None where units are not known."""
+        assert self.posterior is not None
+        draws = self.posterior["posterior"].dataset
+        if "included" in draws.data_vars:
+            return _entries(draws["included"])
+        if self.effect_unit is None:
+            return None
+        size = float(self.settings.get("effect_size", DEFAULT_EFFECT_SIZE))
+        return np.asarray(np.abs(_entries(draws["coef"])) * self.effect_unit[:, self._drawn_features] > size)
+
+    def entry_probability(self) -> FloatArray | None:
+        """(n_tasks, n_features) Probability of being in the model; None where that is not known."""
+        in_model = self._in_model()
+        return None if in_model is None else self._spread(in_model.mean(axis=0), 0.0)
+
+    def _feature_columns(self) -> dict[str, NDArray[Any]]:
+        """Columns of the table with one row per feature."""
+        shown, sharing = self.as_effects(), self.sharing
+        low, norm, high = shown.norm_quantiles([TAILS[0], 0.5, TAILS[1]])
+        largest = np.abs(shown.coef).argmax(axis=0)
+        columns: dict[str, NDArray[Any]] = {
+            "feature": self.feature_names,
+            "selected": self.selected,
+            "kind": sharing.kind,
+            "tasks": np.array(sharing.words),
+            "n_tasks": sharing.entries.sum(axis=0),
+            "norm": norm,
+        }
+        if self.posterior is not None:
+            columns |= {"norm_lower": low, "norm_upper": high}
+            in_model = self._in_model()
+            if in_model is not None:
+                columns["probability"] = self._spread(in_model.any(axis=1).mean(axis=0)[None], 0.0)[0]
+            coef = _entries(self.posterior["posterior"]["coef"])
+            wrong = np.minimum(np.mean(coef <= 0, axis=0), np.mean(coef >= 0, axis=0))
+            columns["false_sign_rate"] = self._spread(wrong, 1.0).min(axis=0)
+        values = shown.coef[largest, np.arange(self.n_features)]
+        return columns | {"largest": values, "largest_task": plain_labels(self.task_names)[largest]}
 
     def _spread(self, drawn: FloatArray, elsewhere: float) -> FloatArray:
         """(n_tasks, n_features) Numbers of the features that were sampled, and one number for the others."""
@@ -457,19 +522,26 @@ class FitResult:
         """
         shown = self if user_units else self.as_effects()
         tasks = f"{self.n_tasks} task{'' if self.n_tasks == 1 else 's'}"
+        sharing = self.sharing
+        counts = counts_in_words(sharing)
         lines = [
             f"{self.method}: {int(self.selected.sum())} of {self.n_features} features selected, {tasks}",
             self.convergence.verdict(),
             "",
         ]
+        if "positive_class" in self.settings:
+            lines.insert(1, f"A positive effect speaks for {self.settings['positive_class']!r}.")
         norms = shown.norm_quantiles([0.5])[0]
         ranked = self._ranked_features(norms)
         if len(ranked) == 0:
             return "\n".join([*lines, "No feature is selected."])
         if shown is not self:
             lines.insert(2, "Effects are in deviations of the target per deviation of the feature, both within tasks.")
-        header = ("feature", "norm", "non-zero tasks", "largest", "in task")
-        lines += text_table([header, *(shown._summary_row(feature, norms[feature]) for feature in ranked[:n_rows])])
+        if counts:
+            lines.insert(-1, f"Selected features: {counts}.")
+        header = ("feature", "norm", "largest", "in task", "tasks")
+        rows = [(*shown._summary_row(i, norms[i]), shortened(sharing.words[i])) for i in ranked[:n_rows].tolist()]
+        lines += text_table([header, *rows])
         if len(ranked) > n_rows:
             lines.append(f"... and {len(ranked) - n_rows} more; to_frame(selected_only=True) has them all")
         return "\n".join(lines)
@@ -495,7 +567,6 @@ class FitResult:
         return (
             shortened(self.feature_names[feature]),
             f"{norm:.4g}",
-            f"{np.count_nonzero(row)} of {self.n_tasks}",
             f"{row[largest]:.4g}",
             shortened(self.task_names[largest]),
         )

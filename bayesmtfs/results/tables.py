@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from bayesmtfs.data.inputs import as_labels
 
 Backend = Literal["pandas", "polars"]
-INTERVAL = 0.89  # probability of the intervals that are shown
+INTERVAL = 0.9  # probability of every interval that is shown, unless another one is asked for
+TAILS = ((1.0 - INTERVAL) / 2.0, (1.0 + INTERVAL) / 2.0)  # its ends
 
 
 def as_frame(columns: dict[str, Any], backend: Backend = "pandas") -> Any:
@@ -51,7 +52,7 @@ def listed(names: Any, most: int) -> str:
 def check_probability(name: str, value: float) -> None:
     """Refuse a probability outside (0, 1)."""
     if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} is {value}; pass a number between 0 and 1, such as 0.89")
+        raise ValueError(f"{name} is {value}; pass a number between 0 and 1, such as 0.9")
 
 
 def central_interval(draws: NDArray[Any], prob: float) -> NDArray[np.float64]:

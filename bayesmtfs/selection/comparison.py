@@ -4,6 +4,10 @@ All estimators see the same folds (`bayesmtfs.estimators.folds`). Per fold, over
 weights,
 
     error      root mean square error, or share of wrong labels,
+    r2         of numbers: 1 - squares / squares about each task's mean in the training rows; of the wide form, where tasks
+               are different quantities, the mean over tasks,
+    auc        of two classes: area under the curve within tasks, weighted by their rows,
+    deviance   of labels -2 ln p(y), of counts twice the logarithm by which a perfect fit is likelier, mean over rows,
     log score  mean of ln p(y | fit): under the predictive mean and deviation of a posterior; under the prediction and
                the noise of an EM fit; under the prediction and the training residuals' deviation of a fit without noise;
                for labels under the predicted probabilities; for counts under their family at the coefficients.
@@ -25,10 +29,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.metrics import roc_auc_score
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
-from bayesmtfs.families import find_family
+from bayesmtfs.families import find_family, with_offset
 from bayesmtfs.progress import Progress, gather
 from bayesmtfs.results.tables import Backend, as_frame, text_table
 from bayesmtfs.types import FloatArray, IntArray, PosteriorWarning
@@ -53,6 +58,9 @@ class ComparedFit(NamedTuple):
     elpd_se: float = np.nan
     p_loo: float = np.nan
     n_bad_k: float = np.nan
+    r2: float = np.nan
+    auc: float = np.nan
+    deviance: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,8 @@ def compare(
     *,
     cv: Any = 5,
     sample_weight: Any = None,
+    exposure: Any = None,
+    offset: Any = None,
     random_state: int | None = 0,
     fold_draws: int | None = 250,
     progress: bool | None = None,
@@ -108,7 +118,7 @@ def compare(
     ----------
     estimators : list of estimators, of (name, estimator) pairs, or a mapping from name to estimator
         All regressors or all classifiers; they are cloned, not changed.
-    X, y, tasks, sample_weight : as in ``fit``
+    X, y, tasks, sample_weight, exposure, offset : as in ``fit``
     cv : number of folds, splitter or pairs of row numbers, see `bayesmtfs.estimators.folds.make_folds`
     random_state : shuffles the rows before they are dealt out to a number of folds; None keeps their order
     fold_draws : most draws, and as many to tune, in each of two chains of a posterior in a fold
@@ -133,7 +143,7 @@ def compare(
         raise ValueError(f"fold_draws is {fold_draws}; pass a whole number of at least 1, or None for chains in full")
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
-    data = _read(next(iter(named.values())), X, y, tasks, sample_weight)
+    data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
     codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
     work, per_fit = Progress("comparing", progress), len(folds) + 1
@@ -145,7 +155,7 @@ def compare(
     found = gather(pieces, len(named) * per_fit, work, "estimators", batch=per_fit)
     whole = found[len(folds) :: per_fit]
     del found[len(folds) :: per_fit]
-    scores = np.array(found).reshape(-1, len(folds), 2)
+    scores = np.array(found).reshape(-1, len(folds), len(FoldScores._fields))
     return _table(list(named), scores, whole, "error rate" if labels else "RMSE")
 
 
@@ -186,10 +196,12 @@ def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _read(estimator: Any, X: Any, y: Any, tasks: Any, sample_weight: Any) -> TaskData:
+def _read(estimator: Any, X: Any, y: Any, tasks: Any, *rest: Any) -> TaskData:
     """Data as an estimator reads them; several classes of one task stay labels of one task."""
     reader = clone(estimator)
-    data: TaskData = reader.training_data(X, y, tasks, sample_weight)
+    if getattr(reader, "class_weight", None) is not None:
+        reader.set_params(class_weight=None)  # each fit has its own
+    data: TaskData = reader.training_data(X, y, tasks, *rest)
     if not is_classifier(reader) or len(reader.classes_) == 2:
         return data
     rows = np.arange(data.design.shape[0])
@@ -217,6 +229,16 @@ def _whole_fit(estimator: Any, data: TaskData) -> dict[str, Any]:
     return {"n_selected": int(np.sum(fitted.get_support())), "seconds": seconds, **loo_of(fitted)}
 
 
+class FoldScores(NamedTuple):
+    """Measures of the held-out observations of a fold; nan where there is none."""
+
+    error: float
+    log_score: float
+    r2: float = np.nan
+    auc: float = np.nan
+    deviance: float = np.nan
+
+
 def with_short_chains(estimator: Any, draws: int) -> Any:
     """An unfitted copy; of a posterior with two chains of at most so many draws."""
     short, parameters = clone(estimator), estimator.get_params(deep=False)
@@ -235,19 +257,73 @@ def _fold_fit(estimator: Any, train: TaskData, fold_draws: int | None) -> Any:
         return with_short_chains(estimator, fold_draws).fit(train)
 
 
-def _fold_scores(
-    estimator: Any, data: TaskData, fold: Fold, labels: bool, fold_draws: int | None
-) -> tuple[float, float]:
-    """Error and mean log score of the held-out observations."""
+def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool, fold_draws: int | None) -> FoldScores:
+    """Error, log score and what else suits the targets."""
     train, test = take(data, fold.train).data, take(data, fold.test).data
     fitted = _fold_fit(estimator, train, fold_draws)
     predicted = _per_observation(test, fitted.predict(test))
     weight = test.weight / test.weight.sum()
     if labels:
-        return float(weight @ (predicted != test.y)), float(weight @ _label_log_score(fitted, test))
+        log_score = float(weight @ _label_log_score(fitted, test))
+        wrong = float(weight @ (predicted != test.y))
+        return FoldScores(wrong, log_score, auc=_auc(fitted, test), deviance=-2.0 * log_score)
     residual = np.asarray(test.y, dtype=np.float64) - predicted
-    log_score = _log_score(fitted, train, test, residual)
-    return float(np.sqrt(weight @ residual**2)), float(weight @ log_score)
+    log_score = float(weight @ _log_score(fitted, train, test, residual))
+    family = find_family(getattr(fitted, "loss", "squared"))
+    return FoldScores(
+        float(np.sqrt(weight @ residual**2)),
+        log_score,
+        r2=_explained(train, test, residual) if family.targets == "numbers" else np.nan,
+        deviance=_count_deviance(family, test, log_score) if family.targets == "counts" else np.nan,
+    )
+
+
+def _explained(train: TaskData, test: TaskData, residual: FloatArray) -> float:
+    """Share of the squares about each task's mean that is explained."""
+    means = {
+        name: np.average(np.asarray(train.y[slice(*span)], dtype=np.float64), weights=train.weight[slice(*span)])
+        for name, span in zip(train.task_names.tolist(), train.spans, strict=True)
+    }
+    centre = np.array([means.get(name, np.nan) for name in test.task_names.tolist()])[test.task]
+    apart = np.asarray(test.y, dtype=np.float64) - centre
+    spans = test.spans if test.shared_design else [(0, test.n_observations)]
+    shares = []
+    for begin, end in spans:
+        weight = test.weight[begin:end]
+        total = float(weight @ apart[begin:end] ** 2)
+        shares.append(1.0 - float(weight @ residual[begin:end] ** 2) / total if total > 0 else np.nan)
+    return float(np.mean(shares))
+
+
+def _auc(fitted: Any, test: TaskData) -> float:
+    """Area under the curve within tasks, over those with both classes."""
+    if len(fitted.classes_) != 2 or not hasattr(fitted, "predict_proba"):
+        return float("nan")
+    found = fitted.predict_proba(test)
+    chance = np.asarray(_per_observation(test, found) if _is_wide(fitted, test) else found[:, 1])
+    positive = np.asarray(test.y == fitted.classes_[1])
+    areas = [
+        (end - begin, roc_auc_score(positive[begin:end], chance[begin:end], sample_weight=test.weight[begin:end]))
+        for begin, end in test.spans
+        if 0 < positive[begin:end].sum() < end - begin
+    ]
+    return (
+        float(np.average([area for _, area in areas], weights=[rows for rows, _ in areas])) if areas else float("nan")
+    )
+
+
+def _is_wide(fitted: Any, test: TaskData) -> bool:
+    """Whether probabilities are those of the second class, one column per task."""
+    return len(fitted.tasks_) > 1 and len(fitted.classes_) == 2 and test.shared_design
+
+
+def _count_deviance(family: Any, test: TaskData, log_score: float) -> float:
+    """Twice the mean of ln p of counts under their own means, less that under the fit; of families with the log link."""
+    if not family.offers("log_density"):
+        return float("nan")
+    y = np.asarray(test.y, dtype=np.float64)
+    perfect = family.log_density(y, np.log(np.maximum(y, SMALLEST_PROBABILITY)))
+    return 2.0 * (float(test.weight @ perfect) / float(test.weight.sum()) - log_score)
 
 
 def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArray) -> FloatArray:
@@ -259,6 +335,7 @@ def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArra
     if not family.offers("log_density"):
         return np.full(test.n_observations, np.nan)
     own = _task_numbers(fitted, test)
+    family = with_offset(family, test.eta_offset)
     return family.log_density(test.y, test.linear_predictor(fitted.coef_[own].T, fitted.intercept_[own]))
 
 
@@ -274,7 +351,7 @@ def _label_log_score(fitted: Any, test: TaskData) -> FloatArray:
         return np.full(test.n_observations, np.nan)
     probability = fitted.predict_proba(test)
     chosen = np.searchsorted(fitted.classes_, test.y)
-    if len(fitted.tasks_) > 1 and len(fitted.classes_) == 2 and test.shared_design:
+    if _is_wide(fitted, test):
         # The wide form: probability of the second class per row and task
         second = probability[test.rows, test.task]
         own = np.where(chosen == 1, second, 1.0 - second)
@@ -295,12 +372,14 @@ def _predictive_deviation(fitted: Any, train: TaskData, test: TaskData) -> Float
 
 
 def _table(names: list[str], scores: FloatArray, whole: list[dict[str, Any]], error_name: str) -> Comparison:
-    """Means over folds of the scores (estimators, folds, 2), with the fits to all data."""
+    """Means over folds of the scores (estimators, folds, measures), with the fits to all data."""
     best = scores[int(np.argmin(scores[:, :, 0].mean(axis=1))), :, 0]
-    fits = [
-        ComparedFit(name, *_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score), **fit)
-        for name, (error, log_score), fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False)
-    ]
+    fits = []
+    for name, measures, fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False):
+        error, log_score, *others = measures
+        means = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
+        ends = (*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score))
+        fits.append(ComparedFit(name, *ends, **fit, **means))
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
 
 

@@ -28,7 +28,7 @@ from scipy.special import gammaln
 
 from bayesmtfs.data.scaling import column_scales, effect_unit
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, with_offset
 from bayesmtfs.posterior import tree
 from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
 from bayesmtfs.results.tables import (
@@ -281,6 +281,7 @@ def _shrinkage_of(
         variance = generalized_normal_variance(scale, q)
     noise = draws.noise if family.has_noise else None
     if noise is None:
-        working = [family.working_noise(data.y[slice(*span)], data.weight[slice(*span)]) for span in data.spans]
+        rows = with_offset(family, data.eta_offset)
+        working = [rows.of_rows(a, b).working_noise(data.y[a:b], data.weight[a:b]) for a, b in data.spans]
         noise = np.tile(working, (len(scale), 1))
     return shrinkage_factor(variance, noise, data.task_weights * np.square(column_scales(data)))

@@ -270,6 +270,8 @@ def projection_selection(
     family = family_of(posterior, whole, loss)
     check_can_be_projected(family)
     every_feature = read_data(posterior, whole, family, X, y, tasks, sample_weight)
+    if every_feature.eta_offset is not None:
+        raise ValueError("projections do not know offsets; use `selection.effects` or `selection.discoveries`")
     data = with_sampled_features(every_feature, whole)
     if n_draws < FEWEST_DRAWS:
         raise ValueError(f"n_draws is {n_draws}; pass at least {FEWEST_DRAWS}, 400 is usual")

@@ -250,6 +250,8 @@ def stability(
     tasks: Any = None,
     *,
     sample_weight: Any = None,
+    exposure: Any = None,
+    offset: Any = None,
     n_pairs: int = 50,
     threshold: float | None = None,
     expected_false: float | None = None,
@@ -268,7 +270,7 @@ def stability(
     ----------
     estimator : an estimator of this package, which is not changed
         Its penalty decides what a half selects, unless ``n_features`` is set.
-    X, y, tasks, sample_weight : as in the estimator's ``fit``
+    X, y, tasks, sample_weight, exposure, offset : as in the estimator's ``fit``
     n_pairs : pairs of complementary halves, 50 to 100 are usual
     threshold : smallest frequency of a kept feature, in (1/2, 1]; None: 0.75, or what ``expected_false`` asks for
     expected_false : largest acceptable expected number of wrong features
@@ -293,7 +295,12 @@ def stability(
             "as MixedNormRegressor()"
         )
     model = clone(estimator)
-    data = model.training_data(X, y, tasks, sample_weight)
+    own_weights = getattr(model, "class_weight", None)
+    if own_weights is not None:
+        model.set_params(class_weight=None)  # each half has its own
+    data = model.training_data(X, y, tasks, sample_weight, exposure, offset)
+    if own_weights is not None:
+        model.set_params(class_weight=own_weights)
     level, most = _plan(data.n_features, threshold, expected_false, n_features)
     if most is not None:
         _check_can_count(model, data)

@@ -53,11 +53,11 @@ def parameters_of(state):
     weights = state.weights
     return {
         "pi": state.rate[0],
-        "alpha": np.exp(weights.log_concentration[0]),
+        "alpha": weights.concentration[0],
         "kappa": state.task_rate,
-        "omega": np.exp(weights.log_rate),
-        "scale": np.exp(weights.log_scale),
-        "share": np.exp(weights.log_share),
+        "omega": weights.rate.copy(),
+        "scale": weights.scale.copy(),
+        "share": weights.share.copy(),
         "intercept": state.intercept,
         "noise": state.noise,
         "S": state.patterns.astype(int),
@@ -100,7 +100,7 @@ def chain_of_pairs(data, family, count, rng, visits):
     parts = spike_state.SpikeParts(observed, rows, numbers, state, spike_state.space_for(numbers, state, rows))
     kept, found = spike_state.kept_for(1, rows), []
     for k in range(count):
-        spike.run(rng, parts, kept, 1, 1, 2, NEVER)
+        spike.run(rng, parts, kept, 1, 0, 1, NEVER)
         observed.targets[:] = new_targets(rng, data, parameters_of(state), labels)
         if k >= count // 20:
             found.append(statistics(parameters_of(state)))

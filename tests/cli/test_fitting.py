@@ -15,7 +15,7 @@ from bayesmtfs.cli.tables import kind_of_target, read_table
 
 def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
     assert {path.name for path in fitted.iterdir()} == {
-        "model.bayesmtfs", "effects.csv", "coefficients.png", "report.html", "summary.json",
+        "model.bayesmtfs", "effects.csv", "features.csv", "effects.png", "report.html", "summary.json",
     }  # fmt: skip
     model = bm.load(fitted / "model.bayesmtfs")
     direct = bm.MixedNormRegressor(penalty_strength=0.1, standardize=True, scale_target=True)
@@ -291,3 +291,37 @@ def test_wrong_families_are_refused_with_the_way_out(bayesmtfs, counts, tmp_path
 )
 def test_what_a_target_is_taken_for(values, wanted):
     assert kind_of_target(pd.Series(values)).note.startswith(wanted)
+
+
+def test_the_folder_tells_errors_origin_and_the_command(bayesmtfs, fitted, table, tmp_path):
+    source = json.loads((fitted / "summary.json").read_text(encoding="utf-8"))["source"]
+    assert source["file"] == "schools.csv" and source["task"] == "school"
+    errors = {row["name"]: row["error"] for row in source["errors"]["fits"]}
+    assert set(errors) == {"this fit", "task mean", "pooled lasso", "lasso per task"}
+    assert errors["this fit"] < errors["task mean"]
+    words = source["command"].split()
+    assert words[:3] == ["bayesmtfs", "fit", str(table)] and "--penalty" in words and "--seed" not in words
+    again = bayesmtfs(*words[1:-1], tmp_path / "again")
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "again" / "effects.csv").read_bytes() == (fitted / "effects.csv").read_bytes()
+    features = pd.read_csv(fitted / "features.csv")
+    assert features["feature"].tolist() == [f"g{i}" for i in range(6)] and set(features["kind"]) <= {"all", "none"}
+
+
+def test_errors_stay_in_the_report_of_the_folder(bayesmtfs, fitted, tmp_path):
+    assert bayesmtfs("report", fitted, "--out", tmp_path / "page.html").exit_code == 0
+    for page in (fitted / "report.html", tmp_path / "page.html"):
+        text = page.read_text(encoding="utf-8")
+        assert "lasso per task" in text and "schools.csv" in text and "bayesmtfs fit" in text
+
+
+def test_the_positive_class_is_named_everywhere(bayesmtfs, frame, tmp_path):
+    frame.drop(columns="score").to_csv(tmp_path / "t.csv", index=False)
+    options = ["--target", "level", "--task", "school", "--penalty", 0.05, "--out", tmp_path / "o", "--no-baselines"]
+    result = bayesmtfs("fit", tmp_path / "t.csv", *options)
+    assert result.exit_code == 0, result.output
+    assert (
+        "a positive effect speaks for low" in result.output and "A positive effect speaks for 'low'." in result.output
+    )
+    assert json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))["positive_class"] == "low"
+    assert "low: a positive effect speaks for it" in (tmp_path / "o" / "report.html").read_text(encoding="utf-8")

@@ -40,7 +40,7 @@ def model(sim):
 
 @pytest.fixture(scope="module")
 def classifier(labelled):
-    return BayesianClassifier(sampler="fast", random_state=0).fit(labelled.X, labelled.y, tasks=labelled.tasks)
+    return BayesianClassifier(sampler="variational", random_state=0).fit(labelled.X, labelled.y, tasks=labelled.tasks)
 
 
 # ---------------------------------------------------------------------- what a fit leaves behind
@@ -141,7 +141,7 @@ def test_classifier_finds_the_support_and_predicts(labelled, classifier):
 
 def test_several_classes_are_tasks_over_one_design(labelled):
     y = np.array(["a", "b", "c"])[np.digitize(labelled.X @ labelled.coef[0], [-2.0, 2.0])]
-    model = BayesianClassifier(sampler="fast", draws=200, random_state=0).fit(labelled.X, y)
+    model = BayesianClassifier(sampler="variational", draws=200, random_state=0).fit(labelled.X, y)
     assert model.coef_.shape == (3, 6) and model.predict_proba(labelled.X[:4]).shape == (4, 3)
     assert np.mean(model.predict(labelled.X) == y) > 0.75
 
@@ -153,7 +153,7 @@ def test_forms_of_the_same_data_agree():
     sim = simulate_tasks(
         n_tasks=3, n_features=5, n_samples=40, n_relevant=2, shared_design=True, missing=0.2, random_state=2
     )
-    model = BayesianRegressor(sampler="fast", scale_target=False, random_state=0)
+    model = BayesianRegressor(sampler="variational", scale_target=False, random_state=0)
     wide = clone(model).fit(sim.X, sim.y)
     rows, columns = np.nonzero(~np.isnan(sim.y))
     target = sim.y[rows, columns]

@@ -22,7 +22,7 @@ def sim():
 
 @pytest.fixture(scope="module")
 def model(sim):
-    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    model = BayesianRegressor(unknown_task="population", draws=400, tune=400, random_state=0)
     return model.fit(sim.X + 2.0, sim.y, tasks=sim.tasks)
 
 
@@ -57,7 +57,7 @@ def test_intervals_of_new_tasks_cover_tasks_of_the_same_population():
         n_tasks=60, n_features=4, n_samples=30, n_relevant=2, snr=4.0, intercept_scale=2.0, random_state=3
     )
     seen = sim.tasks < 30
-    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    model = BayesianRegressor(unknown_task="population", draws=400, tune=400, random_state=0)
     model.fit(sim.X[seen], sim.y[seen], tasks=sim.tasks[seen])
     _, low, high = model.predict(sim.X[~seen], tasks=sim.tasks[~seen], interval=0.9)
     covered = (low < sim.y[~seen]) & (sim.y[~seen] < high)
@@ -65,7 +65,9 @@ def test_intervals_of_new_tasks_cover_tasks_of_the_same_population():
 
 
 def test_average_task_and_refusal(sim):
-    model = BayesianRegressor(sampler="fast", unknown_task="mean", random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    model = BayesianRegressor(sampler="variational", unknown_task="mean", random_state=0).fit(
+        sim.X, sim.y, tasks=sim.tasks
+    )
     mean, deviation = model.predict(sim.X[:3], tasks=[99, 99, 99], return_std=True)
     np.testing.assert_allclose(mean, sim.X[:3] @ model.coef_.mean(axis=0) + model.intercept_.mean())
     assert np.all(deviation > 0)
@@ -75,7 +77,7 @@ def test_average_task_and_refusal(sim):
 
 
 def test_population_needs_two_tasks(sim):
-    model = BayesianRegressor(sampler="fast", unknown_task="population", random_state=0)
+    model = BayesianRegressor(unknown_task="population", draws=400, tune=400, random_state=0)
     model.fit(sim.X, sim.y, tasks=np.zeros(len(sim.y), dtype=int))
     with pytest.raises(ValueError, match="needs at least two tasks to know how tasks differ"):
         model.predict(sim.X[:3], tasks=[1, 1, 1], return_std=True)
@@ -89,7 +91,7 @@ def test_interval_is_a_probability(sim, model, interval):
 
 def test_task_data_and_wide_form_agree():
     sim = simulate_tasks(n_tasks=3, n_features=4, n_samples=30, n_relevant=2, shared_design=True, random_state=2)
-    model = BayesianRegressor(sampler="fast", random_state=0).fit(sim.X, sim.y)
+    model = BayesianRegressor(sampler="variational", random_state=0).fit(sim.X, sim.y)
     plain = model.predict(sim.X, return_std=True)
     given = model.predict(TaskData.from_wide(sim.X, sim.y), return_std=True)
     for one, other in zip(plain, given, strict=True):
@@ -121,7 +123,7 @@ def test_task_data_may_hold_tasks_that_were_never_seen(sim, model, unknown_task,
 @pytest.fixture(scope="module")
 def classifier():
     sim = simulate_tasks(n_tasks=3, n_features=4, n_samples=80, n_relevant=2, kind="classification", random_state=0)
-    model = BayesianClassifier(sampler="fast", random_state=0, unknown_task="population")
+    model = BayesianClassifier(draws=400, tune=400, random_state=0, unknown_task="population")
     return sim, model.fit(sim.X, sim.y, tasks=sim.tasks)
 
 

@@ -125,7 +125,10 @@ def test_strength_of_the_mean_is_that_of_its_prior():
     [
         ({"prior": "matrix_variate"}, "shared_mean=True does not go with prior='matrix_variate'"),
         ({"prior": "mixed_norm"}, "shared_mean=True does not go with prior='mixed_norm'"),
-        ({"sampler": "fast"}, "sampler='fast' does not have shared_mean=True; use sampler='auto'"),
+        (
+            {"sampler": "variational", "prior": "generalized_normal"},
+            "sampler='variational' does not have prior='generalized_normal'",
+        ),
         ({"mean_strength": 0.0}, "mean_strength is 0.0; pass a finite number above 0, or None"),
     ],
 )

@@ -183,6 +183,31 @@ def test_one_se_never_takes_a_smaller_penalty(seed):
     assert one_se.penalty_strength_ == results["penalties"][0][results["mean_error"][0] <= bound].max()
 
 
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_shared_mean_is_chosen_with_norm_and_ridge(alike):
+    rng = np.random.default_rng(5)
+    X, tasks = rng.standard_normal((120, 40)), np.repeat(np.arange(4), 30)
+    dense = rng.standard_normal(40) / 6.0
+    W = np.tile(dense, (4, 1)) if alike else np.where(np.arange(40) < 3, rng.standard_normal((4, 40)), 0.0)
+    y = np.einsum("np,np->n", X, W[tasks]) + 0.5 * rng.standard_normal(120)
+    settings = {"norm_q": [1, 2], "ridge": [0.0, 0.1], "n_penalties": 12, "penalty_ratio": 0.02, "cv": 3}
+    both = MixedNormRegressorCV(shared_mean=[False, True], **settings).fit(X, y, tasks=tasks)
+    errors = both.cv_results_["mean_error"]  # (8, k)
+    assert both.shared_mean_ is bool(np.nanmin(errors[4:]) < np.nanmin(errors[:4]))
+    assert both.shared_mean_ or not alike
+    assert both.cv_results_["shared_mean"].tolist() == [False] * 4 + [True] * 4
+    alone = MixedNormRegressorCV(shared_mean=both.shared_mean_, **settings).fit(X, y, tasks=tasks)
+    np.testing.assert_allclose(both.coef_, alone.coef_, rtol=1e-8)
+    assert (both.norm_q_, both.ridge_, both.mean_strength_) == (alone.norm_q_, alone.ridge_, alone.mean_strength_)
+    assert hasattr(both, "mean_coef_") == both.shared_mean_
+
+
+def test_whether_there_is_a_shared_mean_is_a_truth_value_or_a_list(sim):
+    for wrong in ("auto", [], [1, 0]):
+        with pytest.raises(ValueError, match="or \\[False, True\\] to leave it to the folds"):
+            MixedNormRegressorCV(shared_mean=wrong).fit(sim.X, sim.y, tasks=sim.tasks)
+
+
 def test_ridge_on_the_shared_mean_is_chosen(sim):
     settings = {"shared_mean": True, "penalties": [0.3], "cv": 3}
     model = MixedNormRegressorCV(**settings).fit(sim.X, sim.y, tasks=sim.tasks)

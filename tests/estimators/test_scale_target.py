@@ -43,7 +43,7 @@ def r2_by_task(model, X, Y):
         bm.MatrixVariateRegressor(),
         bm.MatrixVariateRegressor(coefficients="integrated"),
         bm.BayesianRegressor(**GIBBS),
-        bm.BayesianRegressor(prior="jeffreys", sampler="fast", random_state=0),
+        bm.BayesianRegressor(sampler="variational", random_state=0),
         bm.baselines.SharedMeanRegressor(scale_target=True),
     ],
     ids=lambda model: type(model).__name__,
@@ -73,7 +73,7 @@ def test_cross_validation_measures_errors_in_the_deviations_that_it_fits(wide):
 
 
 def test_only_em_and_posteriors_scale_targets_by_themselves_and_only_in_the_wide_form(wide, long):
-    for model in (bm.JeffreysRegressor(), bm.BayesianRegressor(sampler="fast", random_state=0)):
+    for model in (bm.JeffreysRegressor(), bm.BayesianRegressor(sampler="variational", random_state=0)):
         scaled = clone(model).set_params(scale_target=True)
         same = clone(model).fit(wide.X, wide.y).coef_
         np.testing.assert_array_equal(same, clone(scaled).fit(wide.X, wide.y).coef_)

@@ -30,7 +30,7 @@ CHECKED = [
     bm.SmoothedClassifier(),
     bm.BayesianRegressor(sampler="gibbs", **FEW),
     bm.BayesianRegressor(sampler="gibbs", shared_mean=True, **FEW),
-    bm.BayesianClassifier(sampler="fast", draws=50, chains=2),
+    bm.BayesianClassifier(sampler="variational", draws=50, chains=2),
     bm.OnlineMixedNormRegressor(),
     bm.OnlineMixedNormRegressor(sparsity="features_and_tasks", loss="absolute", shared_mean=True, average=True),
     bm.OnlineMixedNormClassifier(),
@@ -100,5 +100,9 @@ def test_no_estimator_is_left_out():
     found = {type(estimator) for estimator in [*CHECKED, *CHECKED_SLOWLY]}
     public = [getattr(bm, name) for name in bm.__all__] + [getattr(baselines, name) for name in BASELINES]
     estimators = {each for each in public if isinstance(each, type) and issubclass(each, BaseEstimator)}
-    of_times = {bm.MixedNormSurvival, bm.MixedNormSurvivalCV}  # the checks pass numbers as y, not times and events
+    of_times = {
+        bm.BayesianSurvival,
+        bm.MixedNormSurvival,
+        bm.MixedNormSurvivalCV,
+    }  # the checks pass numbers as y, not times and events
     assert found == estimators - of_times

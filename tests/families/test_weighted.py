@@ -13,7 +13,7 @@ from bayesmtfs.families import (
     total_conjugate,
 )
 
-LOSSES = names(labels=False) + names(labels=True)
+LOSSES = tuple(name for name in names(labels=False) + names(labels=True) if find_family(name).offers("conjugate"))
 repeatable = settings(deadline=None, derandomize=True)
 Y = np.array([1.0, -1.0, -1.0, 1.0, 1.0])
 ETA = np.array([0.3, 0.8, -2.0, -0.7, 1.9])

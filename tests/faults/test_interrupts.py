@@ -27,7 +27,7 @@ ROUTES = {
     "MatrixVariateRegressor": ({"tol": 1e-14}, "EM", 3),
     "MatrixVariateClassifier": ({"tol": 1e-14, "offset": 0.0}, "EM", 3),
     "BayesianRegressor": (GIBBS | {"draws": 30_000, "tune": 2}, "sampling", 1),
-    "BayesianClassifier": ({"sampler": "fast", "draws": 50, "random_state": 0}, "expectation propagation", 2),
+    "BayesianClassifier": ({"sampler": "variational", "draws": 50, "random_state": 0}, "variational posterior", 2),
     "SmoothedClassifier": ({}, "smoothed tasks", 1),
     "SmoothedRegressor": ({}, "smoothed tasks", 1),
     "OnlineMixedNormRegressor": ({"epochs": 9, "random_state": 0}, "dual averaging", 2),

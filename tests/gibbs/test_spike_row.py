@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from bayesmtfs.gibbs.spike_row import Weights, draw_row, log_evidence, nodes_for, row_space, slab_grid
+from bayesmtfs.gibbs.spike_row import NEVER, Weights, draw_row, log_evidence, nodes_for, row_space, slab_grid
 from bayesmtfs.priors.spike import log_pattern_probability
 
 SCALES, SHARES = (0.1, 0.4), (0.0, 0.6, 1.0)
@@ -17,15 +17,15 @@ def weights_of(task_rates, tables=(), counts=(), alpha=1.5):
     m, T = len(task_rates), 6
     entry = np.outer(RATES, task_rates)
     weights = Weights(
-        log_scale=np.log([0.3, 0.7]),
-        log_share=np.log([0.5, 0.2, 0.3]),
-        log_rate=np.log([0.2, 0.5, 0.3]),
+        scale=np.array([0.3, 0.7]),
+        share=np.array([0.5, 0.2, 0.3]),
+        rate=np.array([0.2, 0.5, 0.3]),
         entry_rates=entry,
         empty=np.prod(1.0 - entry, axis=1),
         tables=np.zeros((T, m), dtype=np.bool_),
         counts=np.zeros(T, dtype=np.int64),
         n_tables=np.array([len(tables)]),
-        log_concentration=np.log([alpha]),
+        concentration=np.array([alpha]),
     )
     for k, (table, count) in enumerate(zip(tables, counts, strict=True)):
         weights.tables[k], weights.counts[k] = table, count
@@ -47,19 +47,19 @@ def log_ratio(a, g, covariance):
 def patterns_with_evidence(a, g, weights, task_rates):
     """Logarithm of prior times likelihood ratio of every pattern, over slabs and ways to get it."""
     m, found = len(g), {}
-    alpha, total = np.exp(weights.log_concentration[0]), weights.counts.sum()
+    alpha, total = weights.concentration[0], weights.counts.sum()
     for pattern in itertools.product([0, 1], repeat=m):
         if not any(pattern):
             continue
         s = np.array(pattern)
-        base = logsumexp(log_pattern_probability(s[np.newaxis], RATES, task_rates)[0] + weights.log_rate)
+        base = logsumexp(log_pattern_probability(s[np.newaxis], RATES, task_rates)[0] + np.log(weights.rate))
         seats = weights.counts[(weights.tables == s).all(axis=1)].sum()
         prior = np.log((alpha * np.exp(base) + seats) / (alpha + total))
         slabs = []
         for j, rho in enumerate(SCALES):
             for h, C in enumerate(SHARES):
                 covariance = rho**2 * (C * np.outer(s, s) + (1.0 - C) * np.diag(s))
-                slabs.append(weights.log_scale[j] + weights.log_share[h] + log_ratio(a, g, covariance))
+                slabs.append(np.log(weights.scale[j] * weights.share[h]) + log_ratio(a, g, covariance))
         found[pattern] = prior + logsumexp(slabs)
     return found
 
@@ -82,7 +82,7 @@ def test_evidence_is_the_sum_over_all_patterns(case, seated):
     tables = ([[True, True, False], [False, False, True]], [3, 1]) if seated else ([], [])
     weights = weights_of(task_rates, *tables)
     slabs = slab_grid(SCALES, SHARES)
-    found = log_evidence(filled_row(a, g), slabs, weights, nodes_for(len(slabs.scale), len(RATES), 6))
+    found = log_evidence(filled_row(a, g), slabs, weights, nodes_for(slabs, len(RATES), 6), NEVER)
     wanted = logsumexp(list(patterns_with_evidence(a, g, weights, task_rates).values()))
     assert found == pytest.approx(wanted, abs=2e-5)
 
@@ -92,9 +92,9 @@ def test_rows_are_drawn_with_the_probability_of_their_pattern():
     task_rates = np.array([1.0, 0.3, 0.6])
     weights = weights_of(task_rates, [[True, True, False]], [2])
     slabs, rng, row = slab_grid(SCALES, SHARES), np.random.default_rng(3), filled_row(a, g)
-    nodes, draws = nodes_for(len(slabs.scale), len(RATES), 6), []
+    nodes, draws = nodes_for(slabs, len(RATES), 6), []
     for _ in range(20_000):
-        log_evidence(row, slabs, weights, nodes)
+        log_evidence(row, slabs, weights, nodes, NEVER)
         draw_row(rng, row, slabs, weights, nodes)
         draws.append(np.append(row.on, row.W[0]))
     draws = np.array(draws)
@@ -129,10 +129,10 @@ def test_a_group_is_integrated_in_closed_form():
     for t in range(2):
         X = rng.standard_normal((20, 3))
         row.curvature[t], row.pull[t] = X.T @ X, X.T @ (0.3 * X[:, 0] + rng.standard_normal(20))
-    found = log_evidence(row, slabs, weights, nodes_for(len(slabs.scale), len(RATES), 6))
+    found = log_evidence(row, slabs, weights, nodes_for(slabs, len(RATES), 6), NEVER)
     terms = []
     for pattern in ([1, 0], [0, 1], [1, 1]):
-        base = log_pattern_probability(np.array([pattern]), RATES, np.array([1.0, 0.3]))[0] + weights.log_rate
+        base = log_pattern_probability(np.array([pattern]), RATES, np.array([1.0, 0.3]))[0] + np.log(weights.rate)
         prior = np.log((1.5 * np.exp(logsumexp(base)) + (2 if pattern == [1, 0] else 0)) / 3.5)
         for j, rho in enumerate(SCALES):
             ratio = 0.0
@@ -140,7 +140,7 @@ def test_a_group_is_integrated_in_closed_form():
                 spread = np.eye(3) + rho**2 * row.curvature[t]
                 ratio += 0.5 * rho**2 * row.pull[t] @ np.linalg.solve(spread, row.pull[t])
                 ratio -= 0.5 * np.linalg.slogdet(spread)[1]
-            terms.append(prior + weights.log_scale[j] + ratio)
+            terms.append(prior + np.log(weights.scale[j]) + ratio)
     assert found == pytest.approx(logsumexp(terms), abs=1e-10)
 
 
@@ -150,6 +150,6 @@ def test_many_tasks_neither_overflow_nor_vanish():
     slabs, weights = slab_grid(SCALES, SHARES), weights_of(rates)
     for effect in (0.0, 0.2, 3.0):
         row = filled_row(a, effect * a + np.linspace(-50.0, 50.0, m))
-        value = log_evidence(row, slabs, weights, nodes_for(len(slabs.scale), len(RATES), 6))
+        value = log_evidence(row, slabs, weights, nodes_for(slabs, len(RATES), 6), NEVER)
         assert np.isfinite(value)
         assert (value > 0) == (effect > 0)

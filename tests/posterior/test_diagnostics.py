@@ -46,6 +46,17 @@ def test_tails_without_a_mean_are_named(good, rng):
     assert diagnose(draws_of(**good)).pareto_shape is None
 
 
+def test_tails_of_coefficients_that_are_mostly_zero_are_those_of_the_other_draws(good, rng):
+    """Under a prior with exact zeros; nine tenths of the draws are 0, and the other tenth is positive."""
+    absent = rng.random((4, 600)) < 0.9
+    for heavy, expected in ((False, (-1.0, 0.5)), (True, (0.5, 2.0))):
+        used = np.abs(rng.standard_cauchy((4, 600)) if heavy else rng.normal(size=(4, 600)))
+        good["coef"][:, :, 0, 0] = np.where(absent, 0.0, 100.0 * used)
+        good["coef"][:, :, 0, 1] = np.where(rng.random((4, 600)) < 0.999, 0.0, 1e9)
+        low, high = expected
+        assert low < diagnose(draws_of(**good), labels=True).pareto_shape < high
+
+
 def test_shifted_chain_is_seen(good):
     good["coef"][0, :, 1, 1] += 1.0
     found = diagnose(draws_of(**good))
@@ -143,5 +154,5 @@ def test_table_survives_a_file_and_makes_a_frame(good):
 
 
 def test_independent_draws_need_no_chains(good):
-    found = diagnose(SampledDraws("fast", good, independent=True))
+    found = diagnose(SampledDraws("variational", good, independent=True))
     assert found.table == () and np.isnan(found.largest_rhat) and found.problems() == []

@@ -53,7 +53,7 @@ FEW = {"draws": 40, "tune": 40, "chains": 2, "n_jobs": 1}
         ({"prior": "horseshoe"}, "nuts"),
         ({"prior": "mixed_norm"}, "nuts"),
         ({"sampler": "nuts"}, "nuts"),
-        ({"sampler": "fast", "family": Logistic()}, "fast"),
+        ({"sampler": "variational", "prior": "spike", "family": Logistic()}, "variational"),
     ],
 )
 def test_route(small, options, wanted):
@@ -102,10 +102,10 @@ def test_tree_of_labels_is_complete(small, norm_q):
             "sampler='gibbs' does not have prior='matrix_variate' with loss='squared' and norm_q='learn'",
         ),
         ({"family": OnlyLoss()}, "NUTS needs a PyMC term; OnlyLoss offers value, gradient"),
-        ({"sampler": "fast", "family": Hinge()}, "sampler='fast' needs a bound of the curvature; Hinge offers value"),
+        ({"sampler": "variational", "prior": "spike", "family": Hinge()}, "'hinge' does not go with prior='spike'"),
         ({"sampler": "gibbs", "prior": "horseshoe"}, "use sampler='nuts' or 'auto'"),
-        ({"sampler": "fast", "norm_q": None}, "sampler='fast' does not have .* norm_q='learn'"),
-        ({"sampler": "fast", "prior": "matrix_variate"}, "it needs prior='generalized_normal' or 'jeffreys'"),
+        ({"sampler": "variational"}, "does not have prior='generalized_normal'; it needs prior='spike'"),
+        ({"sampler": "variational", "prior": "matrix_variate"}, "use that prior, or sampler='auto'"),
     ],
 )
 def test_samplers_that_do_not_fit_are_refused(small, options, message):

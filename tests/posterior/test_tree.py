@@ -156,7 +156,7 @@ def test_features_that_were_not_sampled_are_zero():
 
 
 def test_variables_can_be_left_out_without_touching_the_draws():
-    draws = SampledDraws("fast", {"coef": np.ones((1, 4, 2, 3)), "noise": np.ones((1, 4, 3))})
+    draws = SampledDraws("variational", {"coef": np.ones((1, 4, 2, 3)), "noise": np.ones((1, 4, 3))})
     assert set(without(draws, "noise").variables) == {"coef"} and "noise" in draws.variables
 
 

@@ -1,6 +1,8 @@
 """The report: what is in it, and that it works in a real browser."""
 
+import csv
 import dataclasses
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -10,9 +12,13 @@ import pytest
 import xarray as xr
 
 from bayesmtfs import JeffreysRegressor, MatrixVariateRegressor, MixedNormRegressor, TaskData, simulate_tasks
-from bayesmtfs.reporting import report
+from bayesmtfs.cli.console import as_text
+from bayesmtfs.reporting import Source, report
+from bayesmtfs.selection.comparison import ComparedFit, Comparison
 
+ROWS = r"(<tr><td[^>]*>gene &lt;(\d+)&gt;</td>.*?</tr>)"
 VOID = {"meta", "link", "img", "input", "br"}
+SHAPES = {"line", "circle", "rect", "polyline", "polygon"}
 
 
 class Outline(HTMLParser):
@@ -30,7 +36,10 @@ class Outline(HTMLParser):
             self.headings.append(int(tag[1]))
         self.ids += [attributes["id"]] if "id" in attributes else []
         self.targets += [attributes["href"][1:]] if attributes.get("href", "").startswith("#") else []
-        self.alternatives += [attributes.get("alt")] if tag == "img" else []
+        self.alternatives += [attributes.get("aria-label")] if attributes.get("role") == "img" else []
+
+    def handle_startendtag(self, tag, attributes):
+        assert tag in SHAPES
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -60,7 +69,7 @@ def test_page_is_well_formed_accessible_and_self_contained(page):
     assert all(after - before <= 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
     assert len(outline.ids) == len(set(outline.ids)) and set(outline.targets) <= set(outline.ids)
     assert outline.alternatives and all(outline.alternatives)
-    assert "http" not in re.sub(r"base64,[A-Za-z0-9+/=]+", "", text)
+    assert "http" not in text and "<img" not in text and "#000" not in text
 
 
 def test_page_tells_what_was_fitted_and_selected(page, fits):
@@ -68,6 +77,7 @@ def test_page_tells_what_was_fitted_and_selected(page, fits):
     assert "<title>Genes &amp; tasks</title>" in text and "gene &lt;3&gt;" in text and "gene <3>" not in text
     for fit in fits:
         assert f"bm.{type(fit).__name__}(" in text
+        assert f"<h2>{type(fit).__name__}" not in text  # headings are words
         assert f"{int(fit.get_support().sum())} of 20 features are selected" in text
     assert "Relations between tasks" in text and "160" in text
 
@@ -100,9 +110,10 @@ def test_draws_bring_intervals_and_false_sign_rates(tmp_path, fits, sampled):
     report(dataclasses.replace(result, posterior=tree), tmp_path / "draws.html")
     text = (tmp_path / "draws.html").read_text(encoding="utf-8")
     assert "smallest false sign rate" in text
-    rows = re.findall(r"<tr><td>gene &lt;(\d+)&gt;</td>.*?</tr>", text)
-    assert sorted(map(int, rows)) == list(range(20))
-    rates = dict(re.findall(r"<tr><td>gene &lt;(\d+)&gt;</td>(?:(?!</tr>).)*<td[^>]*>([^<]*)</td></tr>", text))
+    assert sorted(int(own) for _, own in re.findall(ROWS, text)) == list(range(20))
+    place = [re.sub("<[^>]*>", "", head) for head in re.findall("<th .*?</th>", text)].index("smallest false sign rate")
+    cells = {own: re.findall("<td[^>]*>([^<]*)</td>", row) for row, own in re.findall(ROWS, text)}
+    rates = {own: values[place] for own, values in cells.items()}
     expected = np.minimum((draws[0] <= 0).mean(axis=0), (draws[0] >= 0).mean(axis=0)).min(axis=1)
     assert [float(rates[str(i)]) for i in range(sampled)] == pytest.approx(expected, rel=1e-2)
     assert {rates[str(i)] for i in range(sampled, 20)} <= {"1"}
@@ -157,3 +168,69 @@ def test_page_works_in_a_browser(browser, page, tmp_path):
     from matplotlib.image import imread
 
     assert imread(tmp_path / "page.png")[..., :3].std() > 0.05
+
+
+def test_a_table_is_saved_as_it_is_shown_and_columns_of_tasks_can_be_hidden(browser, page, fits):
+    browser.get(page.as_uri())
+    browser.find_element("id", "fit-0-features-filter").send_keys("gene <3>")
+    saved = browser.execute_script("return asCsv(document.getElementById('fit-0-features'))")
+    head, row = list(csv.reader(saved.splitlines()))
+    found = fits[0].result_.to_frame(form="features").set_index("feature").loc["gene <3>"]
+    effects = fits[0].result_.as_effects().coef[:, 3]
+    assert head[:3] == ["feature", "in which tasks", "norm over tasks"] and head[3:] == ["0", "1", "2", "3"]
+    assert row[:2] == ["gene <3>", found["tasks"]]
+    np.testing.assert_allclose([float(cell) for cell in row[2:]], [found["norm"], *effects])
+    visible = "return [...document.querySelectorAll('#fit-0-features th')].filter(head => head.offsetWidth).length"
+    assert browser.execute_script(visible) == 7
+    browser.execute_script("document.getElementById('fit-0-features-tasks').click()")
+    assert browser.execute_script(visible) == 3
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_page_is_readable_at_every_width_and_in_both_themes(browser, page, width, dark):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": theme})
+    browser.get(page.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    assert height < (5000 if width == 1280 else 9000)
+    ground, words, guide, mark = browser.execute_script(
+        "const colour = (query, name) => getComputedStyle(document.querySelector(query))[name];"
+        "return [colour('body', 'backgroundColor'), colour('svg text', 'fill'), colour('svg .guide', 'stroke'),"
+        " colour('svg .c0', 'fill')]"
+    )
+    light = [np.mean([int(part) for part in re.findall(r"\d+", colour)[:3]]) for colour in (ground, words, guide, mark)]
+    contrast = [abs(value - light[0]) for value in light[1:]]
+    assert (light[0] < 40) == dark and contrast[0] > 150 and contrast[1] > 20 and contrast[2] > 60
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_values_are_under_the_pointer(page, fits):
+    text = page.read_text(encoding="utf-8")
+    effects = fits[0].result_.as_effects().coef
+    feature = int(np.linalg.norm(effects, axis=0).argmax())
+    for t in range(4):
+        assert f"<title>gene &lt;{feature}&gt; in {t}: {effects[t, feature]:.3g}</title>" in text
+
+
+def test_a_feature_that_is_not_selected_is_said_to_be_so(page, fits):
+    text = page.read_text(encoding="utf-8")
+    body = re.search(r'id="fit-0-features".*?<tbody>(.*?)</tbody>', text, re.DOTALL).group(1)
+    for row, own in re.findall(ROWS, body):
+        chosen = fits[0].get_support()[int(own)]
+        assert ("not selected" in row) != chosen and ("all 4 tasks" in row) == chosen
+
+
+def test_sources_are_told_and_come_back_from_a_file(fits, tmp_path):
+    errors = Comparison((ComparedFit("this fit", 0.5, 0.1, 0.0, 0.0, -1.0, 0.1, 3, 1.0, r2=0.75),), "RMSE")
+    source = Source("genes.csv", "score", "site", ("3 of 80 rows have no target.",), "bayesmtfs fit genes.csv", errors)
+    again = Source.from_dict(json.loads(as_text(source.as_dict())))
+    report(fits[0], tmp_path / "page.html", sources=again)
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    for words in ("genes.csv", "3 of 80 rows", "<code>bayesmtfs fit genes.csv</code>", "0.5 ± 0.1", "<td>0.75</td>"):
+        assert words in text
+    assert "RMSE on held-out rows (mean ± standard error): this fit: 0.5 ± 0.1." in text  # in the paragraph for a paper
+    assert "Obozinski, Taskar, Jordan (2006)" in text

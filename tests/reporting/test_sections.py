@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs.reporting.sections import code_to_repeat
+from bayesmtfs.reporting.repeat import code_to_repeat
 
 
 @pytest.mark.parametrize(

@@ -245,10 +245,11 @@ def test_summary_ranks_rows_by_norm(result):
     lines = result.summary().splitlines()
     assert lines[0] == "MixedNormRegressor: 2 of 4 features selected, 2 tasks"
     assert lines[1] == result.convergence.verdict()
-    assert lines[3].split() == ["feature", "norm", "non-zero", "tasks", "largest", "in", "task"]
-    assert lines[4].split() == ["income", "2.5", "2", "of", "2", "2", "north"]
-    assert lines[5].split() == ["rooms", "0.25", "1", "of", "2", "-0.25", "north"]
-    assert len(lines) == 6
+    assert lines[2] == "Selected features: 1 shared by all tasks, 1 specific to one task."
+    assert lines[4].split() == ["feature", "norm", "largest", "in", "task", "tasks"]
+    assert lines[5].split() == ["income", "2.5", "2", "north", "all", "2", "tasks"]
+    assert lines[6].split() == ["rooms", "0.25", "-0.25", "north", "only", "north"]
+    assert len(lines) == 7
 
 
 def test_nothing_selected_is_said():
@@ -270,9 +271,9 @@ def test_text_stays_readable_at_size():
         **dict.fromkeys(("noise", "absent", "row_scales", "task_relations")),
     )
     lines = large.summary(n_rows=5).splitlines()
-    assert len(lines) == 3 + 1 + 5 + 1
+    assert len(lines) == 4 + 1 + 5 + 1
     assert max(map(len, lines)) <= 100
-    assert lines[4].split()[-4:-2] == ["of", "139"]
+    assert lines[5].split()[-3:] == ["all", "139", "tasks"]
     assert lines[-1] == "... and 9995 more; to_frame(selected_only=True) has them all"
     assert len(repr(large).splitlines()) == 4
     assert max(map(len, repr(large).splitlines())) < 300
@@ -461,7 +462,7 @@ def test_table_of_a_posterior_has_intervals_probabilities_and_signs(posterior):
     draws = posterior["posterior"]["coef"].values.reshape(100, 4, 2)
     unit = np.array([[1.0, 2.0, 0.5, 1.0], [1.0, 1.0, 3.0, 2.0]])
     found = make(posterior=posterior, effect_unit=unit, settings={"effect_size": 0.7}).to_frame()
-    low, high = np.quantile(draws, [0.055, 0.945], axis=0)
+    low, high = np.quantile(draws, [0.05, 0.95], axis=0)
     np.testing.assert_allclose(found["coef_lower"], low.ravel())
     np.testing.assert_allclose(found["effect_upper"], (high * unit.T).ravel())
     np.testing.assert_allclose(found["effect"], (COEF * unit).T.ravel())
@@ -478,3 +479,30 @@ def test_table_of_a_posterior_with_exact_zeros_and_features_not_sampled(posterio
     assert found.loc[("rooms", "south"), "probability"] == included[:, :, 2, 1].mean()
     assert found.loc[("rent", "north"), ["probability", "false_sign_rate"]].tolist() == [0.0, 1.0]
     assert np.isnan(found.loc[("rent", "north"), "coef_lower"]) and "effect" not in found
+
+
+def test_one_row_per_feature_of_a_point():
+    found = make().to_frame(form="features")
+    assert found["kind"].tolist() == ["none", "all", "none", "specific"]
+    assert found["tasks"].tolist() == ["not selected", "all 2 tasks", "not selected", "only north"]
+    np.testing.assert_allclose(found["norm"], np.linalg.norm(COEF, axis=0))
+    assert found["largest"].tolist() == [0.0, 2.0, 0.0, -0.25] and found["largest_task"].tolist() == ["north"] * 4
+    assert make().to_frame(form="features", selected_only=True)["feature"].tolist() == ["income", "rooms"]
+
+
+def test_one_row_per_feature_of_draws(posterior):
+    included = np.zeros((2, 50, 4, 2), dtype=bool)
+    included[:, :, 0] = True  # both tasks
+    included[:, :40, 1, 0] = True  # mostly the first one
+    included[:, :20, 2, 0] = included[:, 20:40, 2, 1] = True  # somewhere
+    draws = posterior["posterior"].dataset
+    tree = xr.DataTree.from_dict({"posterior": draws.assign(included=(draws["coef"].dims, included))})
+    selection = included.any(axis=3).mean(axis=(0, 1)) > 0.5
+    found = make(posterior=tree, absent=None, selection=selection).to_frame(form="features")
+    assert found["kind"].tolist() == ["all", "specific", "unclear", "none"]
+    assert found["tasks"].tolist() == ["all 2 tasks", "only north", "in some task, unclear which", "not selected"]
+    np.testing.assert_allclose(found["probability"], included.any(axis=3).mean(axis=(0, 1)))
+    norms = np.linalg.norm(draws["coef"].values, axis=3).reshape(100, 4)
+    np.testing.assert_allclose(
+        found[["norm_lower", "norm", "norm_upper"]].T, np.quantile(norms, [0.05, 0.5, 0.95], axis=0)
+    )

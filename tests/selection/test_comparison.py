@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from scipy import stats
+from sklearn.metrics import mean_poisson_deviance
 from sklearn.model_selection import KFold
 
 from bayesmtfs import (
@@ -16,7 +18,7 @@ from bayesmtfs import (
 from bayesmtfs.estimators.bayesian import BayesianClassifier, BayesianRegressor
 from bayesmtfs.selection.comparison import compare, loo_of, with_short_chains
 
-POSTERIOR = BayesianRegressor(sampler="fast", draws=250, random_state=0)
+POSTERIOR = BayesianRegressor(sampler="variational", draws=250, random_state=0)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_elpd_is_near_the_exact_one():
 
 def test_frames_and_text(table):
     frame = table.to_frame()
-    assert frame.shape == (3, 13) and frame["name"].tolist() == [fit.name for fit in table.fits]
+    assert frame.shape == (3, 16) and frame["name"].tolist() == [fit.name for fit in table.fits]
     assert table.to_frame("polars").shape == (3, 13)
     lines = str(table).splitlines()
     assert lines[0].split()[:2] == ["name", "RMSE"] and len({len(line) for line in lines}) == 1
@@ -90,7 +92,7 @@ def test_labels(shared):
     estimators = [
         MixedNormClassifier(),
         ("hinge", MixedNormClassifier(loss="hinge")),
-        BayesianClassifier(sampler="fast", draws=250, random_state=0),
+        BayesianClassifier(sampler="variational", draws=250, random_state=0),
     ]
     tasks = {} if shared else {"tasks": sim.tasks}
     found = by_name(compare(estimators, sim.X, sim.y, **tasks, cv=3))
@@ -139,6 +141,51 @@ def test_counts_have_the_log_score_of_their_family(poisson):
     eta = np.sum(sim.X[fold[1]] * fitted.coef_[place], axis=1) + fitted.intercept_[place]
     assert found.log_score == pytest.approx(poisson.log_density(y[fold[1]], eta).mean())
     assert found.error == pytest.approx(np.sqrt(np.mean((y[fold[1]] - np.exp(eta)) ** 2)))
+
+
+def test_explained_variance_is_that_about_the_means_of_the_training_rows(sim):
+    pairs = [(train, test) for train, test in KFold(4, shuffle=True, random_state=1).split(sim.X)]
+    found = compare([MixedNormRegressor(penalty_strength=0.1)], sim.X, sim.y, tasks=sim.tasks, cv=pairs).fits[0]
+    shares = []
+    for train, test in pairs:
+        model = MixedNormRegressor(penalty_strength=0.1).fit(sim.X[train], sim.y[train], tasks=sim.tasks[train])
+        residual = sim.y[test] - model.predict(sim.X[test], tasks=sim.tasks[test])
+        means = np.array([sim.y[train][sim.tasks[train] == t].mean() for t in range(3)])
+        shares.append(1 - np.sum(residual**2) / np.sum((sim.y[test] - means[sim.tasks[test]]) ** 2))
+    assert found.r2 == pytest.approx(np.mean(shares), rel=1e-4)
+
+
+def test_labels_have_areas_and_deviances(sim):
+    labels = np.where(sim.y > np.median(sim.y), "high", "low")
+    pairs = [(train, test) for train, test in KFold(3, shuffle=True, random_state=1).split(sim.X)]
+    found = compare([MixedNormClassifier(penalty_strength=0.02)], sim.X, labels, tasks=sim.tasks, cv=pairs).fits[0]
+    areas, deviances = [], []
+    for train, test in pairs:
+        model = MixedNormClassifier(penalty_strength=0.02).fit(sim.X[train], labels[train], tasks=sim.tasks[train])
+        chance = model.predict_proba(sim.X[test], tasks=sim.tasks[test])[:, 1]
+        own, tasks = labels[test] == "low", sim.tasks[test]
+        ranked = [
+            stats.mannwhitneyu(chance[(tasks == t) & own], chance[(tasks == t) & ~own]).statistic for t in range(3)
+        ]
+        pairs_of = [np.sum((tasks == t) & own) * np.sum((tasks == t) & ~own) for t in range(3)]
+        areas.append(np.average(np.array(ranked) / pairs_of, weights=np.bincount(tasks)))
+        deviances.append(-2 * np.mean(np.log(np.where(own, chance, 1 - chance))))
+    assert found.auc == pytest.approx(np.mean(areas), abs=1e-6)
+    assert found.deviance == pytest.approx(np.mean(deviances), rel=1e-4)
+
+
+def test_counts_have_the_deviance_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, tasks = rng.standard_normal((120, 4)), np.repeat([0, 1], 60)
+    y = rng.poisson(np.exp(0.5 + 0.7 * X[:, 0]))
+    pairs = [(train, test) for train, test in KFold(3, shuffle=True, random_state=1).split(X)]
+    model = MixedNormRegressor(penalty_strength=0.1, loss="poisson")
+    found = compare([model], X, y, tasks=tasks, cv=pairs).fits[0]
+    expected = []
+    for train, test in pairs:
+        model.fit(X[train], y[train], tasks=tasks[train])
+        expected.append(mean_poisson_deviance(y[test], model.predict(X[test], tasks=tasks[test])))
+    assert found.deviance == pytest.approx(np.mean(expected), rel=1e-4) and np.isnan(found.r2)
 
 
 def test_posteriors_of_folds_have_short_chains():

@@ -135,7 +135,7 @@ def test_selection_from_a_fitted_classifier():
     sim = bm.simulate_tasks(
         n_tasks=3, n_features=8, n_relevant=2, n_samples=150, snr=3, kind="classification", random_state=0
     )
-    model = fitted(bm.BayesianClassifier(sampler="fast", random_state=0), sim)
+    model = fitted(bm.BayesianClassifier(sampler="variational", random_state=0), sim)
     found = effects(model, sim.X, sim.y, sim.tasks)
     np.testing.assert_array_equal(found.inclusion_probability, model.inclusion_probability_)
     result = projection_selection(model, sim.X, sim.y, sim.tasks, max_features=4, n_draws=200)

@@ -1,0 +1,176 @@
+"""What a multi-task fit is measured against: each task's mean, one model for all rows, and every task alone.
+
+`reference_fits` gives estimators for `compare`, in the family of the targets:
+
+    task mean            every task's best constant (no feature)
+    pooled lasso         all rows as if they were one task, penalty by cross-validation; not in the wide form, where tasks
+                         are different quantities
+    lasso per task       the l1,1 fit, which tells nothing from one task to another, penalty by cross-validation
+
+A fit that does not beat the task mean has found nothing; one that does not beat the pooled fit or the single tasks gains
+nothing from treating them as related tasks.
+"""
+
+import warnings
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, clone
+from sklearn.utils import Tags
+
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
+from bayesmtfs.families import Family, find_family
+from bayesmtfs.selection.comparison import ComparedFit, Comparison, compare, loo_of
+from bayesmtfs.types import BoolArray, FloatArray
+
+NO_FEATURE = 1e12  # a penalty at which no feature is kept, in any units that make sense
+N_PENALTIES, RATIO = 30, 1e-2
+
+
+class Pooled(BaseEstimator):
+    """An estimator that takes the rows of all tasks for those of one.
+
+    Parameters
+    ----------
+    estimator : with ``fit`` and ``predict`` for `TaskData`
+    """
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def __sklearn_tags__(self) -> Tags:
+        return self.estimator.__sklearn_tags__()
+
+    def fit(self, data: TaskData) -> Self:
+        """Fit all rows of all tasks together."""
+        self.fitted_ = clone(self.estimator).fit(self._one_task(data))
+        self.tasks_, m = data.task_names, data.n_tasks
+        self.coef_: FloatArray = np.tile(self.fitted_.coef_, (m, 1))
+        self.intercept_: FloatArray = np.tile(self.fitted_.intercept_, m)
+        if hasattr(self.fitted_, "classes_"):
+            self.classes_ = self.fitted_.classes_
+        return self
+
+    def predict(self, data: TaskData) -> Any:
+        """Predict rows, in the order of the data."""
+        return self.fitted_.predict(self._one_task(data))
+
+    def predict_proba(self, data: TaskData) -> FloatArray:
+        """Probabilities of the classes."""
+        found: FloatArray = self.fitted_.predict_proba(self._one_task(data))
+        return found
+
+    def get_support(self) -> BoolArray:
+        """(p,) Features that are selected."""
+        return np.asarray(self.fitted_.get_support())
+
+    @property
+    def loss(self) -> str | Family:
+        """Family of the targets."""
+        loss: str | Family = self.estimator.loss
+        return loss
+
+    @staticmethod
+    def _one_task(data: TaskData) -> TaskData:
+        return TaskData.from_long(data.X, data.y, sample_weight=data.weight)
+
+
+def reference_fits(
+    classify: bool, loss: str | Family | None = None, wide: bool = False, **options: Any
+) -> dict[str, Any]:
+    """Estimators by their names; see the head of this file.
+
+    Parameters
+    ----------
+    classify : whether targets are labels
+    loss : family of the targets; None: squared, or logistic for labels
+    wide : whether tasks are different quantities over the same rows
+    **options : further parameters, such as ``standardize``, of those that have them
+
+    Examples
+    --------
+    >>> list(reference_fits(classify=False))
+    ['task mean', 'pooled lasso', 'lasso per task']
+    """
+    path: Any = MixedNormClassifierCV if classify else MixedNormRegressorCV
+    constant: Any = MixedNormClassifier if classify else MixedNormRegressor
+    known: dict[str, Any] = options | ({} if loss is None else {"loss": loss})
+    lasso = path(norm_q=1, n_penalties=N_PENALTIES, penalty_ratio=RATIO, cv=3, random_state=0, **known)
+    pooled = {} if wide else {"pooled lasso": Pooled(clone(lasso))}
+    of_constant = {name: value for name, value in known.items() if name in constant().get_params()}
+    return {"task mean": constant(penalty_strength=NO_FEATURE, **of_constant), **pooled, "lasso per task": lasso}
+
+
+def with_choices_fixed(fit: Any) -> Any:
+    """An unfitted estimator with the penalty and q that a fit has chosen: it does not choose again."""
+    if not isinstance(fit, MixedNormRegressorCV | MixedNormClassifierCV):
+        return clone(fit)
+    plain: Any = MixedNormClassifier if hasattr(fit, "classes_") else MixedNormRegressor
+    known = plain().get_params()
+    shared = {name: value for name, value in fit.get_params().items() if name in known}
+    chosen = {name: getattr(fit, f"{name}_") for name in ("penalty_strength", "norm_q", "ridge", "mean_strength")}
+    if fit.mean_penalty_ is not None:
+        chosen["mean_penalty"] = fit.mean_penalty_
+    return plain(**{**shared, **chosen})
+
+
+def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int = 5, **options: Any) -> Comparison:
+    """How well a fit predicts rows that it has not seen, beside the references.
+
+    All are fitted to the training rows of the same folds, the fit with the penalty and q that it chose on all rows. A
+    posterior is not drawn again: its row has the errors of leave-one-out predictions by Pareto-smoothed importance sampling
+    (Vehtari, Gelman, Gabry 2017).
+
+    Parameters
+    ----------
+    fit : fitted estimator
+    X, y, tasks : the data of the fit
+    cv : number of folds
+    **options : further parameters of the references, such as ``standardize``
+    """
+    wide = getattr(fit, "_form", None) == "wide"
+    estimators = reference_fits(hasattr(fit, "classes_"), fit.loss, wide, task_column=fit.task_column, **options)
+    if not hasattr(fit, "posterior_"):
+        estimators = {"this fit": with_choices_fixed(fit), **estimators}
+    found = compare(estimators, X, y, tasks, cv=cv, progress=False)
+    if not hasattr(fit, "posterior_"):
+        return found
+    own = leave_one_out(fit)
+    return Comparison(tuple(sorted((*found.fits, own), key=lambda one: one.error)), found.error_name)
+
+
+def leave_one_out(fit: Any) -> ComparedFit:
+    """Errors of a posterior's leave-one-out predictions: mean of y_i given all other rows."""
+    # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
+    from arviz_stats import loo_expectations
+
+    expectation: Any = loo_expectations
+    tree = fit.posterior_
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of large Pareto k, which `loo_of` counts
+        predicted = np.asarray(expectation(tree, var_name="y", kind="mean")[0], dtype=np.float64).ravel()
+    y = np.asarray(tree["observed_data"]["y"].values, dtype=np.float64).ravel()
+    task, weight = (tree["constant_data"][name].values for name in ("task_index", "weight"))
+    weight = weight / weight.sum()
+    known = loo_of(fit)
+    measures: dict[str, float] = {}
+    if find_family(fit.loss).targets == "labels":
+        lost = (np.sign(predicted) != y).astype(np.float64)
+        error = float(weight @ lost)
+        spread = float(np.sqrt(weight @ (lost - error) ** 2 / len(y)))
+        measures["deviance"] = -2.0 * known.get("elpd", np.nan) / len(y)
+    else:
+        squares = (y - predicted) ** 2
+        error = float(np.sqrt(weight @ squares))
+        spread = float(np.sqrt(weight @ (squares - error**2) ** 2 / len(y)) / (2.0 * error)) if error > 0 else 0.0
+        total = np.bincount(task, weight)
+        means = np.bincount(task, weight * y) / total
+        apart = (y - means[task]) / np.maximum(1.0 - weight / total[task], 1e-12)  # the mean of the others
+        measures["r2"] = float(1.0 - weight @ squares / (weight @ apart**2))
+    log_score = known.get("elpd", np.nan) / len(y)
+    return ComparedFit(
+        "this fit (leave-one-out)", error, spread, np.nan, np.nan, log_score, np.nan,
+        int(np.sum(fit.get_support())), np.nan, **known, **measures,
+    )  # fmt: skip

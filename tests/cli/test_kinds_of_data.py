@@ -1,0 +1,112 @@
+"""Survival times, exposures, missing cells, dates and targets that no family has, as a table has them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bayesmtfs as bm
+
+N = 160
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    x, z, clinic = rng.normal(size=N), rng.normal(size=N), np.where(np.arange(N) % 2, "a", "b")
+    years, days = rng.uniform(0.5, 20.0, N), rng.exponential(np.exp(-x))
+    return pd.DataFrame(
+        {
+            "x": x,
+            "z": z,
+            "clinic": clinic,
+            "years": years,
+            "visits": rng.poisson(years * np.exp(0.5 * x - 1.0)),
+            "days": np.round(days, 3),
+            "died": (rng.random(N) < 0.6).astype(int),
+        }
+    )
+
+
+def run(bayesmtfs, frame, tmp_path, *options):
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    return bayesmtfs("fit", tmp_path / "table.csv", *options, "--out", tmp_path / "fit")
+
+
+def test_survival_times(bayesmtfs, table, tmp_path):
+    frame = table[["x", "z", "clinic", "days", "died"]]
+    options = ("--target", "days", "--task", "clinic", "--event", "died")
+    result = run(bayesmtfs, frame, tmp_path, *options)
+    assert result.exit_code == 0, result.output
+    assert "Target: survival times, --family cox." in result.output
+    model = bm.load(tmp_path / "fit" / "model.bayesmtfs")
+    assert isinstance(model, bm.MixedNormSurvivalCV) and "x" in model.get_feature_names_out()
+    predicted = bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
+    assert predicted.exit_code == 0, predicted.output
+    y = frame[["died", "days"]].set_axis(["event", "time"], axis=1)
+    concordance = model.score(frame[["x", "z", "clinic"]], y)
+    assert f"concordance: {concordance:.4g}" in predicted.output
+    without = run(bayesmtfs, frame, tmp_path, "--target", "days", "--task", "clinic", "--force")
+    assert "--event died makes it survival times" in without.output
+    em = bayesmtfs("fit", tmp_path / "table.csv", *options, "--route", "em", "--out", tmp_path / "em")
+    assert em.exit_code == 2 and "routes map and posterior" in em.stderr
+
+
+def test_exposure(bayesmtfs, table, tmp_path):
+    frame = table[["x", "z", "clinic", "visits", "years"]]
+    options = ("--target", "visits", "--task", "clinic", "--exposure", "years")
+    result = run(bayesmtfs, frame, tmp_path, *options, "--family", "poisson", "--no-standardize")
+    assert result.exit_code == 0, result.output
+    model = bm.load(tmp_path / "fit" / "model.bayesmtfs")
+    by_hand = bm.MixedNormRegressorCV(loss="poisson", n_penalties=50, rule="one_se", random_state=0)
+    by_hand.fit(frame[["x", "z"]], frame["visits"], tasks=frame["clinic"], exposure=frame["years"])
+    np.testing.assert_allclose(model.coef_, by_hand.coef_, atol=1e-6)
+    bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
+    written = pd.read_csv(tmp_path / "p.csv")["prediction"]
+    expected = by_hand.predict(frame[["x", "z"]], tasks=frame["clinic"], exposure=frame["years"])
+    np.testing.assert_allclose(written, expected, rtol=1e-5)
+    numbers = bayesmtfs("fit", tmp_path / "table.csv", *options, "--family", "squared", "--out", tmp_path / "no")
+    assert numbers.exit_code == 2 and "--exposure is for counts" in numbers.stderr
+
+
+def test_missing_cells(bayesmtfs, table, tmp_path):
+    frame = table[["x", "z", "clinic"]].assign(score=2.0 * table["x"] + table["z"])
+    frame.loc[::7, "z"], frame.loc[::5, "x"] = np.nan, np.nan
+    options = ("--target", "score", "--task", "clinic", "--penalty", "0.01")
+    refused = run(bayesmtfs, frame, tmp_path, *options)
+    assert refused.exit_code == 1 and "'x' is missing" in refused.stderr and "'z' is missing" in refused.stderr
+    assert "--impute task_mean" in refused.stderr
+    result = run(bayesmtfs, frame, tmp_path, *options, "--impute", "task_mean")
+    assert result.exit_code == 0, result.output
+    names = bm.load(tmp_path / "fit" / "model.bayesmtfs").result_.feature_names.tolist()
+    assert names == ["x", "z", "x[missing]", "z[missing]"]
+    predicted = bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
+    assert predicted.exit_code == 0 and pd.read_csv(tmp_path / "p.csv")["prediction"].notna().all()
+    wrong = run(bayesmtfs, frame, tmp_path, *options, "--impute", "zero")
+    assert wrong.exit_code == 2 and "pass task_mean" in wrong.stderr
+
+
+def test_dates_and_truth_values_are_numbers(bayesmtfs, table, tmp_path):
+    when = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(N), unit="D")
+    frame = table[["x", "clinic"]].assign(when=when.strftime("%Y-%m-%d"), owner=table["z"] > 0)
+    frame["score"] = frame["x"] + 0.02 * np.arange(N) + frame["owner"]
+    result = run(bayesmtfs, frame, tmp_path, "--target", "score", "--task", "clinic", "--penalty", "0.001")
+    assert result.exit_code == 0, result.output
+    model = bm.load(tmp_path / "fit" / "model.bayesmtfs")
+    assert model.result_.feature_names.tolist() == ["x", "when", "owner"]
+    np.testing.assert_allclose(model.coef_[:, 1], 0.02, rtol=0.05)
+    predicted = bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
+    assert predicted.exit_code == 0, predicted.output
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([f"name {i}" for i in range(N)], "160 different texts"),
+        (pd.date_range("2024-01-01", periods=N).astype(str), "holds dates"),
+        (np.full(N, 3.0), "is 3.0 in all rows"),
+    ],
+)
+def test_targets_that_fit_no_family_are_refused(bayesmtfs, table, tmp_path, values, words):
+    frame = table[["x", "z", "clinic"]].assign(result=values)
+    result = run(bayesmtfs, frame, tmp_path, "--target", "result", "--task", "clinic")
+    assert result.exit_code == 1 and words in result.stderr
