@@ -67,6 +67,7 @@ VARIANCE_GRID = np.geomspace(1e-3, 1e4, 57)  # in units of one over the mean cur
 COARSE_STEP = 4  # of that grid, on which its best point is sought first
 NEGLIGIBLE = 1e-6  # share of a candidate that the data determine
 NOISE_STEPS = (0.5, 0.2)  # shares of the noise that was found, at which the search begins again
+EVEN = 1e-9  # spread of curvatures, relative to their mean, up to which they are equal
 EVEN_NOISE = 1.5  # ratio of the largest noise to the smallest, up to which the first look from all features sees one
 ROUGHLY = 10.0  # how much larger the tolerance is at such a level
 GROWTH = 0.25  # most rows that come in at once, as a share of those that are in
@@ -395,10 +396,21 @@ def losses(rows: RowStatistics, row_variances: FloatArray) -> FloatArray:
 
 
 def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
-    """(p,) Log evidence that each row would bring, and (p,) its variance then; 0 for rows that would bring none."""
+    """(p,) Log evidence that each row would bring, and (p,) its variance then; 0 for rows that would bring none.
+
+    Where the curvatures e of a row are equal, the best variance is ``(s^2 - e) / e^2`` with the mean of the squared
+    scores (Tipping and Faul 2003, eq. 20, for one task); else it is one of a grid.
+    """
     best, best_variance = np.zeros(len(rows.curvatures)), np.zeros(len(rows.curvatures))
     mean = rows.curvatures.mean(axis=1)
     promising = np.flatnonzero((rows.squared_scores.sum(axis=1) > rows.curvatures.sum(axis=1)) & (mean > 0))
+    even = np.ptp(rows.curvatures[promising], axis=1) <= EVEN * mean[promising] if len(promising) else promising > 0
+    alike, promising = promising[even], promising[~even]
+    ratio = rows.squared_scores[alike].mean(axis=1) / mean[alike]
+    best[alike] = 0.5 * rows.curvatures.shape[1] * (ratio - 1.0 - np.log(ratio))
+    best_variance[alike] = (ratio - 1.0) / mean[alike]
+    if len(promising) == 0:
+        return best, best_variance
     e, s = rows.curvatures[promising], rows.squared_scores[promising]
 
     def gain_at(units: FloatArray) -> FloatArray:
@@ -407,7 +419,7 @@ def gains(rows: RowStatistics) -> tuple[FloatArray, FloatArray]:
 
     e_safe = np.where(e > 0.0, e, np.inf)
     coarse = np.stack([gain_at(np.full(len(promising), unit)) for unit in VARIANCE_GRID[::COARSE_STEP]])
-    place = COARSE_STEP * np.argmax(coarse, axis=0) if len(promising) else np.zeros(0, dtype=np.intp)
+    place = COARSE_STEP * np.argmax(coarse, axis=0)
     for shift in range(-COARSE_STEP + 1, COARSE_STEP):  # the neighbours of the best on the coarse grid
         units = VARIANCE_GRID[np.clip(place + shift, 0, len(VARIANCE_GRID) - 1)]
         gain = gain_at(units)
