@@ -222,7 +222,7 @@ def _heaviest_tail(coef: FloatArray) -> float:
     entries = _learned_entries("coef", coef)
     largest = np.argsort(-np.abs(entries).max(axis=(0, 1)))[:TAILS]
     shapes = _over_entries(array_stats.pareto_khat, entries[:, :, largest])
-    return float(np.max(shapes, initial=-np.inf))
+    return float(np.max(shapes[~np.isnan(shapes)], initial=-np.inf))  # nan: hardly ever other than 0
 
 
 def _on_line(values: FloatArray) -> FloatArray:
