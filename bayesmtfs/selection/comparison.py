@@ -346,7 +346,7 @@ def _table(names: list[str], scores: FloatArray, whole: list[dict[str, Any]], er
     fits = []
     for name, measures, fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False):
         error, log_score, *others = measures
-        means = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
+        means: dict[str, Any] = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
         ends = (*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score))
         fits.append(ComparedFit(name, *ends, **fit, **means))
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
