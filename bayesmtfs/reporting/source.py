@@ -1,7 +1,7 @@
 """What a report knows beyond the fit: where the data came from, how they were read, and how well the fit predicts."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from bayesmtfs.selection.comparison import ComparedFit, Comparison
 
@@ -34,7 +34,11 @@ class Source(NamedTuple):
         if errors is not None:
             known_fields = set(ComparedFit._fields)
             rows: list[dict[str, Any]] = [{k: v for k, v in row.items() if k in known_fields} for row in errors["fits"]]
-            numbers = ({k: v if k == "name" else float(v) for k, v in row.items()} for row in rows)
-            fits = tuple(ComparedFit(**cast("dict[str, Any]", row)) for row in numbers)
+            fits = tuple(_compared(row) for row in rows)
             known["errors"] = Comparison(fits, errors["error_name"])
         return cls(**{**known, "notes": tuple(known.get("notes", ()))})
+
+
+def _compared(row: dict[str, Any]) -> ComparedFit:
+    values: dict[str, Any] = {name: value if name == "name" else float(value) for name, value in row.items()}
+    return ComparedFit(**values)
