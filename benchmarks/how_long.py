@@ -52,7 +52,7 @@ def main() -> None:
     for size in SIZES[: asked.sizes]:
         print("| " + " | ".join(str(number) for number in size) + " |", end="", flush=True)
         for route in routes:
-            print(f" {seconds(route, *size):.2g} |", end="", flush=True)
+            print(f" {float(f'{seconds(route, *size):.2g}'):g} |", end="", flush=True)
         print(flush=True)
 
 

@@ -13,7 +13,7 @@ QUESTIONS = [
     ("Are there too many rows|for memory?", ("moments.from_parquet,", "then fit_moments"), "large_data.html"),
     ("Do you want to know how|sure it is, or in which tasks|a feature matters?", ("Bayesian*",), "posterior.html"),
     (
-        "Is it about how tasks share|features, or how they relate?",
+        "Is it about how tasks|share features,|or how they relate?",
         ("Jeffreys*(", 'norm_q="learn"),', "MatrixVariate*"),
         "which_q.html",
     ),
