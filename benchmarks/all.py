@@ -4,8 +4,8 @@
 
 Every row draws fresh data for each seed and takes CPU seconds of one thread for ours and for a peer in turn in the same
 process; the table shows the worst of the seeds. Results are kept in ``benchmark-results/all.json``, one entry per row, so
-that rows can be measured one at a time, and the table is written from all that are there. Curves of accuracy over time
-of the convex rows are drawn by `convex.py`, growth in features and tasks by its part ``growth``, first fits by `cold_routes.py`.
+that rows can be measured one at a time, and the table is written from all that are there. `convex.py` draws the curves of
+accuracy over time of the convex rows and measures growth in features and tasks.
 """
 
 import argparse
