@@ -151,7 +151,10 @@ def outliers(seed: int) -> dict[str, int]:
 
 def recovery(name: str, draw: Callable[[int], dict[str, int]], n_seeds: int) -> None:
     """Print means and standard errors over data sets, and those of differences from the last method."""
-    rows = [draw(1000 + seed) for seed in range(n_seeds)]
+    rows = []
+    for seed in range(n_seeds):
+        rows.append(draw(1000 + seed))
+        print(f"  {name} {seed}: {rows[-1]}", flush=True)
     print(f"\n{name}: features found of {RELEVANT}, {n_seeds} data sets")
     methods = [method for method in rows[0] if "%" not in method]
     last = np.array([row[methods[-1]] for row in rows], dtype=float)

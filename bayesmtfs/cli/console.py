@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.models import ArgumentInfo
 
 from bayesmtfs.progress import Progress
 
@@ -52,7 +54,7 @@ def run(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(quiet: Quiet = False, as_json: Json = False, debug: Debug = False, **options: Any) -> None:
         try:
             with Progress(command.__name__, enabled=False) as work:
-                command(Speaker(quiet, as_json), **options)
+                command(Speaker(quiet, as_json, typed(command, options)), **options)
         except EXPECTED as error:
             if debug:
                 raise
@@ -68,6 +70,23 @@ def run(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def typed(command: Callable[..., None], options: dict[str, Any]) -> str:
+    """A command as it can be typed again, without what is at its default."""
+    words = ["bayesmtfs", command.__name__]
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in options or name == "force":
+            continue
+        value, stated = options[name], parameter.annotation.__metadata__[0]
+        if isinstance(stated, ArgumentInfo):
+            words += [shlex.quote(str(one)) for one in (value if isinstance(value, list) else [value])]
+        elif value != parameter.default:
+            dashed = f"--{name.replace('_', '-')}"
+            on, _, off = (stated.param_decls[0] if stated.param_decls else dashed).partition("/")
+            no = off or f"--no-{on.removeprefix('--')}"
+            words += [on if value else no] if isinstance(value, bool) else [on, shlex.quote(str(value))]
+    return " ".join(words)
+
+
 def _say_error(message: str) -> None:
     Console(stderr=True).print(f"Error: {message}", markup=False, highlight=False, soft_wrap=True)
 
@@ -75,7 +94,8 @@ def _say_error(message: str) -> None:
 class Speaker:
     """Where a command says things: tables for people, or one JSON object for programs."""
 
-    def __init__(self, quiet: bool, as_json: bool) -> None:
+    def __init__(self, quiet: bool, as_json: bool, command: str = "") -> None:
+        self.command = command  # as it can be typed again
         self.silent = quiet or as_json
         self.console = Console(quiet=self.silent)
         self.as_json = as_json

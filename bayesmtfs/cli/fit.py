@@ -1,11 +1,9 @@
 """``bayesmtfs fit`` and ``bayesmtfs compare``: a table in; out a folder with the fitted model, or a table of methods."""
 
 import math
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import numpy as np
 import typer
 from rich.table import Table
@@ -109,7 +107,7 @@ def fit(
 ) -> None:
     """Fit a table with a task column and write model, effects, plots and report."""
     # Loaded here, so that --help answers at once
-    from bayesmtfs.cli.tables import TextForm, event_hint, kind_of_target, observations
+    from bayesmtfs.cli.tables import TextForm, event_hint, kind_of_target, observations, within_tasks
     from bayesmtfs.reporting import Source
 
     check_free(out, force)
@@ -120,7 +118,7 @@ def fit(
     if event is not None:
         kind, hints = survival_kind(route, classify, family), []
     else:
-        kind, hints = kind_of_target(y, classify, family), event_hint(X, y)
+        kind, hints = within_tasks(kind_of_target(y, classify, family), y, task), event_hint(X, y)
     _check_exposure(exposure, kind)
     notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
     speaker.say(*notes)
@@ -146,7 +144,7 @@ def fit(
         with speaker.working("Measuring on held-out rows ..."):
             errors = _errors_of(model, X, y, kind.options(standardize), standardize, notes)
     names = {"target": target or targets or "", "task": task or ""}
-    source = Source(data.name, **names, notes=tuple(notes), command=typed_command(), errors=errors)
+    source = Source(data.name, **names, notes=tuple(notes), command=speaker.command, errors=errors)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
         described = {"data": str(data), "target": target or targets, "task": task, "event": event}
         _write(model, folder, described, source)
@@ -180,25 +178,6 @@ def class_notes(y: Any, labels: bool) -> list[str]:
         positive = f"; a positive effect speaks for {counts.index[1]}" if len(counts) == 2 else ""
         notes.append(f"Classes{of}: {listed}{positive}.")
     return notes
-
-
-def typed_command() -> str:
-    """The command as it can be typed again, without what is at its default."""
-    context = click.get_current_context(silent=True)
-    if context is None:
-        return ""
-    words = ["bayesmtfs", str(context.info_name)]
-    for parameter in context.command.params:
-        value = context.params.get(str(parameter.name))
-        if value == parameter.default or value is None or parameter.name in ("quiet", "as_json", "debug", "force"):
-            continue
-        if parameter.param_type_name == "argument":
-            words.append(shlex.quote(str(value)))
-        elif isinstance(value, bool):
-            words.append((parameter.opts if value else parameter.secondary_opts)[0])
-        else:
-            words += [parameter.opts[0], shlex.quote(str(value))]
-    return " ".join(words)
 
 
 def _errors_of(
@@ -323,14 +302,14 @@ def compare(
     force: Force = False,
 ) -> None:
     """Fit several methods, measure them on rows they have not seen, and print one table."""
-    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations, write_csv
+    from bayesmtfs.cli.tables import TextForm, kind_of_target, observations, within_tasks, write_csv
 
     if out is not None:
         check_free(out, force)
     names = [_one_of("methods", name.strip(), tuple(SHORT)) for name in methods.split(",") if name.strip()]
     table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
     X, y, _ = table.rows
-    kind = kind_of_target(y, classify, family)
+    kind = within_tasks(kind_of_target(y, classify, family), y, task)
     notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     more: dict[str, Any] = {
@@ -384,7 +363,7 @@ def _with_error(value: float, error: float) -> str:
     if math.isnan(value):
         return ""
     value = 0.0 if abs(value) < ROUNDING else value
-    return f"{value:.3g}" if math.isnan(error) else f"{value:.3g} +- {error:.1g}"
+    return f"{value:.3g}" if math.isnan(error) else f"{value:.3g} +- {float(f'{error:.1g}'):g}"
 
 
 # ---------------------------------------------------------------------- from the words of the command line to an estimator

@@ -287,3 +287,11 @@ def _are_counts(column: Any) -> bool:
     values = np.asarray(column, dtype=np.float64)
     whole = bool(np.all((values >= 0) & (np.mod(values, 1) == 0))) and values.min(initial=1.0) == 0
     return whole and len(np.unique(values)) > 2 and float(column.skew()) > LONG_TAIL
+
+
+def within_tasks(kind: TargetKind, y: Any, task: str | None) -> TargetKind:
+    """The same kind of target, or several classes within every task, where there are more than two and a column of tasks."""
+    if not kind.labels or kind.family is not None or task is None or y.nunique() <= 2:
+        return kind
+    note = f"Target: {y.nunique()} classes within every task, --family multinomial; effects are those of each class."
+    return kind._replace(family="multinomial", note=note)

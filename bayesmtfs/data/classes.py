@@ -148,8 +148,8 @@ def with_balanced_signs(data: TaskData) -> TaskData:
 
 def _balancing(data: TaskData, number: NDArray[np.int64], k: int) -> FloatArray:
     """(N,) Factors that make the classes of each task weigh the same, and leave its total weight."""
-    totals = np.bincount(data.task * k + number, weights=data.weight, minlength=data.n_tasks * k)
-    totals = totals.reshape(data.n_tasks, k)
+    each = np.bincount(data.task * k + number, weights=data.weight, minlength=data.n_tasks * k)
+    totals = each.reshape(data.n_tasks, k)
     share = data.task_weights[:, np.newaxis] / (totals > 0).sum(axis=1, keepdims=True)
     factors = np.divide(share, totals, out=np.zeros_like(totals), where=totals > 0)
     return factors[data.task, number]

@@ -215,7 +215,7 @@ class TaskData:
         aligned = align(tables)
         y = [_read_1d_target(target, table.X.shape[0]) for (_, target), table in zip(pairs, tables, strict=True)]
         tasks = [name for name, table in zip(names, tables, strict=True) for _ in range(table.X.shape[0])]
-        known = {
+        known: dict[str, Any] = {
             name: None if parts is None else np.concatenate([np.atleast_1d(inputs.as_array(p, name)) for p in parts])
             for name, parts in (("exposure", exposure), ("offset", offset))
         }

@@ -532,7 +532,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _named_result(self, convergence: Convergence, settings: dict[str, Any], **found: Any) -> FitResult:
         """What was found, with the names of tasks and features and all settings."""
-        labels = getattr(self, "classes_", ())
+        labels: Any = getattr(self, "classes_", ())
         if len(labels) == 2:
             settings = {**settings, "positive_class": str(labels[1])}
         return FitResult(

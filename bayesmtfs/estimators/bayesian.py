@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -381,6 +382,32 @@ class BayesianEstimator(MultiTaskEstimator):
             absent=None if data.present is None else ~data.present.T,
             screened_out=found.screened_out,
         )
+
+    def prior_predictive(
+        self, X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None, draws: int = 500
+    ) -> Any:
+        """Draw from the prior, before anything is fitted: what it believes of coefficients, and of targets at these rows.
+
+        The targets ``y`` set the units (means and deviations within tasks), as they do in ``fit``, and nothing else.
+
+        Parameters
+        ----------
+        X, y, tasks, sample_weight : as in ``fit``
+        draws : how many draws
+
+        Returns
+        -------
+        xarray.DataTree with the groups ``prior`` (``coef``, ``intercept``, ``noise``, scales), ``prior_predictive`` (``y``)
+        and ``observed_data``, in the user's units; columns that do not vary are left out
+        """
+        if int(draws) != draws or draws < 1:
+            raise ValueError(f"draws is {draws}; pass a whole number of at least 1")
+        # PyMC takes seconds to load, which a Gibbs fit need not wait for
+        from bayesmtfs.posterior.prior_draws import draw_prior
+
+        reader = clone(self)
+        data = reader.training_data(X, y, tasks, sample_weight)
+        return draw_prior(data, reader._request(data.weight), int(draws), **reader._stated_prior())
 
     @property
     def diagnostics_(self) -> Diagnostics:

@@ -24,7 +24,7 @@ from bayesmtfs.estimators.base import Names, estimator_class
 from bayesmtfs.estimators.bayesian import BayesianEstimator
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, check_interval
 from bayesmtfs.estimators.survival import SurvivalFace, at_times, event_times, risk_sets
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest
 from bayesmtfs.results.tables import central_interval
 from bayesmtfs.types import FloatArray
@@ -136,7 +136,8 @@ class BayesianSurvival(SurvivalFace, BayesianEstimator):
         n_rows = len(self.predict(X, tasks))
         _, labels = self._split_task_column(X, tasks)
         own = np.zeros(n_rows, dtype=np.int64) if labels is None else match_labels(labels, n_rows, self.tasks_)
-        rows, draws = self._read_rows(X, tasks), PredictiveDraws(self.result_, self.unknown_task, False)
+        rows = self._read_rows(X, tasks)
+        draws = PredictiveDraws(self.result_, find_family(self.loss), self.unknown_task, False)
         found = np.empty((1 if interval is None else 3, n_rows, len(self.event_times_)))
         step = max(BLOCK // self._baseline_draws[:, 0].size, 1)
         for t in np.unique(own):

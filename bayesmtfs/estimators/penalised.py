@@ -197,9 +197,9 @@ class MixedNormEstimator(BatchEstimator):
             return automatic.solve(problem, start, solver=self.solver, **stop)
         self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
         self.mean_penalty_: float | None = model.mean_penalty or 0.0
-        found = shared_mean.solve(problem, self.mean_strength_, mean_penalty=self.mean_penalty_, **stop)
-        self.mean_coef_ = found.mean
-        return found.solution
+        around_mean = shared_mean.solve(problem, self.mean_strength_, mean_penalty=self.mean_penalty_, **stop)
+        self.mean_coef_ = around_mean.mean
+        return around_mean.solution
 
 
 def _warn_if_not_converged(solution: Solution, tol: float, max_iter: int) -> None:

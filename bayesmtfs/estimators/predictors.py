@@ -229,7 +229,6 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     """
 
     _saved_attributes: ClassVar[Names] = ("classes_", "tasks_", "thresholds_")
-    thresholds_: FloatArray
 
     class_weight: Any = None
 

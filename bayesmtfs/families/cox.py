@@ -149,15 +149,16 @@ class RiskTable(NamedTuple):
         for t, (rows, sets) in enumerate(parts):
             n = len(sets.time)
             row[t, :n], filled[t, :n], log_weight[t, :n] = rows.start + sets.order, True, np.log(sets.weight)
-            own = (
+            own: list[Any] = [
                 *(t * width + sets.risk, rows.start + sets.order[sets.events], t * width + sets.events),
                 *(before + sets.number, np.full(len(sets.events), t), sets.share, sets.deaths[sets.number]),
-            )
+            ]
             for column, values in zip(columns, own, strict=True):
                 column.append(values)
             before += len(sets.times)
-        risk, events, place, number, task, share, ties = (np.concatenate(column) for column in columns)
-        return cls(row, filled, log_weight, risk, events, place, number, task, share, ties.astype(np.float64))
+        *known, ties = (np.concatenate(column) for column in columns)
+        table: list[Any] = [row, filled, log_weight, *known, ties.astype(np.float64)]
+        return cls(*table)
 
 
 class RiskSets:

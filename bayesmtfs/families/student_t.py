@@ -72,12 +72,12 @@ class StudentT(Family):
         return known
 
     @property
-    def curvature_bound(self) -> float:  # type: ignore[override]
+    def curvature_bound(self) -> float:  # type: ignore[override]  # the degrees may be learned
         """The second derivative at 0."""
         return cast(float, (self.degrees + 1.0) / self.degrees)
 
     @property
-    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+    def augmentation(self) -> ScaleMixture:
         """Normal given a gamma precision."""
         return ScaleMixture(STUDENT_T, self.degrees)
 

@@ -19,11 +19,12 @@ every slice of sweeps; when the user presses Ctrl-C, the next report raises ``Ke
 then returns the draws that it has.
 """
 
+import json
 import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws, in_spike
 from bayesmtfs.posterior import variational
-from bayesmtfs.posterior.diagnostics import Diagnostics, diagnose
+from bayesmtfs.posterior.diagnostics import LARGEST_GAP, Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
 from bayesmtfs.posterior.tree import (
     DIMENSIONS,
@@ -56,6 +57,7 @@ from bayesmtfs.types import BoolArray, SelectionWarning, warn
 Report = Callable[[float], None]
 POLL = 0.1  # seconds between looks at the chains
 SPIKE_SWEEPS = 3  # for each draw under the prior with exact zeros
+SHORT_TUNE = 100  # sweeps of the chains over the features of a variational fit
 
 
 @dataclass(frozen=True)
@@ -222,7 +224,10 @@ def _kept(
         return screen(comparable, family, request.fit_intercept, most)
     scaled = scaled_data(chosen_features(data, varying).dense(), request)[1]
     prior, kept = _spike_prior(scaled, request, stated, 0), varying.copy()
-    kept[varying] = variational.likely_features(scaled, family, prior, most, request.progress)
+    fitted = variational.fit(scaled, family, prior, request.progress)
+    if fitted.found.interrupted:
+        raise KeyboardInterrupt
+    kept[varying] = variational.features_to_draw(fitted, most)
     return kept
 
 
@@ -302,9 +307,7 @@ def _run(
         return sample_mixed_norm(data, request)
     if request.prior == "spike":
         if sampler == "variational":
-            numbers = (request.draws, request.chains, request.random_seed)
-            exact_zeros = _spike_prior(data, request, stated, n_left_out)
-            return variational.sample(data, request.family, exact_zeros, *numbers, request.progress), None
+            return _variational(data, request, stated, n_left_out), None
         return _spike(data, request, stated, n_left_out), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
@@ -339,7 +342,8 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     drawn = [{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]
     if family.learned is not None:
         for one, chain in zip(drawn, chains, strict=True):
-            one[family.learned] = chain.parameter[:, 0] if DIMENSIONS[family.learned] == () else chain.parameter
+            parameter: Any = chain.parameter
+            one[family.learned] = parameter[:, 0] if DIMENSIONS[family.learned] == () else parameter
     return SampledDraws(
         sampler="gibbs",
         variables=stacked(drawn),
@@ -355,13 +359,48 @@ def _spike_prior(data: TaskData, request: PosteriorRequest, stated: dict[str, An
     return spike_prior_for(data, request.family, fit_intercept=request.fit_intercept, n_left_out=n_left_out, **known)
 
 
-def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
+def _variational(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SampledDraws:
+    """Short chains over the features that a variational fit chooses."""
+    family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
+    fitted = variational.fit(data, family, prior, request.progress)
+    found = fitted.found
+    bound = {"evidence_bound": found.state.trace[-1], "evidence_bound_trace": json.dumps(found.state.trace)}
+    if found.interrupted or not family.augmentation.takes_weights(data.weight):
+        return SampledDraws(
+            sampler="variational",
+            variables=variational.draws_of(fitted, request.draws, request.chains, request.random_seed),
+            fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
+            interrupted=found.interrupted,
+            independent=True,
+            message=variational.complaint_of(found),
+            attributes=bound,
+        )
+    kept = variational.features_to_draw(fitted)
+    n_off = n_left_out + _n_rows(data, ~kept)
+    short = replace(request, tune=min(request.tune, SHORT_TUNE))
+    drawn = with_all_features(_spike(chosen_features(data, kept), short, stated, n_off, sweeps=1), kept)
+    gap = float(np.ptp(drawn.variables["included"].max(axis=3).mean(axis=1), axis=0).max(initial=0.0))
+    complaints = [variational.complaint_of(found)]
+    if gap > LARGEST_GAP + 2.0 / np.sqrt(drawn.n_draws):
+        complaints.append(f"chains differ by {gap:.2f} in the inclusion probability of a feature")
+    return replace(
+        drawn,
+        sampler="variational",
+        independent=True,
+        message="; ".join(complaint for complaint in complaints if complaint),
+        attributes=bound | {"drawn_features": int(kept.sum())},
+    )
+
+
+def _spike(
+    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int, sweeps: int = SPIKE_SWEEPS
+) -> SampledDraws:
     family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> SpikeDraws:
-        tune = -(-request.tune // SPIKE_SWEEPS)  # as many sweeps: whole rows are drawn at once, and soon found
-        settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
+        tune = -(-request.tune // sweeps)  # as many sweeps: whole rows are drawn at once, and soon found
+        settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=sweeps)
         return sample_spike_chain(data, prior, settings, family, report)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
@@ -375,7 +414,7 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
         statistics={name: drawn[name] for name in statistics},
         fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
         interrupted=any(one.interrupted for one in chains),
-        sweeps=SPIKE_SWEEPS,
+        sweeps=sweeps,
     )
 
 

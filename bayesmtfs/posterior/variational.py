@@ -1,15 +1,19 @@
-"""The variational posterior on its way to the user, and the choice of features for the sampler that it makes.
+"""What is made of the variational fit: the features that matter, and draws.
 
 `bayesmtfs.variational` fits the prior with exact zeros by coordinate ascent, in a fraction of the sampler's time and for a
-hundred thousand features. Its draws are independent. Compared with the sampler it takes pi, alpha and the rates of tasks
-less fully into account: patterns are not shared between features, and effects are independent of each other.
+hundred thousand features. It finds where effects are; how sure they are it does not quite know, since its effects are
+independent of each other, and patterns are not shared between features. So the fit chooses the features that can matter
+(`features_to_draw`), and short chains of the exact sampler over these alone, a hundred to some hundreds, make the draws:
+the posterior given that all others are off. Where the sampler cannot be used (labels whose weights are no whole numbers),
+`draws_of` gives independent draws of the variational distribution itself.
 
-`likely_features` chooses among thousands of features, for draws of either kind: those with an inclusion probability of
-at least `LIKELY`, the features that correlate with one of them, and of the others those that explain most of what the fit
-leaves. Features that are left out have coefficient 0 in every draw, and count as off in the rate pi.
+With thousands of features the same choice, up to a number that is given, comes before a run of the sampler.
+
+Chosen are the features with an inclusion probability of at least `LIKELY`, those that correlate with one of them, and of
+the others the ones that are likeliest, then those that explain most of what the fit leaves. Features that are left out
+have coefficient 0 in every draw, and count as off in the rate pi.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,7 +23,6 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
 from bayesmtfs.gibbs.state import RowMap, rows_of
-from bayesmtfs.posterior.tree import SampledDraws
 from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 from bayesmtfs.variational import effects
@@ -30,6 +33,7 @@ from bayesmtfs.variational.observations import observations_of
 FORMS = (NORMAL, POLYA_GAMMA)
 LIKELY = 0.02  # inclusion probability of features whose neighbours are kept too
 ALIKE = 0.3  # correlation from which on a feature is a neighbour
+OTHERS, MOST = 100, 500  # rows that are drawn beside the likely ones and their neighbours, and at most in all
 
 
 class VariationalFit(NamedTuple):
@@ -55,41 +59,28 @@ def fit(
     return VariationalFit(problem, effects.ascend(problem, effects.first_state(problem), progress), rows)
 
 
-def sample(
-    data: TaskData,
-    family: Family,
-    prior: SpikePrior,
-    draws: int,
-    chains: int,
-    random_seed: int,
-    progress: bool | None = None,
-) -> SampledDraws:
-    """Independent draws of the approximate posterior; chains only shape them like those of a sampler."""
-    problem, found, rows = fit(data, family, prior, progress)
+def draws_of(fitted: VariationalFit, draws: int, chains: int, random_seed: int) -> dict[str, FloatArray]:
+    """Independent draws of the variational distribution, (chains, draws, ...) by name."""
+    problem, found, rows = fitted
     drawn = draw(problem, found.state, rows, draws * chains, random_seed)
     names = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
-    names |= {"noise": "noise"} if family.has_noise else {}
+    names |= {"noise": "noise"} if problem.learn_noise or problem.observations.normal else {}
     arrays = {name: getattr(drawn, field) for name, field in names.items()}
-    trace = found.state.trace
-    settled = found.converged or found.interrupted
-    return SampledDraws(
-        sampler="variational",
-        variables={name: values.reshape(chains, draws, *values.shape[1:]) for name, values in arrays.items()},
-        fixed=frozenset() if prior.fit_intercept else frozenset(["intercept"]),
-        interrupted=found.interrupted,
-        independent=True,
-        message="" if settled else f"the bound of the evidence still rises after {found.n_iter} sweeps",
-        attributes={"evidence_bound": trace[-1], "evidence_bound_trace": json.dumps(trace)},
-    )
+    return {name: values.reshape(chains, draws, *values.shape[1:]) for name, values in arrays.items()}
+
+
+def complaint_of(found: Found) -> str:
+    """What is wrong with a fit, in words; nothing where it settled."""
+    if found.converged or found.interrupted:
+        return ""
+    return f"the bound of the evidence still rises after {found.n_iter} sweeps"
 
 
 # ---------------------------------------------------------------------- which features
 
 
-def likely_features(
-    data: TaskData, family: Family, prior: SpikePrior, most: int, progress: bool | None = None
-) -> BoolArray:
-    """(p,) At most ``most`` features to keep, groups whole; dense data in sampling units.
+def features_to_draw(fitted: VariationalFit, most: int | None = None) -> BoolArray:
+    """(p,) Features to draw, groups whole: at most ``most`` of them (None: as many as seem to matter).
 
     Examples
     --------
@@ -99,20 +90,21 @@ def likely_features(
     >>> X = rng.standard_normal((100, 40))
     >>> y = X[:, 7] + rng.standard_normal(100)
     >>> data = TaskData.from_long(X, y)
-    >>> kept = likely_features(data, Gaussian(), spike_prior_for(data, Gaussian()), 5)
+    >>> kept = features_to_draw(fit(data, Gaussian(), spike_prior_for(data, Gaussian())), 5)
     >>> int(kept.sum()), bool(kept[7])
     (5, True)
     """
-    fitted = fit(data, family, prior, progress)
-    if fitted.found.interrupted:
-        raise KeyboardInterrupt
-    order, sizes = row_ranking(fitted), np.diff(fitted.rows.starts)
-    chosen = order[np.cumsum(sizes[order]) <= most]
+    order, n_close = row_ranking(fitted)
+    sizes = np.diff(fitted.rows.starts)[order]
+    if most is None:
+        chosen = order[: min(n_close + OTHERS, MOST)]
+    else:
+        chosen = order[np.cumsum(sizes) <= most]
     return np.isin(fitted.rows.row_of_feature, chosen if len(chosen) else order[:1])
 
 
-def row_ranking(fitted: VariationalFit) -> IntArray:
-    """(R,) Rows, the likeliest first, then their neighbours, then the others."""
+def row_ranking(fitted: VariationalFit) -> tuple[IntArray, int]:
+    """(R,) Rows, the likely ones first, then their neighbours, then the others; how many are not of the last kind."""
     problem, state, n_rows = fitted.problem, fitted.found.state, len(fitted.rows.sizes)
     chance = effects.inclusion(state, n_rows)
     likely = np.flatnonzero(chance >= LIKELY)
@@ -121,7 +113,7 @@ def row_ranking(fitted: VariationalFit) -> IntArray:
     curvature = np.einsum("rtaa->rat", state.curvature)
     left = np.sum(np.divide(pull**2, curvature, out=np.zeros_like(pull), where=curvature > 0.0), axis=(1, 2))
     first, second = np.where(chance >= LIKELY, chance, 0.0), np.where(likeness >= ALIKE, likeness, 0.0)
-    return np.lexsort((-left, -chance, -second, -first))
+    return np.lexsort((-left, -chance, -second, -first)), int(np.count_nonzero((first > 0.0) | (second > 0.0)))
 
 
 def neighbours(problem: Problem, rows: Sequence[int] | IntArray) -> FloatArray:
@@ -129,7 +121,8 @@ def neighbours(problem: Problem, rows: Sequence[int] | IntArray) -> FloatArray:
     observations, members = problem.observations, problem.table.members
     tasks = [0] if observations.shared else range(observations.n_tasks)
     features = members[rows].ravel()
-    product, length = 0.0, 0.0
+    product: FloatArray | float = 0.0
+    length: FloatArray | float = 0.0
     for t in tasks:
         X, column = observations.design(t), observations.intercept(t)
         mean = (X @ column) / max(float(column @ column), 1e-300)

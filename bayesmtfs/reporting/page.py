@@ -15,6 +15,7 @@ from bayesmtfs.reporting.words import describe
 from bayesmtfs.results import persistence
 from bayesmtfs.results.fit_result import FitResult
 from bayesmtfs.results.sharing import counts_in_words
+from bayesmtfs.selection.reference import held_out_errors
 
 MOST_AGREED = 500  # features in the table of agreement
 
@@ -24,6 +25,9 @@ def report(
     path: str | os.PathLike[str],
     title: str = "Multi-task feature selection",
     sources: Source | Mapping[str, Source] | None = None,
+    X: Any = None,
+    y: Any = None,
+    tasks: Any = None,
 ) -> None:
     """Write a page about one fit or several: data, model, effects and how sure they are, how to repeat and to cite it.
 
@@ -36,6 +40,7 @@ def report(
     path : the HTML file; an existing one is replaced in one step
     title : heading of the page
     sources : what is known of the data and of held-out errors (`bayesmtfs.reporting.Source`), for all fits or by name
+    X, y, tasks : the data of the fits, to measure them on held-out rows (`bayesmtfs.selection.reference`)
 
     Examples
     --------
@@ -50,8 +55,12 @@ def report(
     True
     """
     named = named_fits(fits)
-    known = sources if isinstance(sources, Mapping) else dict.fromkeys(named, sources or Source())
-    content = _page(title, named, {name: known.get(name, Source()) for name in named}).encode("utf-8")
+    stated = sources if isinstance(sources, Mapping) else dict.fromkeys(named, sources or Source())
+    known = {name: stated.get(name, Source()) for name in named}
+    if X is not None:
+        for name, fit in named.items():
+            known[name] = known[name]._replace(errors=held_out_errors(fit, X, y, tasks))
+    content = _page(title, named, known).encode("utf-8")
     with persistence.replacing(path) as stream:
         stream.write(content)
 

@@ -125,7 +125,7 @@ def _finite(value: float) -> str:
 
 
 def _with_error(value: float, error: float) -> str:
-    return f"{value:.3g}" + (f" ± {error:.1g}" if math.isfinite(error) else "")
+    return f"{value:.3g}" + (f" ± {float(f'{error:.1g}'):g}" if math.isfinite(error) else "")
 
 
 def errors_in_words(errors: Comparison | None) -> str:

@@ -34,6 +34,11 @@ class Source(NamedTuple):
         if errors is not None:
             known_fields = set(ComparedFit._fields)
             rows: list[dict[str, Any]] = [{k: v for k, v in row.items() if k in known_fields} for row in errors["fits"]]
-            fits = tuple(ComparedFit(**{k: v if k == "name" else float(v) for k, v in row.items()}) for row in rows)
+            fits = tuple(_compared(row) for row in rows)
             known["errors"] = Comparison(fits, errors["error_name"])
         return cls(**{**known, "notes": tuple(known.get("notes", ()))})
+
+
+def _compared(row: dict[str, Any]) -> ComparedFit:
+    values: dict[str, Any] = {name: value if name == "name" else float(value) for name, value in row.items()}
+    return ComparedFit(**values)

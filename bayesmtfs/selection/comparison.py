@@ -141,6 +141,10 @@ def compare(
     labels = kinds.pop()
     if fold_draws is not None and fold_draws < 1:
         raise ValueError(f"fold_draws is {fold_draws}; pass a whole number of at least 1, or None for chains in full")
+    if any(hasattr(estimator, "predict_survival_function") for estimator in named.values()):
+        raise ValueError(
+            "compare measures predictions of numbers and labels; use score, the concordance, for survival times"
+        )
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
     data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
@@ -377,9 +381,10 @@ def _table(names: list[str], scores: FloatArray, whole: list[dict[str, Any]], er
     fits = []
     for name, measures, fit in zip(names, scores.transpose(0, 2, 1), whole, strict=False):
         error, log_score, *others = measures
-        means = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
-        ends = (*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score))
-        fits.append(ComparedFit(name, *ends, **fit, **means))
+        means: dict[str, Any] = dict(zip(FoldScores._fields[2:], (float(one.mean()) for one in others), strict=True))
+        ends: list[Any] = [*_mean_and_error(error), *_mean_and_error(error - best), *_mean_and_error(log_score)]
+        known = dict(zip(ComparedFit._fields, [name, *ends], strict=False))
+        fits.append(ComparedFit(**known, **fit, **means))
     return Comparison(tuple(sorted(fits, key=lambda fit: fit.error)), error_name)
 
 

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from bayesmtfs.data.frames import is_frame
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
+from bayesmtfs.estimators.survival import MixedNormSurvival
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.posterior.preparation import chosen_features
 from bayesmtfs.posterior.tree import with_fixed_variables
@@ -150,11 +152,15 @@ def read_data(
 ) -> TaskData:
     """Read the data of a posterior the way its estimator reads them, and check that names agree."""
     reader: Any
+    known: dict[str, Any] = {}
     if isinstance(posterior, MultiTaskEstimator):
         reader = clone(posterior)
+        known = posterior._offset_columns if is_frame(X) else {}
+    elif family.targets == "survival":
+        reader = MixedNormSurvival()
     else:
-        reader = MixedNormClassifier() if family.targets == "labels" else MixedNormRegressor()
-    data: TaskData = reader.training_data(X, y, tasks, sample_weight)
+        reader = MixedNormClassifier() if family.targets == "labels" else MixedNormRegressor(loss=family)
+    data: TaskData = reader._filled(reader.training_data(X, y, tasks, sample_weight, **known))
     _check_same("features", data.feature_names.tolist(), draws.feature_names.tolist())
     _check_same("tasks", data.task_names.tolist(), draws.task_names.tolist())
     return data

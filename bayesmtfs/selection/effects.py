@@ -91,7 +91,7 @@ def effect_draws(draws: CoefficientDraws, data: TaskData, family: Family) -> Flo
 
 def unit_of(draws: CoefficientDraws, data: TaskData, family: Family) -> FloatArray:
     """(p, m) By which draws become effects."""
-    return effect_unit(data, family.in_target_units, centred=bool(draws.intercept.any()))
+    return effect_unit(data, family.in_target_units, centred=family.free_level or bool(draws.intercept.any()))
 
 
 def effects_of(

@@ -97,7 +97,8 @@ def reference_fits(
     path: Any = MixedNormClassifierCV if classify else MixedNormRegressorCV
     constant: Any = MixedNormClassifier if classify else MixedNormRegressor
     known: dict[str, Any] = options | ({} if loss is None else {"loss": loss})
-    lasso = path(norm_q=1, n_penalties=N_PENALTIES, penalty_ratio=RATIO, cv=3, random_state=0, **known)
+    own = {"norm_q": 1, "n_penalties": N_PENALTIES, "penalty_ratio": RATIO, "cv": 3, "random_state": 0}
+    lasso = path(**own, **{name: value for name, value in known.items() if name in path().get_params()})
     pooled = {} if wide else {"pooled lasso": Pooled(clone(lasso))}
     of_constant = {name: value for name, value in known.items() if name in constant().get_params()}
     return {"task mean": constant(penalty_strength=NO_FEATURE, **of_constant), **pooled, "lasso per task": lasso}
@@ -128,8 +129,11 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
     fit : fitted estimator
     X, y, tasks : the data of the fit
     cv : number of folds
-    **options : further parameters of the references, such as ``standardize``
+    **options : further parameters of the references; they are standardised unless this is said otherwise
     """
+    if not hasattr(fit, "predict"):
+        raise TypeError(f"fit is a {type(fit).__name__}; pass a fitted estimator, which can predict")
+    options = {"standardize": True, **options}
     wide = getattr(fit, "_form", None) == "wide"
     estimators = reference_fits(hasattr(fit, "classes_"), fit.loss, wide, task_column=fit.task_column, **options)
     if not hasattr(fit, "posterior_"):
@@ -144,7 +148,7 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
 def leave_one_out(fit: Any) -> ComparedFit:
     """Errors of a posterior's leave-one-out predictions: mean of y_i given all other rows."""
     # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
-    from arviz_stats import loo_expectations
+    from arviz_stats.loo import loo_expectations
 
     expectation: Any = loo_expectations
     tree = fit.posterior_

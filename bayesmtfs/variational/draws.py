@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesmtfs.gibbs.state import RowMap
 from bayesmtfs.types import BoolArray, FloatArray
-from bayesmtfs.variational.effects import Effect, Problem, State, weights_of
+from bayesmtfs.variational.effects import Effect, Problem, State, row_prior
 from bayesmtfs.variational.row import draw_rows
 
 
@@ -43,12 +43,13 @@ def _add_effect(
 ) -> None:
     count, (k, m) = len(found.W), effect.pull.shape[1:]
     place = rng.choice(len(effect.rows) + 1, size=count, p=np.append(effect.chance, 1.0 - effect.on))
-    tools = (problem.row, problem.slabs, weights_of(problem, state), problem.nodes)
+    tools = (row_prior(problem, state), problem.space)
     for number in np.unique(place[place < len(effect.rows)]):
         draws, i = np.flatnonzero(place == number), effect.rows[number]
         on, W = np.zeros((len(draws), m), dtype=np.bool_), np.zeros((len(draws), k, m))
         size = int(problem.table.sizes[i])
-        draw_rows(rng, *tools, effect.pull[number], state.curvature[i], size, effect.choices[number], on, W)
+        likelihood = (effect.pull[number], state.curvature[i], size, effect.choices[number])
+        draw_rows(rng, *likelihood, *tools, on, W)
         for a in range(size):
             feature = rows.members[rows.starts[i] + a]
             found.W[draws, feature] += W[:, a] * rows.present[:, feature]

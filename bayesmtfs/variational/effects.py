@@ -33,20 +33,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import digamma, gammaln, logsumexp
 
-from bayesmtfs.gibbs.spike_row import Nodes, Row, Slabs, Weights, nodes_for, row_space, slab_grid
+from bayesmtfs.gibbs.spike_row import Slabs, slab_grid
 from bayesmtfs.gibbs.state import RowMap
 from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray
 from bayesmtfs.variational.observations import Observations
-from bayesmtfs.variational.row import (
-    Moments,
-    MomentSpace,
-    fill_evidences,
-    fill_moments,
-    moment_space,
-    moments_for,
-)
+from bayesmtfs.variational.row import Moments, RowPrior, Space, fill_evidences, fill_moments, moments_for, space_for
 
 LIKELY = 0.5  # probability of being on from which on another effect is added
 FEW_ROWS, SPREAD = 20.0, 0.2  # an effect is everywhere where it is spread over more rows, and a larger share of them
@@ -99,7 +92,7 @@ class Effect(NamedTuple):
     chance: FloatArray  # (r,) the rest is that it is nothing
     moments: Moments  # of these rows
     pull: FloatArray  # (r, k, m) with which these were computed
-    choices: FloatArray  # (r, K O) weights of slabs and rates, as `fill_evidences` gives them
+    choices: FloatArray  # (r, K, O) probabilities of slabs and rates
     coefficients: FloatArray  # (r, k, m) chance times mean
     predictors: list[FloatArray]  # (n,) expected, per task
     divergence: float  # from the prior of its content with all log-weights 0, the number of effects apart
@@ -145,9 +138,7 @@ class Problem(NamedTuple):
     log_f: FloatArray  # (R' + 1,) or as many as there may be effects
     learn_noise: bool
     base: FloatArray  # (R, m, k, k) curvature of all rows at precision 1
-    row: Row
-    nodes: Nodes
-    space: MomentSpace
+    space: Space
     settings: Settings
 
 
@@ -166,7 +157,6 @@ def problem_of(
     """Lay out what the steps need."""
     table, m = row_table(rows), observations.n_tasks
     slabs, k = slab_grid(prior.scales, prior.shares), table.members.shape[1]
-    n_rates = len(prior.pattern_rates)
     problem = Problem(
         observations.of_features(table.members.ravel()),
         RowTable(np.arange(table.members.size).reshape(table.members.shape), table.sizes),
@@ -175,9 +165,7 @@ def problem_of(
         log_set_probability(prior, len(table.sizes) + prior.n_left_out, settings.most_effects),
         learn_noise,
         np.zeros(0),
-        row_space(m, k),
-        nodes_for(len(slabs.scale), n_rates, 1),
-        moment_space(m, k, n_rates),
+        space_for(m, k),
         settings,
     )
     if not observations.normal:
@@ -213,19 +201,17 @@ def log_set_probability(prior: SpikePrior, n_rows: int, most: int) -> FloatArray
 # ---------------------------------------------------------------------- one effect
 
 
-def weights_of(problem: Problem, state: State) -> Weights:
-    """Weights of the prior of a row, without patterns of other rows."""
-    m, rates = problem.observations.n_tasks, np.array(problem.prior.pattern_rates)
-    return Weights(
-        log_scale=state.log_weights.scale,
-        log_share=state.log_weights.share,
+def row_prior(problem: Problem, state: State) -> RowPrior:
+    """Prior of a row that is on, at the present weights."""
+    slabs, rates = problem.slabs, np.array(problem.prior.pattern_rates)
+    m, scale = problem.observations.n_tasks, state.log_weights.scale[slabs.scale]
+    return RowPrior(
+        mean_variance=slabs.mean_variance,
+        own_variance=slabs.own_variance,
+        log_slab=np.stack([scale + state.log_weights.share[slabs.share], scale]),
         log_rate=state.log_weights.rate,
         entry_rates=np.repeat(rates[:, np.newaxis], m, axis=1),
         empty=(1.0 - rates) ** m,
-        tables=np.zeros((1, m), dtype=np.bool_),
-        counts=np.zeros(1, dtype=np.int64),
-        n_tables=np.zeros(1, dtype=np.int64),
-        log_concentration=np.zeros(1),
     )
 
 
@@ -271,11 +257,11 @@ def update_effect(problem: Problem, state: State, number: int) -> None:
 
 def fitted_effect(problem: Problem, state: State, pull: FloatArray, h: float) -> Effect:
     """Effect over its likeliest rows, given sums of products of all rows and the log-odds h of the prior."""
-    weights, sizes = weights_of(problem, state), problem.table.sizes
+    prior, sizes = row_prior(problem, state), problem.table.sizes
     R, k, m = pull.shape
-    evidence, choices = np.empty(R), np.empty((R, len(problem.slabs.scale) * len(weights.log_rate)))
-    tools = (problem.row, problem.slabs, weights)
-    fill_evidences(*tools, problem.nodes, pull, state.curvature, sizes, -h, evidence, choices)
+    shape = (len(prior.mean_variance), len(prior.log_rate))
+    evidence, choices = np.empty(R), np.empty((R, *shape))
+    fill_evidences(pull, state.curvature, sizes, -h, prior, problem.space, evidence, choices)
     logits = evidence + h
     top = max(float(logits.max()), 0.0)
     odds, nothing = np.exp(logits - top), math.exp(-top)
@@ -286,8 +272,8 @@ def fitted_effect(problem: Problem, state: State, pull: FloatArray, h: float) ->
     total = odds[rows].sum() + nothing
     chance = odds[rows] / total
     pull, curvature, choices = pull[rows], state.curvature[rows], choices[rows]
-    moments = moments_for(len(rows), m, k, len(problem.slabs.scale), len(weights.log_rate))
-    fill_moments(*tools, problem.space, pull, curvature, sizes[rows], choices, moments)
+    moments = moments_for(len(rows), m, k, *shape)
+    fill_moments(pull, curvature, sizes[rows], choices, prior, problem.space, moments)
     coefficients = chance[:, np.newaxis, np.newaxis] * moments.mean
     expected = float(np.sum(coefficients * pull))
     expected -= 0.5 * float(np.einsum("r,rtab,rtab->", chance, moments.second, curvature))

@@ -6,7 +6,7 @@ import pandas as pd
 
 
 def test_methods_are_judged_on_the_same_folds(bayesmtfs, table, tmp_path):
-    options = ["--target", "score", "--task", "school", "--methods", "l12,jeffreys", "--folds", 3]
+    options = ["--target", "score", "--task", "school", "--methods", "l12,jeffreys", "--folds", 3, "--baselines"]
     result = bayesmtfs("compare", table, *options, "--out", tmp_path / "table.csv")
     assert result.exit_code == 0, result.output
     assert "l12" in result.output and "jeffreys" in result.output

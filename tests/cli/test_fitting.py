@@ -300,6 +300,7 @@ def test_the_folder_tells_errors_origin_and_the_command(bayesmtfs, fitted, table
     assert set(errors) == {"this fit", "task mean", "pooled lasso", "lasso per task"}
     assert errors["this fit"] < errors["task mean"]
     words = source["command"].split()
+    assert "--baselines" not in words  # at its default
     assert words[:3] == ["bayesmtfs", "fit", str(table)] and "--penalty" in words and "--seed" not in words
     again = bayesmtfs(*words[1:-1], tmp_path / "again")
     assert again.exit_code == 0, again.output

@@ -81,7 +81,7 @@ def test_missing_cells(bayesmtfs, table, tmp_path):
     assert names == ["x", "z", "x[missing]", "z[missing]"]
     predicted = bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
     assert predicted.exit_code == 0 and pd.read_csv(tmp_path / "p.csv")["prediction"].notna().all()
-    wrong = run(bayesmtfs, frame, tmp_path, *options, "--impute", "zero")
+    wrong = run(bayesmtfs, frame, tmp_path, *options, "--impute", "zero", "--force")
     assert wrong.exit_code == 2 and "pass task_mean" in wrong.stderr
 
 

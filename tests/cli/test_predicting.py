@@ -61,6 +61,6 @@ def test_intervals_of_a_posterior(frame, tmp_path):
         warnings.simplefilter("ignore")  # of short chains
         model.set_params(random_state=0).fit(rows, frame["score"])
     found = predicted_columns(model, rows)
-    mean, low, high = model.predict(rows, interval=0.89)
+    mean, low, high = model.predict(rows, interval=0.9)
     for name, expected in {"prediction": mean, "lower": low, "upper": high}.items():
         np.testing.assert_array_equal(found[name], expected)

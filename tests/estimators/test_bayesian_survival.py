@@ -112,6 +112,10 @@ def test_survival_functions_are_averages_over_draws_with_intervals(fitted, tmp_p
     back = bm.load(tmp_path / "model")
     np.testing.assert_array_equal(back.predict_survival_function(X[:20], tasks=tasks[:20]), mean)
     bm.report(model, tmp_path / "report.html")
+    effects = bm.selection.effects(model, X, y, tasks=tasks)
+    assert effects is not None
+    with pytest.raises(ValueError, match="use score, the concordance"):
+        bm.compare([bm.MixedNormSurvival(), model], X, y, tasks=tasks)
 
 
 def test_what_a_partial_likelihood_does_not_have_is_refused():

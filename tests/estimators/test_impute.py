@@ -87,6 +87,7 @@ def test_folds_fill_from_their_own_training_rows(gappy):
     assert np.abs(learn_means(part).means - learn_means(data).means).max() > 1e-3
 
 
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")  # of so few draws
 @pytest.mark.parametrize(
     "model",
     [

@@ -234,3 +234,12 @@ def test_sources_are_told_and_come_back_from_a_file(fits, tmp_path):
         assert words in text
     assert "RMSE on held-out rows (mean ± standard error): this fit: 0.5 ± 0.1." in text  # in the paragraph for a paper
     assert "Obozinski, Taskar, Jordan (2006)" in text
+
+
+def test_with_the_data_a_fit_is_measured(fits, tmp_path):
+    sim = simulate_tasks(n_tasks=4, n_features=20, n_relevant=3, n_samples=40, random_state=0)
+    report(fits[0], tmp_path / "page.html", X=TaskData.from_long(sim.X, sim.y, sim.tasks))
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"<tr><td>([a-z ]+)</td><td>([0-9.]+) ±", text))
+    assert set(rows) == {"this fit", "task mean", "pooled lasso", "lasso per task"}
+    assert float(rows["this fit"]) < float(rows["task mean"])
