@@ -190,10 +190,11 @@ def main(arguments: list[str] | None = None) -> None:
         print("\n".join(row.name for row in chosen))
         return
     STORE.parent.mkdir(exist_ok=True)
-    store: dict[str, Any] = json.loads(STORE.read_text()) if STORE.exists() else {}
     for row in chosen:
         begin = time.perf_counter()
-        store[row.name] = measure(row, options.seeds) | {"machine": platform.machine()}
+        entry = measure(row, options.seeds) | {"machine": platform.machine()}
+        store: dict[str, Any] = json.loads(STORE.read_text()) if STORE.exists() else {}  # others may have measured, too
+        store[row.name] = entry
         STORE.write_text(json.dumps(store, indent=1))
         print(f"{row.name}: {store[row.name]} ({time.perf_counter() - begin:.0f} s)", flush=True)
         write_page(options.page, store)
