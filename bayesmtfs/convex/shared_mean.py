@@ -104,7 +104,7 @@ def solve(
     if problem.penalty.strength == 0:
         # As the limit of a vanishing penalty, whose balls the dual point can be scaled into
         problem = problem.with_strength(VANISHING * (problem.largest_penalty or 1.0))
-    from bayesmtfs.convex.wide_mean import WideMeanRounds, serves
+    from bayesmtfs.convex.wide_mean import WideMeanRounds, serves  # which are built on the rounds of this module
 
     kind: type[MeanRounds] = PlainMeanRounds
     if problem.penalty.has_row_steps and problem.family.offers("curvature"):

@@ -1,0 +1,204 @@
+"""All speed benchmarks with one command, and their table in the documentation.
+
+    uv run --group bench python benchmarks/all.py [ROW ...] [--seeds 101,102,103] [--page docs/pages/speed.md] [--list]
+
+Every row draws fresh data for each seed and takes CPU seconds of one thread for ours and for a peer in turn in the same
+process; the table shows the worst of the seeds. Results are kept in ``benchmark-results/all.json``, one entry per row, so
+that rows can be measured one at a time, and the table is written from all that are there. `convex.py` draws the curves of
+accuracy over time of the convex rows and measures growth in features and tasks.
+"""
+
+import argparse
+import datetime
+import json
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cold_routes
+import evidence
+import numpy as np
+from online_peers import SCIKIT_LEARN, ours, scikit_learn, text_like
+from peers import OURS, PEERS
+from threadpoolctl import threadpool_limits
+from timing import compare
+from workloads import CASES, Case
+
+STORE = Path("benchmark-results/all.json")
+BEGIN, END = "<!-- table: benchmarks/all.py -->", "<!-- end of table -->"
+BUDGET = 20.0  # seconds that a competitor may spend on its tolerances
+
+
+class Timing(NamedTuple):
+    """One seed of one row; without a peer its seconds are those wanted or of a plain form of ours, as the row says."""
+
+    ours: float
+    peer: float | None
+    peer_name: str
+
+
+class Row(NamedTuple):
+    """A row of the table."""
+
+    name: str
+    wanted: str
+    run: Callable[[int], Timing]
+
+
+def convex_row(case: Case) -> Row:
+    """Time to a certified gap of 1e-6 against the best of all packages."""
+
+    def run(seed: int) -> Timing:
+        entries = compare(case.problem(seed), seed, (OURS, *PEERS), repeats=2, budget=BUDGET)
+        mine = next(entry for entry in entries if entry.competitor == OURS.name)
+        if mine.status != "certified":
+            raise RuntimeError(f"{case.name}, seed {seed}: ours is {mine.status}, {mine.note}")
+        certified = [entry for entry in entries if entry.status == "certified" and entry is not mine]
+        best = min(certified, key=lambda entry: entry.cpu, default=None)
+        return Timing(mine.cpu, best.cpu if best else None, best.competitor if best else "none certified")
+
+    return Row(case.name, f"{case.wanted_ratio}x" if case.wanted_ratio else "", run)
+
+
+def gamma_map_row(n_sources: int, shared_noise: bool) -> Row:
+    """W integrated out on a lead field."""
+    what = "one noise" if shared_noise else "a noise per time"
+
+    def run(seed: int) -> Timing:
+        return Timing(*evidence.against_gamma_map(n_sources, seed, shared_noise), "MNE gamma_map")
+
+    return Row(f"M-SBL p {n_sources}, 40 times, {what}", "5x", run)
+
+
+def ard_row(n_tasks: int) -> Row:
+    """Automatic relevance determination."""
+
+    def run(seed: int) -> Timing:
+        return Timing(*evidence.against_ard(n_tasks, seed), "scikit-learn ARDRegression")
+
+    return Row(f"ARD, n 150, p 100, {n_tasks} tasks", "5x", run)
+
+
+def stream_row() -> Row:
+    """Text in batches of 1000, the l2,1 penalty on."""
+
+    def run(seed: int) -> Timing:
+        stream = text_like(40_000, seed=seed)
+        mine, theirs = ours(stream, 1000), scikit_learn(stream, 1000, **SCIKIT_LEARN["SGD"])
+        mine()
+        pairs = [(evidence.seconds(mine), evidence.seconds(theirs)) for _ in range(3)]
+        return Timing(*(min(times) for times in zip(*pairs, strict=True)), "scikit-learn SGD, tasks pooled")
+
+    return Row("text stream, batches of 1000", "1x", run)
+
+
+def shared_mean_row(n_features: int) -> Row:
+    """Cross-validation with a shared mean against that without one."""
+
+    def run(seed: int) -> Timing:
+        from workloads import text_classification
+
+        from bayesmtfs import MixedNormClassifierCV
+
+        shape = {"n_rows": 100, "n_features": n_features, "n_tasks": 4}
+        data = text_classification(np.random.default_rng(seed), {**shape, "n_rows": 200})
+        arguments: dict[str, Any] = {"X": data.X, "y": data.stacked_targets, "tasks": data.labels}
+        plain = evidence.seconds(lambda: MixedNormClassifierCV(n_jobs=1).fit(**arguments))
+        mean = evidence.seconds(lambda: MixedNormClassifierCV(shared_mean=True, n_jobs=1).fit(**arguments))
+        return Timing(mean, plain, "ours without a shared mean")
+
+    return Row(f"CV with a shared mean, sparse text, p {n_features}", "1/3x", run)
+
+
+def cold_row(name: str, wanted: str) -> Row:
+    """First fit from an empty cache."""
+
+    def run(seed: int) -> Timing:
+        return Timing(cold_routes.measure(name)["first"], None, "")
+
+    return Row(f"first fit, {name.replace('_', ' ')}", wanted, run)
+
+
+def rows() -> list[Row]:
+    """All rows, in the order of the table."""
+    convex = [convex_row(case) for case in CASES if case.name.split()[0] in {"W1", "W2", "W3", "W4", "W5", "W6"}]
+    integrated = [gamma_map_row(p, shared) for p in (300, 1000, 4228) for shared in (True, False)]
+    first = [
+        cold_row("penalised", "3 s"),
+        cold_row("penalised_shared_design", "3 s"),
+        cold_row("stream", "6 s"),
+        cold_row("sparse_stream", "6 s"),
+    ]
+    return [*convex, *integrated, ard_row(1), ard_row(10), shared_mean_row(5000), stream_row(), *first]
+
+
+def worst(timings: list[Timing]) -> Timing:
+    """The seed with the smallest ratio to the peer, or the longest."""
+    with_peer = [timing for timing in timings if timing.peer is not None]
+    if with_peer:
+        return min(with_peer, key=lambda timing: (timing.peer or 0.0) / timing.ours)
+    return max(timings, key=lambda timing: timing.ours)
+
+
+def measure(row: Row, seeds: list[int]) -> dict[str, Any]:
+    """One row over its seeds."""
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = worst([row.run(seed) for seed in seeds])
+    return {**found._asdict(), "wanted": row.wanted, "seeds": seeds, "date": f"{datetime.date.today():%Y-%m-%d}"}
+
+
+def table(store: dict[str, Any]) -> str:
+    """Markdown of all that was measured, in the order of the rows."""
+    lines = [
+        "| row | ours, CPU s | peer | peer, CPU s | times faster | wanted | measured |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows():
+        if row.name not in store:
+            continue
+        entry = store[row.name]
+        peer, ratio = "", ""
+        if entry["peer"] is not None:
+            peer, ratio = f"{entry['peer']:.3g}", f"{entry['peer'] / entry['ours']:.2g}"
+        cells = (row.name, f"{entry['ours']:.3g}", entry["peer_name"], peer, ratio, row.wanted, entry["date"])
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def write_page(page: Path, store: dict[str, Any]) -> None:
+    """Put the table between its marks."""
+    text = page.read_text(encoding="utf-8")
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n\n{table(store)}\n\n{END}{after}", encoding="utf-8")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, keep and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("rows", nargs="*", help="beginnings of names of rows; all")
+    parser.add_argument("--seeds", type=lambda text: [int(word) for word in text.split(",")], default=[101, 102, 103])
+    parser.add_argument("--page", type=Path, default=Path("docs/pages/speed.md"))
+    parser.add_argument("--list", action="store_true", help="name the rows and stop")
+    options = parser.parse_args(arguments)
+    chosen = [row for row in rows() if not options.rows or any(row.name.startswith(name) for name in options.rows)]
+    if options.list:
+        print("\n".join(row.name for row in chosen))
+        return
+    STORE.parent.mkdir(exist_ok=True)
+    for row in chosen:
+        begin = time.perf_counter()
+        entry = measure(row, options.seeds) | {"machine": platform.machine()}
+        store: dict[str, Any] = json.loads(STORE.read_text()) if STORE.exists() else {}  # others may have measured, too
+        store[row.name] = entry
+        STORE.write_text(json.dumps(store, indent=1))
+        print(f"{row.name}: {store[row.name]} ({time.perf_counter() - begin:.0f} s)", flush=True)
+        write_page(options.page, store)
+
+
+if __name__ == "__main__":
+    main()
