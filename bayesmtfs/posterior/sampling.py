@@ -324,7 +324,7 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
     fields |= {"noise": "noise"} if family.has_noise else {}
-    statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
+    statistics = {"total_log_likelihood": "log_likelihood", "lp": "log_posterior", "n_features": "n_features"}
     drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
     return SampledDraws(
         sampler="gibbs",
