@@ -406,7 +406,7 @@ def _spike(
     chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
     fields |= {"noise": "noise"} if family.has_noise else {}
-    statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
+    statistics = {"total_log_likelihood": "log_likelihood", "lp": "log_posterior", "n_features": "n_features"}
     drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
     return SampledDraws(
         sampler="gibbs",
