@@ -36,7 +36,17 @@ from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
 from bayesmtfs.gibbs.chain import ChainSettings, Report, conditionally_normal, in_slices
 from bayesmtfs.gibbs.distributions import dot
-from bayesmtfs.gibbs.spike_row import NEVER, Row, Weights, choose, draw_row, exponentiate, log_evidence, n_seated
+from bayesmtfs.gibbs.spike_row import (
+    LOG_2PI,
+    NEVER,
+    Row,
+    Weights,
+    choose,
+    draw_row,
+    exponentiate,
+    log_evidence,
+    n_seated,
+)
 from bayesmtfs.gibbs.spike_state import (
     SpikeData,
     SpikeDraws,
@@ -51,10 +61,11 @@ from bayesmtfs.gibbs.spike_state import (
 )
 from bayesmtfs.gibbs.state import RowMap, rows_of
 from bayesmtfs.priors.spike import SpikePrior
-from bayesmtfs.types import BoolArray, FloatArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.15  # probability that a row is visited in a sweep
+LEAST_VISITS = 0.15  # probability that a row is visited in a sweep; with fewer rows more,
+ALWAYS_VISITED = 1000.0  # so that on average as many rows are visited as there are up to here
 VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
 REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
@@ -91,7 +102,7 @@ def sample_spike_chain(
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
-    done, interrupted = in_slices(partial(run, rng, parts, kept, settings.sweeps), settings, report)
+    done, interrupted = in_slices(partial(advance, rng, parts, kept, settings.sweeps), settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     arrays = {name: getattr(kept, name)[:count] for name in SpikeDraws._fields[:-1]}
     return SpikeDraws(**arrays, interrupted=interrupted)
@@ -100,29 +111,41 @@ def sample_spike_chain(
 # ---------------------------------------------------------------------- the sweep
 
 
+def advance(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first: int, stop: int, tune: int) -> None:
+    """Sweeps ``first`` to ``stop - 1``; hidden precisions are drawn apart, so that normal targets need not compile that."""
+    if parts.data.form == NORMAL:
+        run(rng, parts, kept, sweeps, first, stop, tune)
+        return
+    for number in range(first, stop):
+        draw_precisions(rng, parts.data, parts.state)
+        run(rng, parts, kept, sweeps, number, number + 1, tune)
+        if number >= tune and (number - tune) % sweeps == sweeps - 1:
+            value, draw = log_likelihood(parts.data, parts.state), (number - tune) // sweeps
+            kept.log_likelihood[draw] = value
+            kept.log_posterior[draw] += value - parts.state.log_likelihood[0]
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first: int, stop: int, tune: int) -> None:
     """Sweeps ``first`` to ``stop - 1``; one of ``sweeps`` from ``tune`` on is kept, before that visits are tuned."""
     data, rows, prior, state, space = parts
     for number in range(first, stop):
         fill_rates(prior, state)
-        fill_scores(rng, data, state)
-        if data.form == NORMAL and number % REFRESH == 0:
-            fill_pulls(data, state)
+        if data.form == NORMAL:
+            fill_residual_scores(data, state)
+            if number % REFRESH == 0:
+                fill_pulls(data, state)
         if prior.intercept_precision > 0.0:
             draw_intercepts(rng, data, prior, state)
         tune_visits(state, number, tune)
-        for i in range(len(state.on)):
-            if state.visits[i] >= 1.0 or rng.random() < state.visits[i]:
-                step_on_row(rng, parts, i)
-        step_on_locations(rng, parts)
+        step_on_rows(rng, parts)
         draw_weights(rng, prior, rows, state, space.numbers)
         draw_task_rates(rng, prior, state, space.numbers)
         draw_rates(rng, prior, state, space.numbers)
         fill_predictors(data, state)
         draw_noise(rng, data, prior, state)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
-            keep(rows, state, kept, (number - tune) // sweeps)
+            keep(prior, rows, state, kept, (number - tune) // sweeps)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -154,14 +177,36 @@ def fill_predictors(data: SpikeData, state: SpikeState) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_scores(rng: Generator, data: SpikeData, state: SpikeState) -> None:
-    """Precisions and scores of all rows; hidden precisions are drawn."""
+def fill_residual_scores(data: SpikeData, state: SpikeState) -> None:
+    """Precisions and scores of normal targets."""
     for t in range(len(data.counts)):
         precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):
+            data.precisions[n], data.scores[n] = precision, precision * (data.targets[n] - data.predictors[n])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_precisions(rng: Generator, data: SpikeData, state: SpikeState) -> None:
+    """Hidden precisions of other families, and their scores."""
+    for t in range(len(data.counts)):
+        precision = 1.0 / (state.noise[t] * state.noise[t])
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            weight, target, eta = data.weights[n], data.targets[n], data.predictors[n]
             data.precisions[n], data.scores[n] = draw_precision_and_score(
-                rng, data.form, data.weights[n], data.targets[n], data.predictors[n], precision
+                rng, data.form, weight, target, eta, precision
             )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def log_likelihood(data: SpikeData, state: SpikeState) -> float:
+    """Log-likelihood of other families, hidden precisions integrated out."""
+    value = 0.0
+    for t in range(len(data.counts)):
+        precision = 1.0 / (state.noise[t] * state.noise[t])
+        for n in range(data.offsets[t], data.offsets[t + 1]):
+            weight, target, eta = data.weights[n], data.targets[n], data.predictors[n]
+            value += log_density_and_score(data.form, weight, target, eta, precision)[0]
+    return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -219,6 +264,7 @@ def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
 @njit(cache=True, nogil=True, error_model="numpy")
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
     """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
+    least = min(1.0, max(LEAST_VISITS, ALWAYS_VISITED / len(state.on)))
     for stop in (tune // 5, tune):
         start = stop // 2
         if start <= number < stop:
@@ -227,22 +273,49 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
         if number == stop and start < stop:
             for i in range(len(state.on)):
                 share = state.chance[i] / (stop - start)
-                state.visits[i] = min(1.0, max(LEAST_VISITS, VISITS_PER_CHANCE * share))
+                state.visits[i] = min(1.0, max(least, VISITS_PER_CHANCE * share))
 
 
 # ---------------------------------------------------------------------- steps on rows
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_row(rng: Generator, parts: SpikeParts, i: int) -> None:
-    """Draw whether a row is on, and all of it; a uniform number first, so that a bound of the evidence may be enough."""
+def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
+    """Draw whether a row is on, and all of it; with an anchor (not -1), which of the anchor's neighbours is on instead.
+
+    Random numbers come before evidences, so that bounds of these may be enough.
+    """
     data, rows, prior, state, space = parts
     leave_table(state, i)
-    fill_row(data, rows, state, space.row, i)
-    uniform = rng.random()
-    needed = math.log(uniform / (1.0 - uniform)) - prior.log_odds[n_seated(state.weights)]
-    if log_evidence(space.row, prior.slabs, state.weights, space.nodes, needed) > needed:
-        switch_on(rng, parts, i)
+    moves, place, last, n_near = anchor >= 0, -1, -1, 0
+    if moves:
+        switch_off(data, rows, state, i)
+        best, place, n_near = NEVER, i, prior.n_neighbours[anchor]
+    else:
+        uniform = rng.random()
+        best = math.log(uniform / (1.0 - uniform)) - prior.log_odds[n_seated(state.weights)]
+    for k in range(-1, n_near + 1):  # the row itself first: it leaves most others without a chance
+        candidate, luck = i, 0.0
+        if k == n_near:  # the choices of the place may have been overwritten
+            if place in (-1, last):
+                break
+            candidate, best = place, NEVER
+        elif k >= 0:
+            candidate = prior.neighbours[anchor, k]
+            if state.on[candidate] or candidate == i:
+                continue
+        if moves and k < n_near:
+            luck = -math.log(rng.standard_exponential()) - math.log(prior.n_neighbours[candidate])
+        fill_row(data, rows, state, space.row, candidate)
+        evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes, best - luck)
+        last = candidate
+        if evidence + luck > best:
+            place, best = candidate, evidence + luck
+    if place >= 0:
+        slab, rate, table = draw_row(rng, space.row, prior.slabs, state.weights, space.nodes)
+        switch_on(
+            data, rows, state, space.row, place, slab, new_table(state, space.row.on, rate) if table < 0 else table
+        )
     elif state.on[i]:
         switch_off(data, rows, state, i)
 
@@ -276,13 +349,8 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
-    """Draw slab, pattern and coefficients of a row whose evidence was just computed."""
-    data, rows, prior, state, space = parts
-    row = space.row
-    slab, rate, table = draw_row(rng, row, prior.slabs, state.weights, space.nodes)
-    if table < 0:
-        table = new_table(state, row.on, rate)
+def switch_on(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int, slab: int, table: int) -> None:
+    """Take over what was drawn for a row."""
     state.weights.counts[table] += 1
     state.on[i], state.slab[i], state.table[i] = True, slab, table
     for t in range(len(row.on)):
@@ -355,44 +423,35 @@ def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def step_on_locations(rng: Generator, parts: SpikeParts) -> None:
-    """Let every row that is on move to a correlated one."""
+def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
+    """Visit rows in order, then let some of those that are on, in random order, move to a correlated one."""
     state, prior, space = parts.state, parts.prior, parts.space
-    count = 0
-    for i in range(len(state.on)):
-        if state.on[i] and prior.n_neighbours[i] > 1:
-            space.order[count] = i
-            count += 1
-    for k in range(count - 1, 0, -1):
-        other = int(rng.random() * (k + 1))
-        space.order[k], space.order[other] = space.order[other], space.order[k]
-    for k in range(count):
-        if rng.random() < MOVES:
-            move_row(rng, parts, space.order[k])
+    R, count = len(state.on), 0
+    for step in range(2 * R):
+        i = step
+        if step >= R:
+            if step - R == count:
+                break
+            i = space.order[step - R]
+        if rng.random() < (state.visits[i] if step < R else MOVES):
+            anchor = -1 if step < R else prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
+            step_on_row(rng, parts, i, anchor)
+        if step == R - 1:
+            count = shuffled(rng, prior, state, space.order)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_row(rng: Generator, parts: SpikeParts, i: int) -> None:
-    """Take out a row and switch on one of its anchor's neighbours."""
-    data, rows, prior, state, space = parts
-    anchor = prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
-    leave_table(state, i)
-    switch_off(data, rows, state, i)
-    place, best, last = i, NEVER, -1
-    for k in range(-1, prior.n_neighbours[anchor]):  # the old place first: it leaves most others without a chance
-        candidate = i if k < 0 else prior.neighbours[anchor, k]
-        if state.on[candidate] or (k >= 0 and candidate == i):
-            continue
-        luck = -math.log(rng.standard_exponential()) - math.log(prior.n_neighbours[candidate])
-        fill_row(data, rows, state, space.row, candidate)
-        evidence = log_evidence(space.row, prior.slabs, state.weights, space.nodes, best - luck)
-        last = candidate
-        if evidence + luck > best:
-            place, best = candidate, evidence + luck
-    if place != last:
-        fill_row(data, rows, state, space.row, place)
-        log_evidence(space.row, prior.slabs, state.weights, space.nodes, NEVER)
-    switch_on(rng, parts, place)
+def shuffled(rng: Generator, prior: SpikeNumbers, state: SpikeState, order: IntArray) -> int:
+    """Fill in the rows that are on and have neighbours, in random order, and give their number."""
+    count = 0
+    for i in range(len(state.on)):
+        if state.on[i] and prior.n_neighbours[i] > 1:
+            order[count] = i
+            count += 1
+    for k in range(count - 1, 0, -1):
+        other = int(rng.random() * (k + 1))
+        order[k], order[other] = order[other], order[k]
+    return count
 
 
 # ---------------------------------------------------------------------- hyperparameters and noise
@@ -494,40 +553,78 @@ def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
-    """``sigma_t^2`` given the residuals, and the log-likelihood."""
-    total, total_count, value = 0.0, 0.0, 0.0
-    for t in range(len(data.counts)):
-        square = 0.0
+    """``sigma_t^2`` given the residuals (and hidden precisions), and the log-likelihood of normal targets."""
+    m, square, count, first = len(data.counts), 0.0, 0.0, 0
+    state.log_likelihood[0] = 0.0
+    if not prior.learn_noise:
+        return
+    for t in range(m):
+        hidden = state.noise[t] * state.noise[t]
         for n in range(data.offsets[t], data.offsets[t + 1]):
-            if data.form == NORMAL:
-                square += (data.targets[n] - data.predictors[n]) ** 2
-            else:
-                value += log_density_and_score(data.form, data.weights[n], data.targets[n], data.predictors[n], 1.0)[0]
-        total += square
-        total_count += data.counts[t]
-        if prior.learn_noise and not prior.shared_noise:
-            value += _draw_noise(rng, prior, state, t, t + 1, square, data.counts[t])
-    if prior.learn_noise and prior.shared_noise:
-        value += _draw_noise(rng, prior, state, 0, len(data.counts), total, total_count)
-    state.log_likelihood[0] = value
+            square += hidden * data.precisions[n] * (data.targets[n] - data.predictors[n]) ** 2
+        count += data.counts[t]
+        if t == m - 1 or not prior.shared_noise:
+            variance = (prior.noise_rate + 0.5 * square) / rng.standard_gamma(prior.noise_shape + 0.5 * count)
+            state.noise[first : t + 1] = math.sqrt(variance)
+            state.log_likelihood[0] -= 0.5 * (count * math.log(2.0 * math.pi * variance) + square / variance)
+            square, count, first = 0.0, 0.0, t + 1
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _draw_noise(
-    rng: Generator, prior: SpikeNumbers, state: SpikeState, first: int, stop: int, square: float, count: float
-) -> float:
-    """The noise of some tasks, and their log-likelihood."""
-    variance = (prior.noise_rate + 0.5 * square) / rng.standard_gamma(prior.noise_shape + 0.5 * count)
-    for t in range(first, stop):
-        state.noise[t] = math.sqrt(variance)
-    return -0.5 * (count * math.log(2.0 * math.pi * variance) + square / variance)
+def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState) -> float:
+    """Logarithm of the prior density of the state, coefficients and patterns included, up to a constant."""
+    weights, m, n_on, n_tables, alpha = state.weights, len(state.noise), 0, 0, state.weights.concentration[0]
+    value = 0.0
+    for i in range(len(state.on)):
+        if state.on[i]:
+            n_on += 1
+            value += math.log(weights.scale[prior.slabs.scale[state.slab[i]]])
+            if rows.starts[i + 1] - rows.starts[i] == 1:
+                value += math.log(weights.share[prior.slabs.share[state.slab[i]]])
+            value += log_slab_density(prior, rows, state, i)
+    for table in range(weights.n_tables[0]):
+        if weights.counts[table] > 0:
+            n_tables += 1
+            value += math.lgamma(weights.counts[table]) + math.log(weights.rate[state.table_rate[table]])
+            value += log_base(weights, table, state.table_rate[table])
+    value += n_tables * math.log(alpha) + math.lgamma(alpha) - math.lgamma(alpha + n_on)
+    value += n_on * math.log(state.rate[0]) + (len(state.on) + prior.n_left_out - n_on) * math.log1p(-state.rate[0])
+    for t in range(m):
+        for k in range(len(prior.task_rates)):
+            value += prior.log_task_rates[k] if state.task_rate[t] == prior.task_rates[k] else 0.0
+        value -= 0.5 * prior.intercept_precision * state.intercept[t] ** 2
+        if prior.learn_noise and (t == 0 or not prior.shared_noise):
+            variance = state.noise[t] * state.noise[t]
+            value -= (prior.noise_shape + 1.0) * math.log(variance) + prior.noise_rate / variance
+    return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def keep(rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int) -> None:
+def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: int) -> float:
+    """Logarithm of the density of the coefficients of a row that is on, given its slab and pattern."""
+    M, V = prior.slabs.mean_variance[state.slab[i]], prior.slabs.own_variance[state.slab[i]]
+    count, total, square = 0, 0.0, 0.0
+    for a in range(rows.starts[i], rows.starts[i + 1]):
+        for t in range(len(state.noise)):
+            if state.patterns[i, t] and rows.present[t, rows.members[a]]:
+                count += 1
+                total += state.W[rows.members[a], t]
+                square += state.W[rows.members[a], t] ** 2
+    if count == 0:
+        return 0.0
+    if V == 0.0:  # all are equal
+        return -0.5 * (LOG_2PI + math.log(M) + (total / count) ** 2 / M)
+    spread = V + count * M
+    value = count * LOG_2PI + (count - 1) * math.log(V) + math.log(spread)
+    return -0.5 * (value + (square - M * total * total / spread) / V)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def keep(prior: SpikeNumbers, rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int) -> None:
     """Copy the state."""
     p, m = state.W.shape
     kept.inclusion_rate[draw], kept.log_likelihood[draw] = state.rate[0], state.log_likelihood[0]
+    kept.log_posterior[draw] = state.log_likelihood[0] + log_prior(prior, rows, state)
     for t in range(m):
         kept.intercept[draw, t], kept.noise[draw, t] = state.intercept[t], state.noise[t]
     for i in range(p):

@@ -38,6 +38,7 @@ class SpikeDraws(NamedTuple):
     noise: FloatArray  # (draws, m)
     inclusion_rate: FloatArray  # (draws,) pi
     log_likelihood: FloatArray  # (draws,)
+    log_posterior: FloatArray  # (draws,) of all that is drawn, up to a constant
     n_features: FloatArray  # (draws,) features that are on in some task
     interrupted: bool
 
@@ -319,6 +320,7 @@ def kept_for(draws: int, rows: RowMap) -> SpikeDraws:
         noise=np.zeros((draws, m)),
         inclusion_rate=np.zeros(draws),
         log_likelihood=np.zeros(draws),
+        log_posterior=np.zeros(draws),
         n_features=np.zeros(draws),
         interrupted=False,
     )

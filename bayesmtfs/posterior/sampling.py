@@ -317,13 +317,14 @@ def _spike(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
 
     def run(chain: int, report: Report) -> SpikeDraws:
-        settings = gibbs_posterior.ChainSettings(request.draws, request.tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
+        tune = -(-request.tune // SPIKE_SWEEPS)  # as many sweeps: whole rows are drawn at once, and soon found
+        settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=SPIKE_SWEEPS)
         return sample_spike_chain(data, prior, settings, family, report)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress)
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
     fields |= {"noise": "noise"} if family.has_noise else {}
-    statistics = {"total_log_likelihood": "log_likelihood", "n_features": "n_features"}
+    statistics = {"total_log_likelihood": "log_likelihood", "lp": "log_posterior", "n_features": "n_features"}
     drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
     return SampledDraws(
         sampler="gibbs",

@@ -100,7 +100,7 @@ def chain_of_pairs(data, family, count, rng, visits):
     parts = spike_state.SpikeParts(observed, rows, numbers, state, spike_state.space_for(numbers, state, rows))
     kept, found = spike_state.kept_for(1, rows), []
     for k in range(count):
-        spike.run(rng, parts, kept, 1, 0, 1, NEVER)
+        spike.advance(rng, parts, kept, 1, 0, 1, NEVER)
         observed.targets[:] = new_targets(rng, data, parameters_of(state), labels)
         if k >= count // 20:
             found.append(statistics(parameters_of(state)))

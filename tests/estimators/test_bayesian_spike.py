@@ -60,6 +60,8 @@ def test_the_tree_holds_zeros_indicators_and_the_rate(fitted):
     assert np.all((posterior["inclusion_rate"] > 0) & (posterior["inclusion_rate"] < 1))
     statistics = fitted.posterior_["sample_stats"]
     np.testing.assert_array_equal(statistics["n_features"], included.any(axis=3).sum(axis=2))
+    assert np.all(statistics["lp"].std("draw") > 0)
+    assert {"lp", "total_log_likelihood"} <= {row.variable for row in fitted.diagnostics_.table}
     # the log-likelihood of the sampler, in its units, and that of the tree differ by the units of the targets
     total = fitted.posterior_["log_likelihood"]["y"].sum("obs").values
     np.testing.assert_allclose(np.ptp(statistics["total_log_likelihood"].values - total), 0.0, atol=1e-6)

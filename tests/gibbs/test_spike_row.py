@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from bayesmtfs.gibbs.spike_row import NEVER, Weights, draw_row, log_evidence, nodes_for, row_space, slab_grid
+from bayesmtfs.gibbs.spike_row import (
+    NEVER,
+    Weights,
+    draw_row,
+    log_evidence,
+    may_exceed,
+    nodes_for,
+    row_space,
+    slab_grid,
+)
 from bayesmtfs.priors.spike import log_pattern_probability
 
 SCALES, SHARES = (0.1, 0.4), (0.0, 0.6, 1.0)
@@ -85,6 +94,35 @@ def test_evidence_is_the_sum_over_all_patterns(case, seated):
     found = log_evidence(filled_row(a, g), slabs, weights, nodes_for(slabs, len(RATES), 6), NEVER)
     wanted = logsumexp(list(patterns_with_evidence(a, g, weights, task_rates).values()))
     assert found == pytest.approx(wanted, abs=2e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_evidence_below_what_is_needed_is_found_out_and_none_above(case):
+    weights = weights_of(np.array([1.0, 0.3, 0.6]), [[True, True, False], [False, False, True]], [3, 1])
+    slabs, row = slab_grid(SCALES, SHARES), filled_row(*CASES[case])
+    nodes = nodes_for(slabs, len(RATES), 6)
+    whole = log_evidence(row, slabs, weights, nodes, NEVER)
+    for below in (1e-6, 0.1, 3.0):
+        assert log_evidence(row, slabs, weights, nodes, whole - below) == pytest.approx(whole, abs=1e-12)
+    for above in (1e-6, 0.1, 3.0, 50.0):
+        assert log_evidence(row, slabs, weights, nodes, whole + above) < whole + above
+
+
+def test_bounds_hold_for_rows_of_any_kind():
+    rng = np.random.default_rng(6)
+    slabs = slab_grid(SCALES, SHARES)
+    nodes, tight = nodes_for(slabs, len(RATES), 6), []
+    for _ in range(300):
+        a = rng.uniform(1.0, 400.0, 3)
+        g = np.sqrt(a) * rng.normal(0.0, rng.choice([0.5, 1.0, 4.0]), 3)
+        weights = weights_of(
+            rng.choice([0.1, 0.6, 1.0], 3), [[True, *(rng.random(2) < 0.6)], [False, False, True]], [2, 1]
+        )
+        row = filled_row(a, g)
+        whole = log_evidence(row, slabs, weights, nodes, NEVER)
+        assert may_exceed(row, slabs, weights, nodes, whole - 1e-9)
+        tight.append(may_exceed(row, slabs, weights, nodes, whole + 2.0))
+    assert np.mean(tight) < 0.6  # the bound is within two nats for many
 
 
 def test_rows_are_drawn_with_the_probability_of_their_pattern():
