@@ -4,9 +4,10 @@
 
 R is called as a process of its own, one thread; the time is that of the fit, without reading and start. Settings: mr.mash
 with canonical covariances, the grid of its own ``autoselect.mixsd``, a starting weight of .985 on "no effect" and a noise
-covariance that is updated, started where cells are missing from their task's mean; mvSuSiE with the canonical mixture; muSuSiE with its own prior; ten single
-effects each. muSuSiE is a folder of scripts: the environment variable MUSUSIE says where. An entry's probability is mr.mash's weight of the components in
-which it is not 0, mvSuSiE's 1 - local false sign rate, and muSuSiE's own.
+covariance that is updated, started where cells are missing from targets filled in by their task's mean; mvSuSiE with the
+canonical mixture; muSuSiE with its own prior; ten single effects each. muSuSiE is a folder of scripts: the environment
+variable MUSUSIE says where. An entry's probability is mr.mash's weight of the components in which it is not 0, mvSuSiE's
+1 - local false sign rate, and muSuSiE's own.
 """
 
 import os

@@ -4,8 +4,9 @@
     uv run python benchmarks/which_tasks.py tables --out FOLDER   # of what was fitted until now
     uv run python benchmarks/which_tasks.py rivals FOLDER         # data sets with the estimates of other packages
 
-``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in the folder is not
-fitted again, so that a run may be stopped and go on.
+``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in
+the folder is not fitted again, so that a run may be stopped and go on. "spike, short" has two chains of 500
+draws.
 
 Discoveries are the largest set whose mean probability of being false is at most 5%. Missed is the share of the signal's
 variance on new rows (of a signal of 1 where there is none); standard errors are over data sets.
@@ -29,6 +30,8 @@ from which_tasks_data import KINDS, LABELS, MAIN, OTHER, DataSet, Floats, draw_d
 
 import bayesmtfs as bm
 
+SHORT = {"draws": 500, "tune": 400, "chains": 2}
+
 
 class Estimate(NamedTuple):
     """What a method says: coefficients, and probabilities and credible sets where it has them."""
@@ -44,16 +47,17 @@ class Estimate(NamedTuple):
 # ---------------------------------------------------------------------- methods
 
 
-def by_posterior(prior: str, data: DataSet, labels: bool) -> Estimate:
+def by_posterior(prior: str, data: DataSet, labels: bool, short: bool = False) -> Estimate:
     """One of our priors, everything else at its defaults."""
     kind = bm.BayesianClassifier if labels else bm.BayesianRegressor
-    model = kind(prior=prior, random_state=0, progress=False, n_jobs=1)
+    lengths = SHORT if short else {}
+    model = kind(prior=prior, random_state=0, progress=False, n_jobs=1, **lengths)
     start = time.process_time()
     model.fit(*_as_given(data, labels), **_tasks_of(data, labels))
     seconds = time.process_time() - start
     sets = None
     if prior == "spike":
-        sets = [found.features.tolist() for found in bm.selection.credible_sets(model)]
+        sets = [one.features.tolist() for one in bm.selection.credible_sets(model)]
     probabilities = model.inclusion_probability_, model.task_inclusion_probability_.T
     return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets)
 
@@ -96,6 +100,7 @@ def by_group_lasso(data: DataSet, labels: bool) -> Estimate:
 METHODS: dict[str, Callable[[DataSet, bool], Estimate]] = {
     "spike": lambda data, labels: by_posterior("spike", data, labels),
     "half-Cauchy": lambda data, labels: by_posterior("generalized_normal", data, labels),
+    "spike, short": lambda data, labels: by_posterior("spike", data, labels, short=True),
     "l1,2 CV": by_group_lasso,
     "lasso": by_lasso,
     **{name: lambda data, labels, name=name: Estimate(*fit_in_r(name, data.X, data.Y)) for name in NAMES},
@@ -129,11 +134,8 @@ def fit_and_keep(folder: Path, method: str, kind_name: str, seed: int) -> None:
         except RuntimeError as error:
             print(f"{method}, {kind_name}, {seed}: {error}", flush=True)
             return
-    single = {
-        name: np.asarray(value, np.float32)
-        for name, value in found._asdict().items()
-        if value is not None and name != "sets"
-    }
+    parts = {name: value for name, value in found._asdict().items() if value is not None and name != "sets"}
+    single = {name: np.asarray(value, np.float32) for name, value in parts.items()}
     np.savez_compressed(path, sets=json.dumps(found.sets), **single)
 
 
