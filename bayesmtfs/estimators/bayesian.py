@@ -101,8 +101,8 @@ class BayesianEstimator(MultiTaskEstimator):
     sampler : {"auto", "gibbs", "nuts", "variational"}
         "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
         labels if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
-        prior "spike" by coordinate ascent, in a fraction of the time, with independent draws
-        (`bayesmtfs.variational.effects`).
+        prior "spike" in a fraction of the time: coordinate ascent finds the features that can matter, and short chains
+        draw these (`bayesmtfs.posterior.variational`).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned or features outnumber the rows.
@@ -138,7 +138,8 @@ class BayesianEstimator(MultiTaskEstimator):
     target_accept : float, default 0.9
         Of NUTS: larger values take smaller steps.
     max_features : int or None, default 1000
-        Above that, features are screened before sampling (`bayesmtfs.posterior.preparation`), with a warning.
+        Above that, features are screened before sampling, with a warning: under the prior "spike" by a variational fit
+        of all of them (`bayesmtfs.posterior.variational`), else by `bayesmtfs.posterior.preparation`.
     fit_intercept : bool, default True
         One intercept per task.
     standardize : bool, default False

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units, plain_units, rescale, sampling_units
 from bayesmtfs.data.tasks import TaskData
@@ -57,7 +58,7 @@ from bayesmtfs.types import BoolArray, SelectionWarning, warn
 Report = Callable[[float], None]
 POLL = 0.1  # seconds between looks at the chains
 SPIKE_SWEEPS = 3  # for each draw under the prior with exact zeros
-SHORT_TUNE = 100  # sweeps of the chains over the features of a variational fit
+SHORT_TUNE, SHORT_DRAWS = 100, 250  # sweeps of the chains over the features of a variational fit; before, and kept
 
 
 @dataclass(frozen=True)
@@ -377,7 +378,8 @@ def _variational(data: TaskData, request: PosteriorRequest, stated: dict[str, An
         )
     kept = variational.features_to_draw(fitted)
     n_off = n_left_out + _n_rows(data, ~kept)
-    short = replace(request, tune=min(request.tune, SHORT_TUNE))
+    repeats = -(-request.draws // SHORT_DRAWS)
+    short = replace(request, tune=min(request.tune, SHORT_TUNE), draws=-(-request.draws // repeats))
     drawn = with_all_features(_spike(chosen_features(data, kept), short, stated, n_off, sweeps=1), kept)
     gap = float(np.ptp(drawn.variables["included"].max(axis=3).mean(axis=1), axis=0).max(initial=0.0))
     complaints = [variational.complaint_of(found)]
@@ -386,10 +388,17 @@ def _variational(data: TaskData, request: PosteriorRequest, stated: dict[str, An
     return replace(
         drawn,
         sampler="variational",
+        variables={name: _repeated(values, repeats, request.draws) for name, values in drawn.variables.items()},
+        statistics={name: _repeated(values, repeats, request.draws) for name, values in drawn.statistics.items()},
         independent=True,
         message="; ".join(complaint for complaint in complaints if complaint),
-        attributes=bound | {"drawn_features": int(kept.sum())},
+        attributes=bound | {"drawn_features": int(kept.sum()), "repeats_of_a_draw": repeats},
     )
+
+
+def _repeated(values: NDArray[Any], times: int, draws: int) -> NDArray[Any]:
+    """Every draw as often as that, up to a number of draws."""
+    return np.repeat(values, times, axis=1)[:, :draws] if times > 1 else values[:, :draws]
 
 
 def _spike(
