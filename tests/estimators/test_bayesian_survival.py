@@ -107,7 +107,7 @@ def test_survival_functions_are_averages_over_draws_with_intervals(fitted, tmp_p
     assert np.mean((low <= exact) & (exact <= high)) > 0.7
     plug_in = bm.MixedNormSurvival(penalty_strength=0.0).fit(X, y, tasks=tasks)
     gap = mean - plug_in.predict_survival_function(X[:20], tasks=tasks[:20])
-    assert np.mean(np.abs(gap)) < 0.03
+    assert np.mean(np.abs(gap)) < 0.05
     model.save(tmp_path / "model")
     back = bm.load(tmp_path / "model")
     np.testing.assert_array_equal(back.predict_survival_function(X[:20], tasks=tasks[:20]), mean)
