@@ -154,6 +154,8 @@ def fit(
         speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
     if errors is not None:
         speaker.say("", comparison_table(errors, FOLDS, brief=True))
+    elif baselines:
+        speaker.say(f"\n{notes[-1]}")
     speaker.say(f"\nModel, effects, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": notes, "errors": source.as_dict()["errors"]})
 

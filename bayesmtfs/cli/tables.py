@@ -290,7 +290,7 @@ def _are_counts(column: Any) -> bool:
 
 
 def within_tasks(kind: TargetKind, y: Any, task: str | None) -> TargetKind:
-    """The same kind of target, or several classes within every task, where there is a column of tasks and more than two."""
+    """The same kind of target, or several classes within every task, where there are more than two, and tasks."""
     if not kind.labels or kind.family is not None or task is None or y.nunique() <= 2:
         return kind
     note = f"Target: {y.nunique()} classes within every task, --family multinomial; effects are those of each class."

@@ -99,7 +99,7 @@ def reference_fits(
     known: dict[str, Any] = options | ({} if loss is None else {"loss": loss})
     own = {"norm_q": 1, "n_penalties": N_PENALTIES, "penalty_ratio": RATIO, "cv": 3, "random_state": 0}
     lasso = path(**own, **{name: value for name, value in known.items() if name in path().get_params()})
-    pooled = {} if wide else {"pooled lasso": Pooled(clone(lasso))}
+    pooled = {} if wide else {"pooled lasso": Pooled(clone(lasso).set_params(task_column=None))}
     of_constant = {name: value for name, value in known.items() if name in constant().get_params()}
     return {"task mean": constant(penalty_strength=NO_FEATURE, **of_constant), **pooled, "lasso per task": lasso}
 
@@ -120,9 +120,9 @@ def with_choices_fixed(fit: Any) -> Any:
 def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int = 5, **options: Any) -> Comparison:
     """How well a fit predicts rows that it has not seen, beside the references.
 
-    All are fitted to the training rows of the same folds, the fit with the penalty and q that it chose on all rows. A
-    posterior is not drawn again: its row has the errors of leave-one-out predictions by Pareto-smoothed importance sampling
-    (Vehtari, Gelman, Gabry 2017).
+    All are fitted to the training rows of the same folds, with the penalty (and q) that was chosen on all rows. A posterior
+    is not drawn again: its row has the errors of leave-one-out predictions by Pareto-smoothed importance sampling (Vehtari,
+    Gelman, Gabry 2017).
 
     Parameters
     ----------
@@ -134,15 +134,27 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
     if not hasattr(fit, "predict"):
         raise TypeError(f"fit is a {type(fit).__name__}; pass a fitted estimator, which can predict")
     options = {"standardize": True, **options}
-    wide = getattr(fit, "_form", None) == "wide"
-    estimators = reference_fits(hasattr(fit, "classes_"), fit.loss, wide, task_column=fit.task_column, **options)
+    pooled = getattr(fit, "_form", None) == "long"  # else tasks are different quantities, or there is one
+    references = reference_fits(hasattr(fit, "classes_"), fit.loss, not pooled, task_column=fit.task_column, **options)
+    data = clone(fit).training_data(X, y, tasks, None)
+    estimators = {name: _chosen(reference, data) for name, reference in references.items()}
     if not hasattr(fit, "posterior_"):
         estimators = {"this fit": with_choices_fixed(fit), **estimators}
-    found = compare(estimators, X, y, tasks, cv=cv, progress=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")  # names are those of the data
+        found = compare(estimators, X, y, tasks, cv=cv, progress=False)
     if not hasattr(fit, "posterior_"):
         return found
     own = leave_one_out(fit)
     return Comparison(tuple(sorted((*found.fits, own), key=lambda one: one.error)), found.error_name)
+
+
+def _chosen(reference: Any, data: TaskData) -> Any:
+    """A reference with the penalty that it chooses on all rows."""
+    if isinstance(reference, Pooled):
+        return Pooled(with_choices_fixed(clone(reference).fit(data).fitted_))
+    is_path = isinstance(reference, MixedNormRegressorCV | MixedNormClassifierCV)
+    return with_choices_fixed(clone(reference).fit(data)) if is_path else reference
 
 
 def leave_one_out(fit: Any) -> ComparedFit:
