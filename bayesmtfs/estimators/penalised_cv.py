@@ -272,8 +272,8 @@ class MixedNormCV(MixedNormEstimator):
         ``mean_error`` and ``standard_error`` (c, k) and ``fold_errors`` (c, k, n_folds); else ``criterion`` and
         ``degrees_of_freedom`` (c, k).
     mean_results_ : dict of arrays, or None
-        What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,), which for all but the
-        best two is that of two folds.
+        What was compared for a shared mean: ``mean_strength``, ``mean_penalty`` and ``error`` (c,). All but the best two
+        were fitted on two folds only: their error is that of the one chosen, plus the difference to it on these.
 
     References
     ----------
@@ -423,13 +423,17 @@ class MixedNormCV(MixedNormEstimator):
         best = min(found, key=found.__getitem__)[0]
         rest = [(strength, weight) for strength in dict.fromkeys((best, strengths[0])) for weight in weights[1:]]
         self._compare_means(data, model, few, rest, found, grids)
-        finalists = sorted(found, key=found.__getitem__)[:FINALISTS]
         if len(few) < len(folds) and len(found) > 1:
-            self._compare_means(data, model, folds, finalists, found, grids)
+            final: dict[tuple[float, float], float] = {}
+            finalists = sorted(found, key=found.__getitem__)[:FINALISTS]
+            self._compare_means(data, model, folds, finalists, final, grids)
+            winner = min(final, key=final.__getitem__)
+            # the others on the same scale: their distance from the winner on the first folds
+            found = {pair: final[winner] + error - found[winner] for pair, error in found.items()} | final
         tried = np.array(list(found))
         errors = np.array(list(found.values()))
         self.mean_results_ = {"mean_strength": tried[:, 0], "mean_penalty": tried[:, 1], "error": errors}
-        return min(finalists, key=found.__getitem__)
+        return min(found, key=found.__getitem__)
 
     def _compare_means(
         self,
