@@ -1,14 +1,16 @@
 """Coordinate ascent: the bound rises, single effects find their places, and expectations are those of enumeration."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 
 from bayesmtfs import TaskData, simulate_tasks
 from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.gibbs.state import rows_of
-from bayesmtfs.priors.spike import spike_prior_for
+from bayesmtfs.priors.spike import SpikePrior, log_pattern_probability, spike_prior_for
 from bayesmtfs.variational import effects
 from bayesmtfs.variational.effects import Settings, ascend, first_state, inclusion, problem_of
 from bayesmtfs.variational.observations import observations_of
@@ -93,6 +95,81 @@ def test_correlated_features_share_one_effect():
     first = found.state.effects[0]
     assert set(first.rows[:2]) == {0, 1} and 0.15 < first.chance[0] < 0.85
     assert first.on > 0.99 and sum(effect.on > 0.7 for effect in found.state.effects) == 1
+
+
+# ---------------------------------------------------------------------- against enumeration
+
+PLAIN = SpikePrior(
+    inclusion_rates=(0.3,),
+    inclusion_weights=(1.0,),
+    pattern_rates=(0.6,),
+    scales=(0.4,),
+    shares=(0.5,),
+    task_rates=(1.0,),
+    task_rate_weights=(1.0,),
+    fit_intercept=False,
+    noise_shape=1e6,  # known
+    noise_rate=1e6,
+)
+
+
+def enumerated(data, prior, noise=1.0):
+    """(p, m) Probabilities of entries with the hyperparameters known, by a sum over all patterns of all rows."""
+    p, m = data.n_features, data.n_tasks
+    patterns = [np.zeros(m)] + [np.array(s, dtype=float) for s in itertools.product((0, 1), repeat=m) if any(s)]
+    base = log_pattern_probability(np.array(patterns[1:]), np.array(prior.pattern_rates), np.ones(m))[:, 0]
+    pi, C, scale = prior.inclusion_rates[0], prior.shares[0], prior.scales[0]
+    log_prior = np.append(np.log1p(-pi), np.log(pi) + base)
+    X, y, same = data.X, data.y, np.equal.outer(data.task, data.task)
+    logs, entries = [], []
+    for rows in itertools.product(range(len(patterns)), repeat=p):
+        covariance = noise**2 * np.eye(len(y))
+        for i, k in enumerate(rows):
+            on = patterns[k][data.task] * X[:, i]
+            covariance += np.outer(on, on) * scale**2 * (C + (1.0 - C) * same)
+        value = -0.5 * (np.linalg.slogdet(covariance)[1] + y @ np.linalg.solve(covariance, y))
+        logs.append(value + log_prior[list(rows)].sum())
+        entries.append([patterns[k] for k in rows])
+    weights = np.exp(np.array(logs) - logsumexp(logs))
+    return np.einsum("k,kim->im", weights, np.array(entries))
+
+
+def tiny(correlated, seed, p=3, m=2, n=12):
+    rng = np.random.default_rng(seed)
+    blocks = []
+    for _ in range(m):
+        Q = np.linalg.qr(rng.standard_normal((n, p)))[0] * np.sqrt(n)
+        blocks.append(Q + (0.6 * rng.standard_normal((n, 1)) if correlated else 0.0))
+    X, tasks = np.concatenate(blocks), np.repeat(np.arange(m), n)
+    W = np.zeros((p, m))
+    W[0], W[-1, 0] = 0.6, -0.5
+    return TaskData.from_long(X, np.sum(X * W.T[tasks], axis=1) + rng.standard_normal(n * m), tasks)
+
+
+def entry_chances(state, p, m):
+    off = np.ones((p, m))
+    for effect in state.effects:
+        off[effect.rows] *= 1.0 - effect.chance[:, np.newaxis] * effect.moments.on
+    return 1.0 - off
+
+
+def test_the_entries_of_a_single_feature_are_those_of_enumeration():
+    for seed in range(4):
+        data = tiny(False, seed, p=1, m=3)
+        _, found = fitted(data, prior=PLAIN)
+        np.testing.assert_allclose(entry_chances(found.state, 1, 3), enumerated(data, PLAIN), atol=5e-3)
+
+
+@pytest.mark.parametrize("correlated", [False, True])
+def test_entries_are_near_those_of_enumeration(correlated):
+    """As near as the documentation says: weak effects compete for one place, which makes them less likely."""
+    gaps = []
+    for seed in range(8):
+        data = tiny(correlated, seed)
+        _, found = fitted(data, prior=PLAIN)
+        gaps.append(entry_chances(found.state, 3, 2) - enumerated(data, PLAIN))
+    assert np.abs(gaps).mean() < 0.08 and np.abs(gaps).max() < 0.35
+    assert -0.08 < np.mean(gaps) < 0.02
 
 
 def test_inclusion_is_of_rows():
