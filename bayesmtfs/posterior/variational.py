@@ -1,8 +1,8 @@
 """What is made of the variational fit: the features that matter, and draws.
 
 `bayesmtfs.variational` fits the prior with exact zeros by coordinate ascent, in a fraction of the sampler's time, in
-seconds for ten thousand features. It finds where effects are; how sure they are it does not quite know, since its effects are
-independent of each other, and patterns are not shared between features. So the fit chooses the features that can matter
+seconds for ten thousand features. It finds where effects are; how sure they are it does not quite know, since its effects
+are independent of each other, and patterns are not shared between features. So the fit chooses the features that can matter
 (`features_to_draw`), and short chains of the exact sampler over these alone, a hundred to some hundreds, make the draws:
 the posterior given that all others are off. Where the sampler cannot be used (labels whose weights are no whole numbers),
 `draws_of` gives independent draws of the variational distribution itself.
