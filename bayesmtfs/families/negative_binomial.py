@@ -115,7 +115,7 @@ class NegativeBinomial(Family):
         return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
 
     @property
-    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+    def augmentation(self) -> ScaleMixture:
         """Normal given a Polya-Gamma precision."""
         return ScaleMixture(NEGATIVE_BINOMIAL, self.alpha)
 

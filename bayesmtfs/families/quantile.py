@@ -68,7 +68,7 @@ class Quantile(Family):
         return Quantile(parameter)
 
     @property
-    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+    def augmentation(self) -> ScaleMixture:
         """Normal given an exponential variance."""
         return ScaleMixture(QUANTILE, self.level)
 

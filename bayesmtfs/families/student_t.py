@@ -77,7 +77,7 @@ class StudentT(Family):
         return cast(float, (self.degrees + 1.0) / self.degrees)
 
     @property
-    def augmentation(self) -> ScaleMixture:  # type: ignore[override]
+    def augmentation(self) -> ScaleMixture:
         """Normal given a gamma precision."""
         return ScaleMixture(STUDENT_T, self.degrees)
 

@@ -351,7 +351,8 @@ def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORM
     weights = np.asarray(data.weight, dtype=np.float64)
     offsets, zeros = np.asarray(data.offsets, dtype=np.int64), np.zeros((4, data.n_observations))
     spaces, parameters = np.zeros((2, data.n_tasks)), np.full(data.n_tasks, float(parameter))
-    return Observed(design, targets, weights, offsets, form, *zeros, *spaces, shifts, parameters)
+    arrays = [*zeros, *spaces, shifts, parameters]
+    return Observed(design, targets, weights, offsets, form, *arrays)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

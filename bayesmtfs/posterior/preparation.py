@@ -62,7 +62,8 @@ def penalised_fit(
 
     Zeros and the best constant of each task for a loss whose fits have no certificate, since it may not be convex.
     """
-    if family.offers("conjugate"):
+    if family.offers("conjugate") or family.has_cuts:
+        fit_intercept = fit_intercept and not family.has_cuts
         problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
         found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty or 1.0), tol=tol)
         return found.W, found.intercept
@@ -101,6 +102,7 @@ def _ranking(data: TaskData, family: Family, fit_intercept: bool, deviation: Flo
     weights[blocks.row_of_feature] = unit
     W, intercept = penalised_fit(data, family, fit_intercept, weights, TOL)
     eta = data.linear_predictor(W, intercept)
+    family = family.on(data.y, data.weight, data.offsets)
     gradient = data.adjoint(data.weight * family.gradient(np.asarray(data.y, dtype=np.float64), eta))
     norm = np.linalg.norm(blocks.gather(W * unit[:, np.newaxis]), axis=1)
     left = np.linalg.norm(blocks.gather(gradient / unit[:, np.newaxis]), axis=1)
