@@ -83,10 +83,15 @@ def observe(
     [y]
     """
     family.require("A PyMC model", "pymc_dist")
-    if family.targets == "labels":
+    if family.targets == "labels" and not family.has_cuts:
         _require_labels(y, family.name)
     if not family.has_noise and not _is_one(noise):
         raise ValueError(f"noise was given, but the {family.name} loss has no noise; leave noise at 1.0")
+    if family.learned is not None and parameter is None:
+        raise ValueError(
+            f"loss={family.name!r} learns its {family.learned}, which this model has no prior for; use one with learned "
+            "scales, such as generalized_normal_model"
+        )
     if not _is_one(weight):
         return _observe_weighted(name, family, eta, y, weight, noise, dims, parameter)
     family = family if parameter is None else family.given(parameter)
@@ -154,6 +159,8 @@ def readable(data: TaskData, family: Family) -> TaskData:
     if signs or family.targets != "labels":
         return data
     coded, classes = classes_of(data)
+    if family.has_cuts:
+        return coded
     if len(classes) != 2:
         raise ValueError(
             f"y has {len(classes)} classes, but the model is for two: {classes.tolist()[:5]}; pass two labels"
@@ -181,16 +188,24 @@ def add_observations(
         return
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
-    observe("y", family, eta, target, weight=weight, noise=noise, parameter=_parameter(family, prior))
+    observe("y", family, eta, target, weight=weight, noise=noise, parameter=_parameter(family, prior, data))
 
 
-def _parameter(family: Family, prior: Hyperprior) -> Tensor:
-    """Add ``degrees`` or ``dispersion`` (task) to the model in context, where the family learns it; its value by row."""
+def _parameter(family: Family, prior: Hyperprior, data: TaskData) -> Tensor:
+    """Add ``degrees``, ``dispersion`` (task) or ``thresholds`` (task, cut), if the family learns it; its value by row."""
     if family.learned is None:
         return None
     if family.learned == "degrees":
         return pm.Gamma("degrees", as_float_tensor(DEGREES_SHAPE), as_float_tensor(DEGREES_RATE))
     degrees, model = as_float_tensor(NOISE_DEGREES), pm.modelcontext(None)
+    if family.has_cuts:
+        n_cuts = int(np.max(data.y))
+        model.add_coord("cut", range(n_cuts))
+        start = np.tile(np.linspace(-1.0, 1.0, n_cuts) if n_cuts > 1 else np.zeros(1), (data.n_tasks, 1))
+        deviation, order = as_float_tensor(prior.intercept_scale), pm.distributions.transforms.ordered
+        dims = ("task", "cut")
+        cuts = pm.Normal("thresholds", 0.0, deviation, default_transform=order, initval=start, dims=dims)
+        return cuts[model["task_index"]]
     if prior.shared_noise:
         root = pm.HalfStudentT("shared_root_dispersion", nu=degrees, sigma=1.0) * pt.ones(model.dim_lengths["task"])
     else:

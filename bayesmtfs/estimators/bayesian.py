@@ -174,8 +174,8 @@ class BayesianEstimator(MultiTaskEstimator):
         Posterior mean of what the tasks have in common, with ``shared_mean``.
     intercept_, noise_ : (n_tasks,)
         Posterior means.
-    dispersion_ : (n_tasks,), degrees_ : float
-        Posterior medians, with ``loss="negative_binomial(learn)"`` and ``"student_t(learn)"``.
+    dispersion_ : (n_tasks,), degrees_ : float, thresholds_ : (n_tasks, n_classes - 1)
+        Posterior medians, with ``loss="negative_binomial(learn)"``, ``"student_t(learn)"`` and ``"ordinal"``.
     norm_q_ : float
         Posterior median of q, with its 90% interval in ``norm_q_interval_``.
     task_relations_ : (n_tasks, n_tasks)
@@ -262,6 +262,11 @@ class BayesianEstimator(MultiTaskEstimator):
 
     def _check_loss(self, prior: str) -> None:
         family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
+        if family.has_cuts:
+            raise ValueError(
+                f"loss={self.loss!r} has no posterior here yet; sample bm.models.generalized_normal_model(data, "
+                "loss='ordinal', fit_intercept=False) with PyMC"
+            )
         if not family.offers("pymc_dist"):
             family.require("NUTS", "log_density", "pymc_dist")
         if not family.offers("log_density") and prior != "mixed_norm":
@@ -340,7 +345,7 @@ class BayesianEstimator(MultiTaskEstimator):
             self.mean_coef_ = _widened(variables["mean_coef"].mean(axis=(0, 1)), kept)
         self.intercept_ = variables["intercept"].mean(axis=(0, 1))
         self.noise_ = variables["noise"].mean(axis=(0, 1)) if "noise" in variables else np.ones(data.n_tasks)
-        for name in ("dispersion", "degrees"):  # of a family that learns it
+        for name in ("dispersion", "degrees", "thresholds"):  # of a family that learns it
             self.__dict__.pop(f"{name}_", None)
             if name in variables:
                 setattr(self, f"{name}_", np.median(variables[name], axis=(0, 1)))

@@ -112,7 +112,7 @@ class PredictiveDraws:
         coef, intercept = self._flat("coef"), self._flat("intercept")
         noise = self._flat("noise") if "noise" in self.posterior else np.ones_like(intercept)
         parameter = None if self.family.learned is None else self._flat(self.family.learned)
-        by_task = parameter is not None and parameter.ndim == 2
+        by_task = parameter is not None and parameter.ndim > 1
         if t >= 0:
             return TaskDraws(
                 coef[:, :, t],

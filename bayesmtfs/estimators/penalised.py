@@ -135,7 +135,7 @@ class MixedNormEstimator(BatchEstimator):
                 f"loss={family.name!r} is not convex, so that no duality gap certifies a penalised fit; use loss='huber' "
                 "here, or this loss in GeneralizedNormalRegressor or BayesianRegressor"
             )
-        if family.learned is not None:
+        if family.learned is not None and not family.has_cuts:
             family.require("A penalised fit that learns it", "best_parameter")
             if self.shared_mean:
                 raise ValueError(
@@ -176,7 +176,7 @@ class MixedNormEstimator(BatchEstimator):
         family = find_family(self.loss)
         fit_intercept = self.fit_intercept and not family.has_cuts  # which stand in its place
         problem = Problem(data, family, penalty, weight, fit_intercept, float(self.ridge))
-        if family.learned is not None:
+        if family.learned is not None and not family.has_cuts:
             problem = dispersion.settled(problem, family)
         if strength is None:
             return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
@@ -185,7 +185,7 @@ class MixedNormEstimator(BatchEstimator):
     def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}
         family = find_family(self.loss)
-        if family.learned is not None:
+        if family.learned is not None and not family.has_cuts:
 
             def solve(known: Problem, last: Solution | None) -> Solution:
                 return automatic.solve(known, last, solver=self.solver, **stop)

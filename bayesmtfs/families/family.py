@@ -259,6 +259,10 @@ class Family:
         """Log-density of the targets, with its constants: for likelihoods, leave-one-out, information criteria."""
         raise self._missing("log_density")
 
+    def probabilities(self, eta: FloatArray) -> FloatArray:
+        """Probabilities of ordered classes, on the last axis, of a family with given cut points."""
+        raise ValueError(f"{type(self).__name__} has no ordered classes")
+
     def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
         """Draw new targets at eta: for predictive draws."""
         raise self._missing("draw")

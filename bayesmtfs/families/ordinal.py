@@ -24,9 +24,14 @@ with :math:`\phi(u; \delta) = u s - \ln(1 + e^{s-h}) - \ln(1 + e^{-s-h}) + \ln(1
 sum of ``w u`` is 0, bottom rows have u from 0 to 1 and top rows from -1 to 0, and :math:`A_k \le -\sum_{y_i = k} w_i
 |u_i| / 2`.
 
+**Posteriors** have the cut points among what they draw, N(0, s^2) in rising order with the s of intercepts; `Family.given`
+is the family at known ones.
+
 A class that does not occur in a task has no room there: the cut points on its two sides are the same, or infinite at the
 ends.
 """
+
+from typing import Any
 
 import numpy as np
 from scipy.special import expit, xlogy
@@ -41,6 +46,7 @@ SHORTEST = 2.0**-40  # of a Newton step
 ROUNDING = 1e-9  # of sums of slopes, relative to the weight of the task
 WIDEST = 600.0  # gap between two cut points
 NARROWEST = 1e-12
+TINY = 1e-300  # probability in place of 0
 
 
 class Ordinal(Family):
@@ -59,17 +65,75 @@ class Ordinal(Family):
     targets = "labels"
     coupled = True
     has_cuts = True
+    learned: str | None = "thresholds"
 
     def on(self, y: FloatArray, weight: FloatArray, offsets: IntArray) -> Family:
         """The family on rows that are sorted by task."""
         return OrdinalRows(y, weight, offsets)
 
-    def probabilities(self, eta: FloatArray, cuts: FloatArray) -> FloatArray:
-        """(..., K) Probabilities of the classes at predictors (...,) and cut points (..., K - 1)."""
+    def given(self, parameter: Any) -> "OrdinalAt":
+        """The family at known cut points (..., K - 1)."""
+        return OrdinalAt(parameter)
+
+    def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Log-probability of the classes; it takes cut points."""
+        raise ValueError("Ordinal has a density at known cut points only; call `given` with them first")
+
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """Return 2, as for two classes."""
+        return 2.0
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """Law of the classes; it takes cut points."""
+        raise ValueError("Ordinal has a law at known cut points only; call `given` with them first")
+
+    def probabilities(self, eta: FloatArray, cuts: FloatArray | None = None) -> FloatArray:
+        """(..., K) Probabilities of the classes at predictors (...,) and cut points (..., K - 1), or those given."""
+        known: Any = vars(self).get("at_cuts") if cuts is None else cuts
         with np.errstate(invalid="ignore"):
-            below = expit(cuts - np.asarray(eta)[..., np.newaxis])
+            below = np.asarray(expit(known - np.asarray(eta)[..., np.newaxis]))
         zero, one = np.zeros((*below.shape[:-1], 1)), np.ones((*below.shape[:-1], 1))
         return np.diff(np.concatenate([zero, below, one], axis=-1), axis=-1)
+
+
+class OrdinalAt(Ordinal):
+    """The ordinal law at known cut points, row by row."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+    learned = None
+
+    def __init__(self, cuts: Any) -> None:
+        self.at_cuts = cuts
+
+    def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Log-probability of the classes; there is no noise."""
+        p = self.probabilities(eta, self.at_cuts)
+        chosen = np.broadcast_to(np.asarray(y, dtype=np.int64), p.shape[:-1])[..., np.newaxis]
+        return np.log(np.maximum(np.take_along_axis(p, chosen, axis=-1)[..., 0], TINY))
+
+    def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Draw classes: how many cut points lie below a logistic variable about eta."""
+        found = eta + rng.logistic(size=np.shape(eta))
+        return np.sum(found[..., np.newaxis] > self.at_cuts, axis=-1).astype(np.float64)
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """Classes as numbers from 0."""
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        def log_density(value: Any, eta: Any, cuts: Any) -> Any:
+            below = pt.sigmoid(cuts - eta[..., None])
+            padded = pt.concatenate([pt.zeros_like(below[..., :1]), below, pt.ones_like(below[..., :1])], axis=-1)
+            p = padded[..., 1:] - padded[..., :-1]
+            chosen = pt.eq(value[..., None], pt.arange(p.shape[-1]))
+            return pt.log(pt.maximum(pt.sum(pt.switch(chosen, p, 0.0), axis=-1), TINY))
+
+        def draw(eta: Any, cuts: Any, rng: Any = None, size: Any = None) -> Any:
+            return OrdinalAt(cuts).draw(rng, np.broadcast_to(eta, np.shape(eta) if size is None else size))
+
+        options["signature"] = "(),(c)->()"
+        return pm.CustomDist.dist(eta, self.at_cuts, logp=log_density, random=draw, **options)
 
 
 class OrdinalRows(Ordinal):

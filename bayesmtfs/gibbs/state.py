@@ -24,7 +24,7 @@ whatever the number of features.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -350,9 +350,9 @@ def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORM
     targets = targets - middle if form == NORMAL else targets
     weights = np.asarray(data.weight, dtype=np.float64)
     offsets, zeros = np.asarray(data.offsets, dtype=np.int64), np.zeros((4, data.n_observations))
-    parameters = np.full(data.n_tasks, float(parameter))
-    spaces: list[Any] = [*zeros, *np.zeros((2, data.n_tasks)), shifts, parameters]
-    return Observed(design, targets, weights, offsets, form, *spaces)
+    spaces, parameters = np.zeros((2, data.n_tasks)), np.full(data.n_tasks, float(parameter))
+    arrays = [*zeros, *spaces, shifts, parameters]
+    return Observed(design, targets, weights, offsets, form, *arrays)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

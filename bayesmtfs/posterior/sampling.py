@@ -294,7 +294,8 @@ def _attributes(
 def hyperprior_of(data: TaskData, request: PosteriorRequest, **stated: Any) -> Hyperprior:
     """Hyperprior of the request, with what depends on the data filled in."""
     kind = "log_uniform" if request.prior == "jeffreys" else "beta_prime"
-    return hyperprior_for(data, request.family, kind=kind, fit_intercept=request.fit_intercept, **stated)
+    prior = hyperprior_for(data, request.family, kind=kind, fit_intercept=request.fit_intercept, **stated)
+    return replace(prior, fit_intercept=False) if request.family.has_cuts else prior  # which stand in their place
 
 
 def _run(

@@ -57,6 +57,7 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "noise": ("task",),
     "dispersion": ("task",),
     "degrees": (),
+    "thresholds": ("task", "cut"),
     "row_scale": ("feature",),
     "global_scale": (),
     "norm_q": (),
@@ -132,6 +133,9 @@ def in_user_units(draws: SampledDraws, units: SamplingUnits, fit_intercept: bool
     variables["coef"] = units.coefficients(variables["coef"])
     if fit_intercept:
         variables["intercept"] = units.intercepts(variables["coef"], variables["intercept"])
+    if "thresholds" in variables:  # which take the place of intercepts
+        variables["thresholds"] = variables["thresholds"] - variables["intercept"][..., np.newaxis]
+        variables["intercept"] = np.zeros_like(variables["intercept"])
     for name, factor in (("noise", units.target_scale), ("slab_scale", units.target_scale.mean())):
         if name in variables:
             variables[name] = variables[name] * factor
@@ -190,6 +194,8 @@ def build_tree(
         "feature": data.feature_names,
         "task": data.task_names,
     }
+    if "thresholds" in draws.variables:
+        coords["cut"] = np.arange(draws.variables["thresholds"].shape[-1])
     groups = {"/posterior": _posterior(draws, coords)}
     groups |= _predictions(draws, data, family, coords, random_seed)
     if draws.statistics:
@@ -295,7 +301,7 @@ def _predictions(
         return {}
     if family.learned is not None:
         values = draws.variables[family.learned][:, kept]
-        family = family.given(values[:, :, data.task] if values.ndim == 3 else values[:, :, np.newaxis])
+        family = family.given(values[:, :, data.task] if values.ndim > 2 else values[:, :, np.newaxis])
     found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
         predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
