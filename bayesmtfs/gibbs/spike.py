@@ -145,6 +145,7 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
         fill_predictors(data, state)
         draw_noise(rng, data, prior, state)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
+            fill_rates(prior, state)  # of the new rates of tasks, for the density
             keep(prior, rows, state, kept, (number - tune) // sweeps)
 
 

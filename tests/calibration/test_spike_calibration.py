@@ -29,8 +29,10 @@ BATCHES = 40
 NEVER = 10**9
 
 
-def draw_prior(rng, p, m, noisy):
-    """All parameters as a dictionary."""
+def draw_prior(rng, p, m, noisy, row_of_feature=None):
+    """All parameters as a dictionary; p rows, of one feature each or as ``row_of_feature`` (features,) says."""
+    row = np.arange(p) if row_of_feature is None else row_of_feature
+    alone = np.bincount(row) == 1
     one = {
         "pi": rng.choice(PRIOR.inclusion_rates, p=PRIOR.inclusion_weights),
         "alpha": rng.choice(PRIOR.concentrations),
@@ -43,9 +45,9 @@ def draw_prior(rng, p, m, noisy):
     }
     one["S"] = draw_patterns(rng, p, one["pi"], one["alpha"], one["omega"], np.outer(PRIOR.pattern_rates, one["kappa"]))
     rho = rng.choice(PRIOR.scales, p=one["scale"], size=(p, 1))
-    C = rng.choice(PRIOR.shares, p=one["share"], size=(p, 1))
-    effects = np.sqrt(C) * rng.standard_normal((p, 1)) + np.sqrt(1.0 - C) * rng.standard_normal((p, m))
-    one["W"] = one["S"] * rho * effects
+    C = np.where(alone[:, np.newaxis], rng.choice(PRIOR.shares, p=one["share"], size=(p, 1)), 0.0)[row]
+    effects = np.sqrt(C) * rng.standard_normal((p, 1))[row] + np.sqrt(1.0 - C) * rng.standard_normal((len(row), m))
+    one["W"] = one["S"][row] * rho[row] * effects
     return one
 
 
@@ -131,27 +133,51 @@ def test_the_chain_of_targets_and_parameters_has_the_prior_in_long_runs(loss):
     assert_prior_is_reproduced(loss, 150_000, [1.0, 0.5, 0.5], seed=11)
 
 
+KINDS = ["numbers", "labels", "groups", "own designs with missing cells"]
+
+
+def data_of(kind):
+    """Designs of four rows of the prior in three tasks; targets are drawn later."""
+    if kind in ("numbers", "labels"):
+        return design(n=60, p=4, m=3)
+    rng = np.random.default_rng(5)
+    if kind == "groups":
+        X = rng.standard_normal((60, 7)) + 0.8 * rng.standard_normal((60, 1))
+        return TaskData.from_long(X, np.zeros(60), np.arange(60) % 3, groups=[0, 0, 0, 1, 2, 2, 3])
+    X = rng.standard_normal((30, 4)) + 0.8 * rng.standard_normal((30, 1))
+    return TaskData.from_wide(X, np.where(rng.random((30, 3)) < 0.3, np.nan, 0.0))
+
+
+def whole_design(data):
+    """(N, p) Rows of X that belong to the targets."""
+    return np.vstack([np.asarray(X) for X in data.task_designs])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_probabilities_and_ranks_are_calibrated(loss, fits=250):
-    family, data = find_family(loss), design(n=60, p=4, m=3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_and_ranks_are_calibrated(kind, fits=250):
+    labels, data = kind == "labels", data_of(kind)
+    family, X, task = find_family("logistic" if labels else "squared"), whole_design(data), data.task
+    row = np.array([0, 0, 0, 1, 2, 2, 3]) if kind == "groups" else None
     rng, chances, truths, ranks = np.random.default_rng(8), [], [], []
     for k in range(fits):
-        one = draw_prior(rng, 4, 3, family.has_noise)
-        observed = data.with_target(new_targets(rng, data, one, not family.has_noise))
+        one = draw_prior(rng, 4, 3, family.has_noise, row)
+        eta = np.sum(X * one["W"].T[task], axis=1) + one["intercept"][task]
+        noisy = eta + one["noise"][task] * rng.standard_normal(len(eta))
+        labelled = np.where(rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
+        observed = data.with_target(labelled if labels else noisy)
         draws = spike.sample_spike_chain(observed, PRIOR, ChainSettings(600, 200, k), family)
         chances.append(draws.included.mean(axis=0))
-        truths.append(one["S"])
-        thinned = draws.intercept[::6] if loss == "logistic" else draws.noise[::6]
-        ranks.append((thinned < one["intercept" if loss == "logistic" else "noise"]).mean(axis=0))
+        truths.append(one["S"] if row is None else one["S"][row])
+        thinned = draws.intercept[::6] if labels else draws.noise[::6]
+        ranks.append((thinned < one["intercept" if labels else "noise"]).mean(axis=0))
     chance, truth = np.array(chances), np.array(truths)
+    if row is not None:  # features of a group are on together
+        chance, truth = chance[:, [0, 3, 4, 6]], truth[:, [0, 3, 4, 6]]
     for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)):
         inside = (chance >= low) & (chance < high)
         count = inside.sum()
         assert count > 20
         spread = np.sqrt(np.mean(chance[inside] * (1.0 - chance[inside])) / count)
-        assert abs(truth[inside].mean() - chance[inside].mean()) < 5.0 * spread + 0.01, (
-            low,
-            high,
-        )
+        assert abs(truth[inside].mean() - chance[inside].mean()) < 5.0 * spread + 0.01, (low, high)
     assert stats.kstest(np.ravel(ranks), "uniform").pvalue > 1e-3
