@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bayesmtfs.gibbs.state import RowMap
-from bayesmtfs.types import BoolArray, FloatArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 from bayesmtfs.variational.effects import Effect, Problem, State, row_prior
 from bayesmtfs.variational.row import draw_rows
 
@@ -75,7 +75,7 @@ def _rows_on(included: BoolArray, rows: RowMap) -> BoolArray:
     return found
 
 
-def _rates(problem: Problem, n_rows: int, n_on: FloatArray, rng: np.random.Generator) -> FloatArray:
+def _rates(problem: Problem, n_rows: int, n_on: IntArray, rng: np.random.Generator) -> FloatArray:
     """(S,) Draws of pi given the number of rows that are on."""
     prior = problem.prior
     rates, weights = np.array(prior.inclusion_rates), np.maximum(np.array(prior.inclusion_weights), 1e-300)

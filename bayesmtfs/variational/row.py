@@ -91,7 +91,8 @@ def space_for(m: int, k: int) -> Space:
         np.empty((4, m)),
     )
     ends = (np.empty(MOST_NODES), np.empty((k, k)), np.empty((k, k)), np.empty(k))
-    return Space(*levels, *nodes, np.empty(MOST_NODES), *sums, *ends)
+    arrays = [*levels, *nodes, np.empty(MOST_NODES), *sums, *ends]
+    return Space(*arrays)
 
 
 # ---------------------------------------------------------------------- one slab
