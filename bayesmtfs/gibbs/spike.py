@@ -12,7 +12,8 @@ One sweep:
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
    which chains stay with the feature that they found first. The place is the largest of ``ln evidence_j - ln |N[j]|`` plus
    Gumbel numbers that are drawn beforehand, so that here, too, a bound settles most of them;
-4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise.
+4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise; where tasks with the same rows have noise in
+   common, its factors (`common_noise`).
 
 With normal targets a visit costs O(m) operations and a coefficient that changes O(p) (`spike_state`), so that a sweep takes
 O(p m + number of rows on times p m); with others a visit costs O(n m).
@@ -35,6 +36,13 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
 from bayesmtfs.gibbs.chain import ChainSettings, Report, conditionally_normal, in_slices
+from bayesmtfs.gibbs.common_noise import (
+    CommonNoise,
+    common_noise_of,
+    draw_common_noise,
+    log_density,
+    whole_noise,
+)
 from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.gibbs.spike_row import (
     LOG_2PI,
@@ -72,7 +80,12 @@ NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
 
 
 def sample_spike_chain(
-    data: TaskData, prior: SpikePrior, settings: ChainSettings, family: Family, report: Report | None = None
+    data: TaskData,
+    prior: SpikePrior,
+    settings: ChainSettings,
+    family: Family,
+    report: Report | None = None,
+    common: tuple[FloatArray, FloatArray] | None = None,
 ) -> SpikeDraws:
     """Draw one chain.
 
@@ -83,6 +96,7 @@ def sample_spike_chain(
     settings : lengths and seed
     family : a conditionally normal family
     report : called every now and then with the fraction of the sweeps that are done
+    common : factors and loadings of noise that tasks have in common (`bayesmtfs.gibbs.common_noise.find_factors`)
 
     Examples
     --------
@@ -98,11 +112,15 @@ def sample_spike_chain(
     """
     conditionally_normal(data, family)
     rows, rng = rows_of(data), Generator(np.random.PCG64(settings.random_seed))
-    observed = spike_data(data, family, prior.fit_intercept)
+    observed = spike_data(data, family, prior.fit_intercept, reduce=common is None)
+    shared = None if common is None else common_noise_of(observed, *common)
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
-    done, interrupted = in_slices(partial(advance, rng, parts, kept, settings.sweeps), settings, report)
+    step = partial(advance, rng, parts, kept, settings.sweeps)
+    if shared is not None:
+        step = partial(advance_with_common_noise, shared, rng, parts, kept, settings.sweeps)
+    done, interrupted = in_slices(step, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     arrays = {name: getattr(kept, name)[:count] for name in SpikeDraws._fields[:-1]}
     return SpikeDraws(**arrays, interrupted=interrupted)
@@ -123,6 +141,29 @@ def advance(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, fi
             value, draw = log_likelihood(parts.data, parts.state), (number - tune) // sweeps
             kept.log_likelihood[draw] = value
             kept.log_posterior[draw] += value - parts.state.log_likelihood[0]
+
+
+def advance_with_common_noise(
+    common: CommonNoise,
+    rng: Generator,
+    parts: SpikeParts,
+    kept: SpikeDraws,
+    sweeps: int,
+    first: int,
+    stop: int,
+    tune: int,
+) -> None:
+    """Sweeps ``first`` to ``stop - 1``, and a step on the factors of the noise after as many as a draw has."""
+    while first < stop:
+        last = min(first + sweeps - (first - tune) % sweeps, stop)
+        run(rng, parts, kept, sweeps, first, last, tune)
+        if last > tune and (last - tune) % sweeps == 0:
+            draw, (value, prior) = (last - 1 - tune) // sweeps, log_density(parts.data, parts.state, common)
+            kept.noise[draw] = whole_noise(parts.state, common)
+            kept.log_posterior[draw] += value + prior - kept.log_likelihood[draw]
+            kept.log_likelihood[draw] = value
+        draw_common_noise(rng, parts.data, parts.state, common, parts.prior.intercept_precision)
+        first = last
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -141,8 +141,11 @@ def in_spike(family: Family) -> bool:
     return family.augmentation is not None and family.augmentation.form in (NORMAL, POLYA_GAMMA)
 
 
-def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData:
-    """Rows of all tasks, numeric targets reduced to at most p + 2 of them; one design if all tasks have the same rows."""
+def spike_data(data: TaskData, family: Family, fit_intercept: bool, reduce: bool = True) -> SpikeData:
+    """Rows of all tasks; one design if all tasks have the same rows.
+
+    With ``reduce`` numeric targets have at most p + 2 rows.
+    """
     form, weights = family.augmentation.form, np.asarray(data.weight, dtype=np.float64)
     y, spans = np.asarray(data.y, dtype=np.float64), data.spans
     alike = data.is_complete and bool(np.all(weights.reshape(data.n_tasks, -1) == weights[: spans[0][1]]))
@@ -154,7 +157,7 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool) -> SpikeData
         Y = np.column_stack([y[slice(*spans[t])] for t in tasks])
         if form == NORMAL:
             root = np.sqrt(weights[start:stop, np.newaxis])
-            Z, Y = _reduced(root * Z, root * Y)
+            Z, Y = _reduced(root * Z, root * Y) if reduce else (root * Z, root * Y)
         designs.append(Z)
         targets += list(Y.T)
         places += [column] * len(tasks)

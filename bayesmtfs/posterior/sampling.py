@@ -33,8 +33,10 @@ from numpy.typing import NDArray
 from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units, plain_units, rescale, sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
+from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
+from bayesmtfs.gibbs.common_noise import find_factors
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws, in_spike
 from bayesmtfs.posterior import variational
@@ -407,11 +409,12 @@ def _spike(
 ) -> SampledDraws:
     family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
+    common = find_factors(data, request.fit_intercept) if family.augmentation.form == NORMAL else None
 
     def run(chain: int, report: Report) -> SpikeDraws:
         tune = -(-request.tune // sweeps)  # as many sweeps: whole rows are drawn at once, and soon found
         settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=sweeps)
-        return sample_spike_chain(data, prior, settings, family, report)
+        return sample_spike_chain(data, prior, settings, family, report, common)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
