@@ -6,7 +6,7 @@ With effects ``w_it`` in deviations of the target per deviation of the feature, 
     pattern          s_i in {0, 1}^m, not empty: a Chinese restaurant process over the rows that are on, with
                      concentration alpha and base measure  s_t ~ Bernoulli(omega kappa_t), given not empty
     effects          w_it = s_it (mu_i + v_it),   mu_i ~ N(0, C rho^2),   v_it ~ N(0, (1 - C) rho^2)
-    noise            sigma_t^2 ~ inverse gamma
+    noise            sigma_t^2 ~ inverse gamma; for noise that tasks have in common see `bayesmtfs.gibbs.common_noise`
     intercepts       level of the task at the mean of its features ~ N(mean target, s^2)
 
 rho, C, omega, kappa_t and alpha lie on grids. ``C = 1`` gives equal effects in all tasks of the pattern (a sparse shared
