@@ -6,8 +6,9 @@ measure of a pattern, omega integrated out, row i that is on has the pattern S w
     (alpha H(S) + number of earlier rows with the pattern S) / (alpha + number of earlier rows that are on).
 
 The sampler of `bayesmtfs.gibbs.spike` draws whole rows and is much faster than what PyMC has for discrete variables; the
-model says what it draws from, and lets the continuous part be sampled given indicators. Noise of tasks is independent here;
-where the sampler finds that tasks on the same rows have noise in common (`bayesmtfs.gibbs.common_noise`), it has factors more.
+model says what it draws from, and lets the continuous part be sampled given indicators. Noise of tasks is independent
+here; where the sampler finds that tasks on the same rows have noise in common, it draws factors of it, too
+(`bayesmtfs.gibbs.common_noise`).
 """
 
 from typing import Any
