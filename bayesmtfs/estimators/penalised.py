@@ -262,6 +262,8 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
     ((5, 2), True)
     """
 
+    _saved_attributes: ClassVar[tuple[str, ...]] = ("thresholds_",)
+
     loss: str | Family = "logistic"
 
     def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:

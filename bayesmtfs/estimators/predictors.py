@@ -228,7 +228,7 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     classes_ : (n_classes,) sorted labels
     """
 
-    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_", "thresholds_")
+    _saved_attributes: ClassVar[Names] = ("classes_", "tasks_")
 
     class_weight: Any = None
 

@@ -8,6 +8,7 @@ import calibration
 def test_quick_run_prints_and_draws(monkeypatch, capsys, tmp_path):
     plot = tmp_path / "ranks.png"
     monkeypatch.setattr(sys, "argv", ["calibration.py", "--fits", "2", "--plot", str(plot)])
+    monkeypatch.setattr(calibration, "FAMILY_CASES", {})
     for name in ("GIBBS_CASES", "LABEL_CASES"):  # one each: every other one compiles another sampler
         monkeypatch.setattr(calibration, name, dict(list(getattr(calibration, name).items())[:1]))
     calibration.main()

@@ -287,7 +287,6 @@ def test_everything_wrong_with_a_table_is_said_at_once(library):
     said = [line.split(";")[0] for line in lines]
     assert [line.replace("Object", "Date") for line in said] == [
         "column 'task' is missing in 1 of 59 rows (row 59)",
-        "column 'day' is not numeric (dtype Date)",
         "column 'name' holds 59 different texts",
         "column 'dose' holds numbers, but also texts such as 'n.d.'",
         "column 'gap' is missing in 2 of 59 rows (row 1, 2)",

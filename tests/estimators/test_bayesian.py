@@ -335,5 +335,6 @@ def test_seeds():
 
 def test_classifier_has_all_parameters_of_the_regressor():
     regressor, classifier = BayesianRegressor().get_params(), BayesianClassifier().get_params()
-    assert classifier | {"scale_target": None} == regressor | {"loss": "logistic"}  # labels have no unit
+    of_labels = {"loss": "logistic", "class_weight": None}
+    assert classifier | {"scale_target": None} == regressor | of_labels  # labels have no unit
     assert BayesianClassifier(tune=5, groups=[1]).get_params()["groups"] == [1]

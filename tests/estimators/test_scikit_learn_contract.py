@@ -80,7 +80,17 @@ pytestmark = [
 ]
 
 
+WEIGHTS_OF_CLASSES = {"check_class_weight_classifiers": "a stream stops at rows that are right, whatever their weight"}
+OF_SHORT_CHAINS = dict.fromkeys(OF_STREAMS, "few draws, and others for rows that are there twice")
+
+
 def expected_failures(estimator):
+    if isinstance(estimator, bm.OnlineSmoothedClassifier):
+        return OF_STREAMS | WEIGHTS_OF_CLASSES
+    if isinstance(estimator, bm.MatrixVariateClassifier) and estimator.coefficients == "integrated":
+        return {"check_class_weight_classifiers": "weights of a thousand to one take more steps than max_iter"}
+    if isinstance(estimator, bm.BayesianClassifier):
+        return OF_SHORT_CHAINS
     return OF_STREAMS if hasattr(estimator, "partial_fit") else {}
 
 

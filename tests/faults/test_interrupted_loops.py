@@ -35,7 +35,7 @@ def press(monkeypatch):
     def press_at(description, at):
         reports = []
 
-        def update_and_press(bar, fraction, note=""):
+        def update_and_press(bar, fraction, note="", parts=None):
             reports.append(bar.description)
             if bar.description == description and reports.count(description) == at:
                 signal.raise_signal(signal.SIGINT)

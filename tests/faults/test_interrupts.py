@@ -66,7 +66,7 @@ def interrupt(monkeypatch):
     def press(at: int, description: str = "") -> list[float]:
         least = BEGUN if description == "sampling" else 0.0
 
-        def update(bar, fraction, note=""):
+        def update(bar, fraction, note="", parts=None):
             if fraction >= least and (len(reports) >= at or description in ("", bar.description)):
                 reports.append(fraction)
             if len(reports) == at:

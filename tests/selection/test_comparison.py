@@ -79,7 +79,7 @@ def test_elpd_is_near_the_exact_one():
 def test_frames_and_text(table):
     frame = table.to_frame()
     assert frame.shape == (3, 16) and frame["name"].tolist() == [fit.name for fit in table.fits]
-    assert table.to_frame("polars").shape == (3, 13)
+    assert table.to_frame("polars").shape == (3, 16)
     lines = str(table).splitlines()
     assert lines[0].split()[:2] == ["name", "RMSE"] and len({len(line) for line in lines}) == 1
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from bayesmtfs.data.simulation import SimulatedTasks, simulate_tasks
 from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.estimators.base import estimator_class
 from bayesmtfs.estimators.em import (
     GeneralizedNormalRegressor,
     JeffreysClassifier,
@@ -151,6 +152,7 @@ def learn_features(
     return W
 
 
+@estimator_class()
 class FeatureLearningClassifier(RidgeClassifier):
     r"""Convex multi-task feature learning (MTFL), with which the paper compares: a trace norm on W, and labels -1 and +1.
 
