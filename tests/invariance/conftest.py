@@ -143,7 +143,7 @@ IN_DEVIATIONS = [
     case("GeneralizedNormalRegressor", {"tol": 1e-10, "standardize": True}, "scaled", atol=1e-5),
     case("JeffreysRegressor", {"tol": 1e-10, "coefficients": "integrated"}, "integrated", atol=1e-5),
     case("BayesianRegressor", GIBBS | {"standardize": True}, "standardised"),
-    case("BayesianClassifier", GIBBS | {"draws": 200}, atol=1e-5),
+    case("BayesianClassifier", GIBBS | {"draws": 400, "tune": 300}, atol=1e-5),
 ]
 
 STREAM = "^(Online|PassiveAggressive|SharedLoss|FixedRelations|LearnedRelations)"
