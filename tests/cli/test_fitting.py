@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -105,7 +107,8 @@ def test_labels_are_classified(bayesmtfs, frame, tmp_path):
     assert json.loads(bayesmtfs("fit", tmp_path / "t.csv", *options).stdout)["method"] == "MixedNormClassifier"
 
 
-def test_nothing_is_overwritten_without_force(bayesmtfs, table, fitted):
+def test_nothing_is_overwritten_without_force(bayesmtfs, table, fitted, tmp_path):
+    fitted = Path(shutil.copytree(fitted, tmp_path / "fits" / "fit"))  # other tests read the folder, too
     before = (fitted / "effects.csv").read_bytes()
     options = ["--target", "score", "--task", "school", "--penalty", 0.1, "--out", fitted]
     refused = bayesmtfs("fit", table, *options)
