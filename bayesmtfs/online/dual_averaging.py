@@ -46,6 +46,7 @@ from sklearn.utils import check_random_state
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.families.family import CENTRE, SLOPE, address
+from bayesmtfs.online import dual_averaging_general as general
 from bayesmtfs.online import dual_averaging_kernels as kernels
 from bayesmtfs.online.dual_averaging_kernels import (
     GradientSums,
@@ -153,7 +154,8 @@ class DualAveraging:
         groups = _group_arrays(settings.groups)
         rules, sparsity = settings.rules(), np.atleast_1d(np.asarray(settings.task_sparsity, dtype=np.float64))
         self.state = GradientSums(
-            rules=rules,
+            slope=rules.slope,
+            centre=rules.centre,
             n_tasks=0,
             slots=np.full(n_features, -1, dtype=np.int32),
             sums=np.zeros((0, 0)),
@@ -167,7 +169,8 @@ class DualAveraging:
             members=groups[2],
         )
         self._coefficients: Coefficients | None = None
-        self._flat: Any = kernels.flat_state(self.state)
+        self._flat = kernels.flat_state(self.state)
+        self._simple = kernels.is_simple(self.state)
 
     # ------------------------------------------------------------------ room
 
@@ -219,22 +222,34 @@ class DualAveraging:
     def learn(self, X: Design, seen: Observations, rounds: Schedule, growing: bool = True) -> None:
         """Learn a batch that is `learnable`, round by round; its rows are new ones where it is ``growing``."""
         self._coefficients = None
-        if sp.issparse(X):
-            rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices))
-            done = kernels.learn_sparse(rows, seen, rounds, self.state, growing)
-        else:
-            if self.n_used < X.shape[1]:
-                self._meet(np.arange(X.shape[1], dtype=np.int32))
-            self.state.bounds[:] = np.inf
-            done = kernels.learn_dense(X, seen, rounds, self.state, growing)
+        done = (self._learn_sparse if sp.issparse(X) else self._learn_dense)(X, seen, rounds, growing)
         self.n_rounds += done
         if done < rounds.starts.size - 1:
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
 
+    def _learn_sparse(self, X: Any, seen: Observations, rounds: Schedule, growing: bool) -> int:
+        """Rounds of CSR rows that went well."""
+        rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices).view(np.uint32))
+        if self._simple and not self.settings.average:
+            learn: Any = kernels.learn_sparse
+            return int(learn(rows, seen, rounds, growing, *self._flat, self.state.sparsity))
+        return int(general.learn_sparse(rows, seen, rounds, growing, self.state))
+
+    def _learn_dense(self, X: FloatArray, seen: Observations, rounds: Schedule, growing: bool) -> int:
+        """Rounds of dense rows that went well."""
+        if self.n_used < X.shape[1]:
+            self._meet(np.arange(X.shape[1], dtype=np.int32))
+        self.state.bounds[:] = np.inf
+        if self._simple and not self.settings.average:
+            learn: Any = kernels.learn_dense
+            return int(learn(X, seen, rounds, growing, *self._flat, self.state.sparsity))
+        return int(general.learn_dense(X, seen, rounds, growing, self.state))
+
     @property
     def takes_single_rows(self) -> bool:
         """Whether `learn_dense_row` and `learn_sparse_row` know its penalty."""
-        return self._flat is not None
+        only = not (self.settings.average or self.settings.slowness)
+        return self._simple and only and self.state.sparsity.size == 1
 
     def learn_dense_row(self, X: FloatArray, y: float, task: int) -> bool:
         """Learn one row (1, p), a round of its own; False, with nothing changed, where a number is not finite."""
@@ -307,33 +322,64 @@ class DualAveraging:
         return W / rounds, intercept / rounds
 
     def _last(self, features: IntArray) -> tuple[FloatArray, FloatArray]:
-        W, intercept = np.empty((features.size, self.n_tasks)), np.empty(self.n_tasks)
-        kernels.fill_weights(self.state, features, W)
-        kernels.fill_intercepts(self.state, intercept)
+        state, m = self.state, self.n_tasks
+        W, intercept = np.empty((features.size, m)), np.empty(m)
+        if self._simple:
+            kernels.fill_weights(features, W, state.slots, state.sums, state.table, state.pool, state.sparsity)
+            kernels.start_predictions(np.arange(m), state.table, intercept)
+            return W, intercept
+        general.fill_weights(state, features, W)
+        general.fill_intercepts(state, intercept)
         return W, intercept
 
     def predict(self, X: Design, task: IntArray) -> FloatArray:
         """(n,) Linear predictors of rows of these tasks, computed from the sums of their own features only."""
         eta = np.empty(X.shape[0])
         if sp.issparse(X):
-            entries = SparseRows(X.data, X.indices, X.indptr, self.state.slots[X.indices])
-            kernels.predict_sparse(entries, np.arange(X.shape[0]), task, self.state, False, eta)
+            self._predict_sparse(X, task, eta)
         else:
             for start in range(0, X.shape[0], ROWS_AT_ONCE):
                 part = slice(start, start + ROWS_AT_ONCE)
-                kernels.predict_dense(np.ascontiguousarray(X[part].T), task[part], self.state, eta[part])
+                self._predict_dense(np.ascontiguousarray(X[part].T), task[part], eta[part])
         return eta
+
+    def _predict_sparse(self, X: Any, task: IntArray, eta: FloatArray) -> None:
+        state = self.state
+        if self._simple:
+            numbers: tuple[Any, ...] = (
+                self.n_tasks,
+                state.slots,
+                state.sums,
+                state.bounds,
+                state.table,
+                state.pool,
+                state.sparsity,
+            )
+            kernels.start_predictions(task, state.table, eta)
+            kernels.add_sparse_products(X.data, X.indices, X.indptr, task, eta, *numbers)
+        else:
+            general.predict_sparse(X.data, X.indices, X.indptr, np.arange(X.shape[0]), task, state, eta)
+
+    def _predict_dense(self, columns: FloatArray, task: IntArray, eta: FloatArray) -> None:
+        state = self.state
+        if self._simple:
+            numbers: tuple[Any, ...] = (self.n_tasks, state.slots, state.sums, state.table, state.pool, state.sparsity)
+            kernels.start_predictions(task, state.table, eta)
+            kernels.add_dense_products(columns, task, eta, *numbers)
+        else:
+            general.predict_dense(columns, task, state, eta)
 
     # ------------------------------------------------------------------ files
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the addresses of compiled functions, which another process has elsewhere."""
-        return {**vars(self), "state": self.state._replace(rules=None), "_flat": None}  # type: ignore[arg-type]
+        return {**vars(self), "state": self.state._replace(slope=None, centre=None), "_flat": ()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Find the functions again."""
         vars(self).update(state)
-        self.state = self.state._replace(rules=self.settings.rules())
+        rules = self.settings.rules()
+        self.state = self.state._replace(slope=rules.slope, centre=rules.centre)
         self._flat = kernels.flat_state(self.state)
 
     def to_stored(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from bayesmtfs.families.family import INTERPRETED, Address, call_centre, call_slope
-from bayesmtfs.priors.row_prox import WORK_ROWS, ZERO_SLACK, prox_row
+from bayesmtfs.priors.row_prox import ZERO_SLACK
 from bayesmtfs.types import FloatArray, IntArray
 
 SlotArray = NDArray[np.int32]
@@ -56,8 +56,12 @@ REACH = 14  # sqrt(t) times the curvature for which steps had to be made, of a l
 SINCE = 15  # clock at which the totals of the average began
 N_QUANTITIES = 16
 
-# Entries of the pool: numbers over all tasks
+# Entries of the pool: numbers over all tasks, and behind them the rules
 POOLED_TARGETS, POOLED_WEIGHT, LARGEST_TARGET, PROGRESSIVE_LOSS, CONSTANT_LOSS, N_POOLED = 0, 1, 2, 3, 4, 5
+CURVATURE, LABELS, COUNTS, QUADRATIC, KIND, NORM_Q, STRENGTH, GAMMA = range(N_POOLED, N_POOLED + 8)
+CAUTION, MEAN_STRENGTH, FIT_INTERCEPT, SHARED_MEAN, AVERAGE, SUMMED, STEADY, SPARSITY = range(
+    N_POOLED + 8, N_POOLED + 16
+)
 
 FROM_TARGETS, FROM_PREDICTIONS = 0.0, -1.0  # where the curvature of a loss comes from that has no bound of it
 ENTRIES, ROWS, GENERAL = 0, 1, 2  # what the penalty makes zero: single entries, rows by the 2-norm, rows by any norm
@@ -75,7 +79,7 @@ FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 
 class Rules(NamedTuple):
-    """What does not change: loss, penalty, step size."""
+    """What does not change: loss, penalty, step size; all but the functions stand in the pool, in this order."""
 
     slope: Address  # of the family's slope
     centre: Address  # 0: found from the slope
@@ -97,16 +101,17 @@ class Rules(NamedTuple):
 
 
 class GradientSums(NamedTuple):
-    """What a learner is: its rules, gradient sums and the numbers per task, which change in place."""
+    """What a learner is: its loss, gradient sums and the numbers per task, which change in place."""
 
-    rules: Rules
+    slope: Address
+    centre: Address
     n_tasks: int
     slots: SlotArray  # (p,) row of each feature in the sums, -1 where it was not met yet
     sums: FloatArray  # (rows, columns) gradient sums, more columns than tasks
     totals: FloatArray  # the same for the weights over the rounds, or (0, 0)
     bounds: FloatArray  # (rows,) at least the 2-norm of the average gradients of each row
     table: FloatArray  # (N_QUANTITIES, columns)
-    pool: FloatArray  # (N_POOLED + ...) and after them a copy of the rules
+    pool: FloatArray  # (SPARSITY + 1,) numbers over all tasks, then the rules and the first entry of sparsity
     sparsity: FloatArray  # (1,) or (p,) r of each feature
     group_of: SlotArray  # (p,) group of each feature, or (0,)
     group_starts: SlotArray  # (groups + 1,), or (0,)
@@ -117,7 +122,7 @@ class Scratch(NamedTuple):
     """Room for the weights of one feature, and what they share."""
 
     buffer: FloatArray  # (longest row,) of a general norm or a group
-    work: FloatArray  # (WORK_ROWS, longest row)
+    work: FloatArray  # (WORK_ROWS x longest row,)
     weights: FloatArray  # (m,)
     scale: float  # of the shared mean
 
@@ -138,7 +143,7 @@ class SparseRows(NamedTuple):
     data: FloatArray  # (nnz,)
     indices: NDArray[np.int32]  # (nnz,) features
     indptr: NDArray[np.int32]  # (n + 1,)
-    slots: SlotArray  # (nnz,) rows of the sums, -1 for features that were not met
+    places: PlaceArray  # (nnz,) rows of the sums
 
 
 class Schedule(NamedTuple):
@@ -180,14 +185,14 @@ def _searched_constant(slope: Address, labels: bool, counts: bool, total: float,
     return 0.5 * (low + high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _best_constant(rules: Rules, total: float, weight: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def best_constant(slope: Address, centre: Address, pool: FloatArray, total: float, weight: float) -> float:
     """Constant of the smallest loss so far: the family's own, or one that is searched for."""
-    if rules.centre:
-        return call_centre(rules.centre, total, weight)
+    if centre:
+        return call_centre(centre, total, weight)
     if weight == 0.0:
         return 0.0
-    return _searched_constant(rules.slope, rules.labels, rules.counts, total, weight)
+    return _searched_constant(slope, pool[LABELS] != 0.0, pool[COUNTS] != 0.0, total, weight)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -207,14 +212,14 @@ def _needed_curvature(slope: Address, labels: bool, table: FloatArray, k: int, s
     return found if found > 0.0 else 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _curvature(rules: Rules, table: FloatArray, k: int, seen: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _curvature(slope: Address, table: FloatArray, pool: FloatArray, k: int, seen: float) -> float:
     """Bound of the second derivative, or what plays its part; for kinks one over the size of eta."""
-    if rules.curvature > 0.0:
-        return rules.curvature
-    if rules.curvature == FROM_TARGETS:
+    if pool[CURVATURE] > 0.0:
+        return pool[CURVATURE]
+    if pool[CURVATURE] == FROM_TARGETS:
         return seen / table[DEVIATIONS, k] if table[DEVIATIONS, k] > 0.0 else 1.0
-    return _needed_curvature(rules.slope, rules.labels, table, k, seen)
+    return _needed_curvature(slope, pool[LABELS] != 0.0, table, k, seen)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -235,30 +240,30 @@ def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: floa
     return centre + share * (eta - centre)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def cautious(rules: Rules, table: FloatArray, k: int, eta: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def cautious(slope: Address, table: FloatArray, pool: FloatArray, k: int, eta: float) -> float:
     """Return a prediction at which the step is safe, where the curvature of the loss has no bound."""
-    if rules.curvature != FROM_PREDICTIONS or rules.gamma > 0.0 or table[CLOCK, k] == 0.0:
+    if pool[CURVATURE] != FROM_PREDICTIONS or pool[GAMMA] > 0.0 or table[CLOCK, k] == 0.0:
         return eta
-    return _drawn_in(rules.slope, rules.labels, table, k, eta)
+    return _drawn_in(slope, pool[LABELS] != 0.0, table, k, eta)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
+@njit(cache=True, nogil=True, error_model="numpy")
+def set_step(slope: Address, table: FloatArray, pool: FloatArray, k: int, ahead: float) -> None:
     """Bring the step of task k up to its clock; ``ahead=1`` where the squares hold one more row than the clock."""
     clock = table[CLOCK, k]
-    gamma = rules.gamma
-    intercept_gamma = rules.gamma
-    if rules.gamma == 0.0:
+    gamma = pool[GAMMA]
+    intercept_gamma = gamma
+    if gamma == 0.0:
         seen = max(clock + ahead, 1.0)
-        intercept_gamma = rules.caution * _curvature(rules, table, k, seen)
+        intercept_gamma = pool[CAUTION] * _curvature(slope, table, pool, k, seen)
         gamma = intercept_gamma * table[SQUARES, k] / seen
         if gamma == 0.0:
             gamma = 1.0  # rows without any feature
-    size = table[SIZE, k] if rules.summed else 1.0
+    size = table[SIZE, k] if pool[SUMMED] != 0.0 else 1.0
     weight = table[WEIGHT, k]
     inverse = size / weight if weight > 0.0 else 0.0
-    root = clock if rules.steady else math.sqrt(clock)
+    root = clock if pool[STEADY] != 0.0 else math.sqrt(clock)
     table[INVERSE, k] = inverse
     table[STEP, k] = root / (gamma * size) if clock > 0.0 else 0.0
     table[INTERCEPT_STEP, k] = root / (intercept_gamma * size) if clock > 0.0 else 0.0
@@ -266,18 +271,28 @@ def set_step(rules: Rules, table: FloatArray, k: int, ahead: float) -> None:
     table[INTERCEPT_PULL, k] = root / intercept_gamma * inverse
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _learn_target(state: GradientSums, k: int, y: float, weight: float, eta: float, growing: bool) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _learn_target(
+    slope: Address,
+    centre: Address,
+    table: FloatArray,
+    pool: FloatArray,
+    k: int,
+    y: float,
+    weight: float,
+    eta: float,
+    growing: bool,
+) -> float:
     """Let task k learn its own numbers from a row with this prediction; the weighted derivative of its loss."""
-    rules, table, pool = state.rules, state.table, state.pool
-    loss, slope = call_slope(rules.slope, y, eta)
-    constant, _ = call_slope(rules.slope, y, table[CENTRE, k])
+    loss, derivative = call_slope(slope, y, eta)
+    constant, _ = call_slope(slope, y, table[CENTRE, k])
     pool[PROGRESSIVE_LOSS] += weight * loss
     pool[CONSTANT_LOSS] += weight * constant
-    if rules.curvature == FROM_TARGETS and (table[CLOCK, k] > 0.0 or not rules.fit_intercept):
+    has_intercept = pool[FIT_INTERCEPT] != 0.0
+    if pool[CURVATURE] == FROM_TARGETS and (table[CLOCK, k] > 0.0 or not has_intercept):
         table[DEVIATIONS, k] += abs(y - table[CENTRE, k])
     counted = y
-    if rules.labels:
+    if pool[LABELS] != 0.0:
         counted = 1.0 if y > 0.0 else 0.0
     table[CLOCK, k] += 1.0
     table[WEIGHT, k] += weight
@@ -287,75 +302,47 @@ def _learn_target(state: GradientSums, k: int, y: float, weight: float, eta: flo
     pool[LARGEST_TARGET] = max(pool[LARGEST_TARGET], abs(y))
     if growing:
         table[SIZE, k] += weight
-    if rules.fit_intercept:
-        table[INTERCEPT_SUM, k] += weight * slope
-        table[CENTRE, k] = _best_constant(rules, table[TARGETS, k], table[WEIGHT, k])
-    set_step(rules, table, k, 0.0)
-    return weight * slope
-
-
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _expect_row(state: GradientSums, k: int, squares: float) -> None:
-    """Let a step that follows the data know the row that is about to be predicted: x is known before y."""
-    state.table[SQUARES, k] += squares
-    if state.rules.gamma == 0.0:
-        set_step(state.rules, state.table, k, 1.0)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _has_diverged(state: GradientSums, y: float, eta: float) -> bool:
-    """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
-    if not state.rules.quadratic:
-        return not math.isfinite(eta)
-    largest = max(abs(y), state.pool[LARGEST_TARGET])
-    return not abs(eta) <= EXPLODED * max(largest, 1e-300)
+    if has_intercept:
+        table[INTERCEPT_SUM, k] += weight * derivative
+        table[CENTRE, k] = best_constant(slope, centre, pool, table[TARGETS, k], table[WEIGHT, k])
+    set_step(slope, table, pool, k, 0.0)
+    return weight * derivative
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _mean_scales(state: GradientSums) -> tuple[float, float]:
-    """Divisors of the shared mean and of its intercept: ``sum_k n_k + mean_strength * a`` with the mean step a."""
-    table, rules = state.table, state.rules
-    if not rules.shared_mean:
-        return 1.0, 1.0
-    total, steps, squares, seen = 0.0, 0.0, 0.0, 0
-    for k in range(state.n_tasks):
-        if table[CLOCK, k] > 0.0:
-            size = table[SIZE, k] if rules.summed else 1.0
-            total += size
-            steps += table[STEP, k] * size
-            squares += size * table[SQUARES, k] / table[CLOCK, k]
-            seen += 1
-    if seen == 0:
-        return 1.0, 1.0
-    strength = rules.mean_strength if rules.mean_strength >= 0.0 else MEAN_SHARE * squares / state.slots.size
-    return total + strength * steps / seen, total
+def _expect_row(slope: Address, table: FloatArray, pool: FloatArray, k: int, squares: float) -> None:
+    """Let a step that follows the data know the row that is about to be predicted: x is known before y."""
+    table[SQUARES, k] += squares
+    if pool[GAMMA] == 0.0:
+        set_step(slope, table, pool, k, 1.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _has_diverged(pool: FloatArray, y: float, eta: float) -> bool:
+    """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
+    if pool[QUADRATIC] == 0.0:
+        return not math.isfinite(eta)
+    largest = max(abs(y), pool[LARGEST_TARGET])
+    return not abs(eta) <= EXPLODED * max(largest, 1e-300)
 
 
 # ---------------------------------------------------------------------- weights
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _dot(row: FloatArray, other: FloatArray, n: int) -> float:
-    total = 0.0
-    for k in range(n):
-        total += row[k] * other[k]
-    return total
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
-def _soft(value: float, cut: float) -> float:
+def soft(value: float, cut: float) -> float:
     """Soft threshold."""
     if cut == 0.0:
         return value
     return math.copysign(abs(value) - cut, value) if abs(value) > cut else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _cut_of(state: GradientSums, j: int) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def cut_of(pool: FloatArray, sparsity: FloatArray, j: int) -> float:
     """Soft threshold of the gradients of feature j: lambda for single entries, lambda r_j of eq. (12) for rows."""
-    if state.rules.kind == ENTRIES:
-        return state.rules.strength
-    return state.rules.strength * (state.sparsity[0] if state.sparsity.size == 1 else state.sparsity[j])
+    if pool[KIND] == ENTRIES:
+        return pool[STRENGTH]
+    return pool[STRENGTH] * (sparsity[0] if sparsity.size == 1 else sparsity[j])
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
@@ -374,107 +361,47 @@ def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _kept_share(state: GradientSums, slot: int, inverse: FloatArray, cut: float) -> float:
+@njit(cache=True, nogil=True, error_model="numpy")
+def _kept_share(pool: FloatArray, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
     """``[1 - strength / norm]_+`` of eq. (10) and (11) for the norm of a row; 1 where single entries are made zero."""
-    strength = state.rules.strength
-    if state.rules.kind != ROWS or strength == 0.0:
+    strength = pool[STRENGTH]
+    if pool[KIND] != ROWS or strength == 0.0:
         return 1.0
-    norm = math.sqrt(_squared_norm(state.sums, slot, inverse, state.n_tasks, cut))
+    norm = math.sqrt(_squared_norm(sums, slot, inverse, n_tasks, cut))
     return 1.0 - strength / norm if norm > strength * (1.0 + ZERO_SLACK) else 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _is_simple(rules: Rules, group_of: SlotArray) -> bool:
-    """Whether a weight is a soft threshold and a factor: no general norm, no groups of features."""
-    return rules.kind == ENTRIES or (rules.kind == ROWS and group_of.size == 0)
+def fill_simple_row(
+    slot: int, cut: float, sums: FloatArray, table: FloatArray, pool: FloatArray, out: FloatArray
+) -> None:
+    """Weights of one feature where they are a soft threshold and a factor."""
+    inverse, step = table[INVERSE], table[STEP]
+    share = _kept_share(pool, sums, slot, inverse, out.size, cut)
+    for k in range(out.size):
+        out[k] = 0.0 - step[k] * share * soft(sums[slot, k] * inverse[k], cut)  # no zero with a sign
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _fill_general(state: GradientSums, j: int, buffer: FloatArray, work: FloatArray) -> int:
-    """Proximal point of the row of feature j, all features of its group side by side; where j begins in it."""
-    rules, inverse = state.rules, state.table[INVERSE]
-    grouped = state.group_of.size > 0
-    first = state.group_starts[state.group_of[j]] if grouped else 0
-    last = state.group_starts[state.group_of[j] + 1] if grouped else 1
-    offset = 0
-    length = 0
-    for place in range(first, last):
-        feature = state.members[place] if grouped else j
-        slot = state.slots[feature]
-        if feature == j:
-            offset = length
-        cut = _cut_of(state, feature)
-        for k in range(state.n_tasks):
-            buffer[length] = _soft(state.sums[slot, k] * inverse[k], cut) if slot >= 0 else 0.0
-            length += 1
-    if rules.strength > 0.0:
-        prox_row(buffer[:length], rules.strength, rules.norm_q, work[:, :length], 0.0)
-    return offset
+def fill_weights(
+    features: IntArray,
+    W: FloatArray,
+    slots: SlotArray,
+    sums: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
+) -> None:
+    """Weights (features, tasks) of features that were all met."""
+    for i in range(features.size):
+        j = features[i]
+        fill_simple_row(slots[j], cut_of(pool, sparsity, j), sums, table, pool, W[i])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _scratch(state: GradientSums) -> Scratch:
-    """Room for the weights of any feature."""
-    largest = 1
-    for group in range(state.group_starts.size - 1):
-        largest = max(largest, state.group_starts[group + 1] - state.group_starts[group])
-    width = largest * state.n_tasks
-    return Scratch(np.empty(width), np.empty((WORK_ROWS, width)), np.empty(state.n_tasks), _mean_scales(state)[0])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _fill_row(state: GradientSums, j: int, scratch: Scratch) -> None:
-    """Weights of feature j, which has a slot, in all tasks."""
-    slot, out = state.slots[j], scratch.weights
-    inverse, step = state.table[INVERSE], state.table[STEP]
-    if _is_simple(state.rules, state.group_of):
-        cut = _cut_of(state, j)
-        share = _kept_share(state, slot, inverse, cut)
-        for k in range(state.n_tasks):
-            out[k] = 0.0 - step[k] * share * _soft(state.sums[slot, k] * inverse[k], cut)  # no zero with a sign
-    else:
-        offset = _fill_general(state, j, scratch.buffer, scratch.work)
-        for k in range(state.n_tasks):
-            out[k] = 0.0 - step[k] * scratch.buffer[offset + k]
-    if state.rules.shared_mean:
-        mean = -_dot(state.sums[slot], state.table[PULL], state.n_tasks) / scratch.scale
-        for k in range(state.n_tasks):
-            out[k] += mean
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _intercept(table: FloatArray, k: int) -> float:
+def intercept_of(table: FloatArray, k: int) -> float:
     """Unpenalised intercept of one task; 0 where none is learned."""
     return table[CENTRE, k] - table[INTERCEPT_STEP, k] * table[INVERSE, k] * table[INTERCEPT_SUM, k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_intercepts(state: GradientSums, out: FloatArray) -> None:
-    """Intercepts of all tasks: free, or with a shared mean a free b_0 and one more penalised row."""
-    rules, table = state.rules, state.table
-    if not (rules.fit_intercept and rules.shared_mean):
-        for k in range(state.n_tasks):
-            out[k] = _intercept(table, k)
-        return
-    centre = _best_constant(rules, state.pool[POOLED_TARGETS], state.pool[POOLED_WEIGHT])
-    mean = centre - _dot(table[INTERCEPT_SUM], table[INTERCEPT_PULL], state.n_tasks) / _mean_scales(state)[1]
-    cut = rules.strength if rules.kind == ENTRIES else 0.0
-    for k in range(state.n_tasks):
-        out[k] = _soft(table[INTERCEPT_SUM, k] * table[INVERSE, k], cut)
-    if rules.kind != ENTRIES and rules.strength > 0.0:
-        prox_row(out, rules.strength, rules.norm_q, np.empty((WORK_ROWS, state.n_tasks)), 0.0)
-    for k in range(state.n_tasks):
-        out[k] = mean - table[INTERCEPT_STEP, k] * out[k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def fill_weights(state: GradientSums, features: IntArray, W: FloatArray) -> None:
-    """Weights (features, tasks) of features that were all met."""
-    scratch = _scratch(state)
-    for i in range(features.size):
-        _fill_row(state, features[i], scratch)
-        W[i] = scratch.weights
 
 
 # ---------------------------------------------------------------------- rows of a sparse design
@@ -520,27 +447,30 @@ def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tupl
     return used, found
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _entries(X: SparseRows, i: int) -> tuple[FloatArray, NDArray[np.int32], SlotArray]:
-    """Values, features and slots of one row."""
-    row = slice(X.indptr[i], X.indptr[i + 1])
-    return X.data[row], X.indices[row], X.slots[row]
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _predicted_product(
-    data: FloatArray, indices: NDArray[np.int32], slots: SlotArray, k: int, state: GradientSums
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    k: int,
+    n_tasks: int,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
 ) -> float:
     """Product of a row's entries with their proximal steps in task k; nothing changes."""
-    rules, sums, inverse = state.rules, state.sums, state.table[INVERSE]
-    bounded = rules.kind == ROWS and not rules.summed
+    inverse = table[INVERSE]
+    bounded = pool[KIND] == ROWS and pool[SUMMED] == 0.0
     total = 0.0
-    for place in range(slots.size):
-        slot = slots[place]
-        if slot < 0 or (bounded and state.bounds[slot] <= rules.strength) or sums[slot, k] == 0.0:
+    for place in range(indices.size):
+        slot = slots[indices[place]]
+        if slot < 0 or (bounded and bounds[slot] <= pool[STRENGTH]) or sums[slot, k] == 0.0:
             continue  # not met, or known to be zero without a look at the other tasks
-        cut = _cut_of(state, indices[place])
-        total += data[place] * _kept_share(state, slot, inverse, cut) * _soft(sums[slot, k] * inverse[k], cut)
+        cut = cut_of(pool, sparsity, indices[place])
+        share = _kept_share(pool, sums, slot, inverse, n_tasks, cut)
+        total += data[place] * share * soft(sums[slot, k] * inverse[k], cut)
     return total
 
 
@@ -555,43 +485,61 @@ def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray,
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _find_norms(
-    indices: NDArray[np.int32], places: PlaceArray, live: PlaceArray, state: GradientSums, unknown: PlaceArray
+    indices: NDArray[np.int32],
+    places: PlaceArray,
+    live: PlaceArray,
+    n_live: int,
+    n_tasks: int,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
 ) -> None:
     """Replace the bounds of live entries by the norms themselves, with a minus where the penalty leaves a weight."""
-    bounds, inverse = state.bounds, state.table[INVERSE]
-    n = 0
-    for place in live:
-        unknown[n] = place
-        n += bounds[places[place]] > 0.0
-    largest_zero = state.rules.strength * (1.0 + ZERO_SLACK)
-    for place in unknown[:n]:
-        cut = _cut_of(state, indices[place])
-        norm = math.sqrt(_squared_norm(state.sums, places[place], inverse, state.n_tasks, cut))
-        bounds[places[place]] = norm if norm <= largest_zero else -norm
+    inverse, largest_zero = table[INVERSE], pool[STRENGTH] * (1.0 + ZERO_SLACK)
+    for i in range(n_live):
+        slot = places[live[i]]
+        if bounds[slot] > 0.0:
+            cut = cut_of(pool, sparsity, indices[live[i]])
+            norm = math.sqrt(_squared_norm(sums, slot, inverse, n_tasks, cut))
+            bounds[slot] = norm if norm <= largest_zero else -norm
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _learned_product(
-    data: FloatArray, indices: NDArray[np.int32], places: PlaceArray, k: int, state: GradientSums
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    places: PlaceArray,
+    k: int,
+    n_tasks: int,
+    live: PlaceArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
 ) -> float:
-    """Return the same for a row that is about to be learned; the norms that were needed stay noted in the bounds."""
-    rules, sums, bounds, inverse = state.rules, state.sums, state.bounds, state.table[INVERSE]
+    """Return the same for a row that is about to be learned; the norms that were needed stay noted in the bounds.
+
+    There is room in ``live`` for one number per entry.
+    """
+    inverse, strength = table[INVERSE, k], pool[STRENGTH]
     total = 0.0
-    if rules.kind != ROWS:
+    if pool[KIND] != ROWS:
         for place in range(places.size):
-            total += data[place] * _soft(sums[places[place], k] * inverse[k], rules.strength)
+            total += data[place] * soft(sums[places[place], k] * inverse, strength)
         return total
-    work = np.empty((2, places.size), dtype=np.uint32)
-    n_live = _find_live(places, k, sums, bounds, 0.0 if rules.summed else rules.strength, work[0])
-    live = work[0, :n_live]
-    _find_norms(indices, places, live, state, work[1])
-    for place in live:
+    n_live = _find_live(places, k, sums, bounds, 0.0 if pool[SUMMED] != 0.0 else strength, live)
+    _find_norms(indices, places, live, n_live, n_tasks, sums, bounds, table, pool, sparsity)
+    for i in range(n_live):
+        place = live[i]
         slot = places[place]
         norm = -bounds[slot]
-        gradient = _soft(sums[slot, k] * inverse[k], _cut_of(state, indices[place]))
-        total += data[place] * (1.0 - rules.strength / norm) * gradient if norm > 0.0 else 0.0
+        gradient = soft(sums[slot, k] * inverse, cut_of(pool, sparsity, indices[place]))
+        total += data[place] * (1.0 - strength / norm) * gradient if norm > 0.0 else 0.0
     return total
 
 
@@ -671,19 +619,6 @@ def row_squares(values: FloatArray, pointer: IntArray) -> FloatArray:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _start_predictions(state: GradientSums, task: IntArray, eta: FloatArray) -> None:
-    """Write the intercepts of the rows' tasks into eta."""
-    if state.rules.shared_mean:
-        intercepts = np.empty(state.n_tasks)
-        fill_intercepts(state, intercepts)
-        for i in range(task.size):
-            eta[i] = intercepts[task[i]]
-    else:
-        for i in range(task.size):
-            eta[i] = _intercept(state.table, task[i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _are_all_in_order(task: IntArray) -> bool:
     for i in range(task.size):
         if task[i] != i:
@@ -692,15 +627,33 @@ def _are_all_in_order(task: IntArray) -> bool:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _predict_dense_simple(columns: FloatArray, task: IntArray, state: GradientSums, eta: FloatArray) -> None:
-    sums, inverse, step = state.sums, state.table[INVERSE], state.table[STEP]
+def start_predictions(task: IntArray, table: FloatArray, eta: FloatArray) -> None:
+    """Write the intercepts of the rows' tasks into eta."""
+    for i in range(task.size):
+        eta[i] = intercept_of(table, task[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_dense_products(
+    columns: FloatArray,
+    task: IntArray,
+    eta: FloatArray,
+    n_tasks: int,
+    slots: SlotArray,
+    sums: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
+) -> None:
+    """Add the products of dense rows, given as columns (p, n), with their weights; a feature is prepared once for all."""
+    inverse, step = table[INVERSE], table[STEP]
     in_order = _are_all_in_order(task)
     for j in range(columns.shape[0]):
-        slot = state.slots[j]
+        slot = slots[j]
         if slot < 0:
             continue
-        cut = _cut_of(state, j)
-        share = _kept_share(state, slot, inverse, cut)
+        cut = cut_of(pool, sparsity, j)
+        share = _kept_share(pool, sums, slot, inverse, n_tasks, cut)
         if share == 0.0:
             continue
         if in_order and cut == 0.0:  # the same without jumps
@@ -709,83 +662,77 @@ def _predict_dense_simple(columns: FloatArray, task: IntArray, state: GradientSu
         else:
             for i in range(task.size):
                 k = task[i]
-                eta[i] -= columns[j, i] * (share * step[k] * _soft(sums[slot, k] * inverse[k], cut))
+                eta[i] -= columns[j, i] * (share * step[k] * soft(sums[slot, k] * inverse[k], cut))
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def predict_dense(columns: FloatArray, task: IntArray, state: GradientSums, eta: FloatArray) -> None:
-    """Predictions of rows of a dense design, given as columns (p, n); every feature is prepared once for all rows."""
-    _start_predictions(state, task, eta)
-    if _is_simple(state.rules, state.group_of) and not state.rules.shared_mean:
-        _predict_dense_simple(columns, task, state, eta)
-        return
-    scratch = _scratch(state)
-    for j in range(columns.shape[0]):
-        if state.slots[j] >= 0:
-            _fill_row(state, j, scratch)
-            for i in range(task.size):
-                eta[i] += columns[j, i] * scratch.weights[task[i]]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _predict_sparse_simple(
-    X: SparseRows, rows: IntArray, task: IntArray, state: GradientSums, learning: bool, eta: FloatArray
+def add_sparse_products(
+    data: FloatArray,
+    indices: NDArray[np.int32],
+    indptr: NDArray[np.int32],
+    task: IntArray,
+    eta: FloatArray,
+    n_tasks: int,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
 ) -> None:
-    for i in range(rows.size):
-        data, indices, slots = _entries(X, rows[i])
-        if learning:
-            product = _learned_product(data, indices, slots.view(np.uint32), task[i], state)
-        else:
-            product = _predicted_product(data, indices, slots, task[i], state)
-        eta[i] -= state.table[STEP, task[i]] * product
+    """Add the products of CSR rows with their weights."""
+    for i in range(task.size):
+        row = slice(indptr[i], indptr[i + 1])
+        product = _predicted_product(
+            data[row], indices[row], task[i], n_tasks, slots, sums, bounds, table, pool, sparsity
+        )
+        eta[i] -= table[STEP, task[i]] * product
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def predict_sparse(
-    X: SparseRows, rows: IntArray, task: IntArray, state: GradientSums, learning: bool, eta: FloatArray
-) -> None:
-    """Predictions of CSR rows; those learned next (``learning``) leave the norms of their features in the bounds."""
-    _start_predictions(state, task, eta)
-    if _is_simple(state.rules, state.group_of) and not state.rules.shared_mean:
-        _predict_sparse_simple(X, rows, task, state, learning, eta)
-        return
-    scratch = _scratch(state)
-    for i in range(rows.size):
-        data, indices, slots = _entries(X, rows[i])
-        for place in range(data.size):
-            if slots[place] >= 0:
-                _fill_row(state, indices[place], scratch)
-                eta[i] += data[place] * scratch.weights[task[i]]
+def taken(values: IntArray, chosen: IntArray) -> IntArray:
+    """Return ``values[chosen]``, as a loop, which compiles faster."""
+    found = np.empty(chosen.size, dtype=np.int64)
+    for i in range(chosen.size):
+        found[i] = values[chosen[i]]
+    return found
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _open_round(
-    state: GradientSums, seen: Observations, rounds: Schedule, r: int
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Observations of round r, their rows and tasks, whose steps know them from now on."""
-    chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
+def expect_rows(slope: Address, table: FloatArray, pool: FloatArray, seen: Observations, chosen: IntArray) -> None:
+    """Let the steps of the tasks know the rows of a round."""
     for i in chosen:
-        _expect_row(state, seen.task[i], seen.squares[seen.rows[i]])
-    return chosen, seen.rows[chosen], seen.task[chosen]
+        _expect_row(slope, table, pool, seen.task[i], seen.squares[seen.rows[i]])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _learn_targets(state: GradientSums, seen: Observations, chosen: IntArray, eta: FloatArray, growing: bool) -> bool:
+def learn_targets(
+    slope: Address,
+    centre: Address,
+    table: FloatArray,
+    pool: FloatArray,
+    seen: Observations,
+    chosen: IntArray,
+    eta: FloatArray,
+    growing: bool,
+) -> bool:
     """Overwrite the predictions of a round by its weighted derivatives; False where a prediction has diverged."""
     for i in range(chosen.size):
-        eta[i] = cautious(state.rules, state.table, seen.task[chosen[i]], eta[i])
-        if _has_diverged(state, seen.y[chosen[i]], eta[i]):
+        one = chosen[i]
+        eta[i] = cautious(slope, table, pool, seen.task[one], eta[i])
+        if _has_diverged(pool, seen.y[one], eta[i]):
             return False
     for i in range(chosen.size):
         one = chosen[i]
-        eta[i] = _learn_target(state, seen.task[one], seen.y[one], seen.weight[one], eta[i], growing)
+        eta[i] = _learn_target(
+            slope, centre, table, pool, seen.task[one], seen.y[one], seen.weight[one], eta[i], growing
+        )
     return True
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, state: GradientSums) -> None:
+def add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, slots: SlotArray, sums: FloatArray) -> None:
     """Add the gradients of a round to the sums."""
-    slots, sums = state.slots, state.sums
     in_order = _are_all_in_order(task)
     for j in range(columns.shape[0]):
         slot = slots[j]
@@ -798,62 +745,117 @@ def _add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, state: G
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_sparse(X: SparseRows, rows: IntArray, task: IntArray, slopes: FloatArray, state: GradientSums) -> None:
-    """Add the gradients of a round to the sums of the features that occur in it."""
+def fill_columns(X: FloatArray, rows: IntArray, columns: FloatArray) -> None:
+    """Copy rows side by side, as the loops over tasks read them."""
     for i in range(rows.size):
-        data, _, slots = _entries(X, rows[i])
-        inverse = state.table[INVERSE, task[i]]
-        _add_sparse_row(data, slots.view(np.uint32), task[i], slopes[i], state.sums, state.bounds, inverse)
+        for j in range(X.shape[1]):
+            columns[j, i] = X[rows[i], j]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_to_averages(state: GradientSums, task: IntArray) -> None:
-    """Add the weights after a round to the totals of the tasks that took part."""
-    scratch = _scratch(state)
-    fill_intercepts(state, scratch.weights)
-    for k in task:
-        state.table[INTERCEPT_TOTAL, k] += scratch.weights[k]
-    for j in range(state.slots.size):
-        slot = state.slots[j]
-        if slot >= 0:
-            _fill_row(state, j, scratch)
-            for k in task:
-                state.totals[slot, k] += scratch.weights[k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def learn_dense(X: FloatArray, seen: Observations, rounds: Schedule, state: GradientSums, growing: bool) -> int:
+def learn_dense(
+    X: FloatArray,
+    seen: Observations,
+    rounds: Schedule,
+    growing: bool,
+    n_tasks: int,
+    slope: Address,
+    centre: Address,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
+) -> int:
     """Learn a batch of dense rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta, columns = np.empty(state.n_tasks), np.empty((X.shape[1], state.n_tasks))
+    eta, columns = np.empty(n_tasks), np.empty((X.shape[1], n_tasks))
     for r in range(n_rounds):
-        chosen, rows, task = _open_round(state, seen, rounds, r)
-        for i in range(rows.size):  # side by side, as the loops over tasks read them
-            for j in range(X.shape[1]):
-                columns[j, i] = X[rows[i], j]
-        predict_dense(columns, task, state, eta)
-        if not _learn_targets(state, seen, chosen, eta, growing):
+        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
+        rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
+        expect_rows(slope, table, pool, seen, chosen)
+        fill_columns(X, rows, columns)
+        start_predictions(task, table, eta)
+        add_dense_products(columns, task, eta, n_tasks, slots, sums, table, pool, sparsity)
+        if not learn_targets(slope, centre, table, pool, seen, chosen, eta, growing):
             return r
-        _add_dense(columns, task, eta, state)
-        if state.rules.average:
-            _add_to_averages(state, task)
+        add_dense(columns, task, eta, slots, sums)
     return n_rounds
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, state: GradientSums, growing: bool) -> int:
+def predict_learned(
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    eta: FloatArray,
+    live: PlaceArray,
+    n_tasks: int,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
+) -> None:
+    """Predictions of CSR rows that are learned next: the norms of their features are left in the bounds."""
+    for i in range(rows.size):
+        k, part = task[i], slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        product = _learned_product(
+            X.data[part], X.indices[part], X.places[part], k, n_tasks, live, sums, bounds, table, pool, sparsity
+        )
+        eta[i] = intercept_of(table, k) - table[STEP, k] * product
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_sparse(
+    X: SparseRows,
+    rows: IntArray,
+    task: IntArray,
+    slopes: FloatArray,
+    well: bool,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+) -> None:
+    """Add the gradients of a round to the sums of the features that occur in it.
+
+    Where it went not ``well`` nothing is added, but the norms that it noted are bounds again.
+    """
+    for i in range(rows.size):
+        part = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+        slope = slopes[i] if well else 0.0
+        _add_sparse_row(X.data[part], X.places[part], task[i], slope, sums, bounds, table[INVERSE, task[i]])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def learn_sparse(
+    X: SparseRows,
+    seen: Observations,
+    rounds: Schedule,
+    growing: bool,
+    n_tasks: int,
+    slope: Address,
+    centre: Address,
+    slots: SlotArray,
+    sums: FloatArray,
+    bounds: FloatArray,
+    table: FloatArray,
+    pool: FloatArray,
+    sparsity: FloatArray,
+) -> int:
     """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta = np.empty(state.n_tasks)
+    eta, live = np.empty(n_tasks), np.empty(slots.size, dtype=np.uint32)
     for r in range(n_rounds):
-        chosen, rows, task = _open_round(state, seen, rounds, r)
-        predict_sparse(X, rows, task, state, True, eta)
-        if not _learn_targets(state, seen, chosen, eta, growing):
-            _add_sparse(X, rows, task, np.zeros(rows.size), state)  # the norms are bounds again
+        chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
+        rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
+        expect_rows(slope, table, pool, seen, chosen)
+        predict_learned(X, rows, task, eta, live, n_tasks, sums, bounds, table, pool, sparsity)
+        well = learn_targets(slope, centre, table, pool, seen, chosen, eta, growing)
+        add_sparse(X, rows, task, eta, well, sums, bounds, table)
+        if not well:
             return r
-        _add_sparse(X, rows, task, eta, state)
-        if state.rules.average:
-            _add_to_averages(state, task)
     return n_rounds
 
 
@@ -865,48 +867,15 @@ def pool_with_rules(rules: Rules, sparsity: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros(N_POOLED), np.array(rules[2:], dtype=np.float64), sparsity[:1]])
 
 
-def flat_state(state: GradientSums) -> tuple[Any, ...] | None:
-    """What follows the row in the calls below, or None for learners that they do not know."""
-    rules = state.rules
-    known = _is_simple(rules, state.group_of) and not (rules.shared_mean or rules.average or rules.steady)
-    known = known and state.sparsity.size == 1
-    arrays = (state.slots, state.sums, state.bounds, state.table, state.pool)
-    return (state.n_tasks, *rules[:2], *arrays) if known else None
+def flat_state(state: GradientSums) -> tuple[Any, ...]:
+    """What follows the data in the calls of simple learners, but for the sparsity."""
+    return (state.n_tasks, state.slope, state.centre, state.slots, state.sums, state.bounds, state.table, state.pool)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
-def _unflattened(
-    n_tasks: int,
-    slope: Address,
-    centre: Address,
-    slots: SlotArray,
-    sums: FloatArray,
-    bounds: FloatArray,
-    table: FloatArray,
-    pool: FloatArray,
-) -> GradientSums:
-    """The learner again."""
-    numbers, none = pool[N_POOLED:], slots[:0]
-    rules = Rules(
-        slope,
-        centre,
-        numbers[0],
-        numbers[1] != 0.0,
-        numbers[2] != 0.0,
-        numbers[3] != 0.0,
-        int(numbers[4]),
-        numbers[5],
-        numbers[6],
-        numbers[7],
-        numbers[8],
-        numbers[9],
-        numbers[10] != 0.0,
-        False,
-        False,
-        numbers[13] != 0.0,
-        False,
-    )
-    return GradientSums(rules, n_tasks, slots, sums, sums[:0], bounds, table, pool, pool[-1:], none, none, none)
+def is_simple(state: GradientSums) -> bool:
+    """Whether a weight is a soft threshold and a factor: no general norm, no groups, no shared mean."""
+    shape = state.pool[KIND] == ENTRIES or (state.pool[KIND] == ROWS and state.group_of.size == 0)
+    return bool(shape and state.pool[SHARED_MEAN] == 0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -928,18 +897,18 @@ def learn_dense_row(
     squares = _squared_length(row)
     if not math.isfinite(squares + y):
         return UNREADABLE
-    state, inverse = _unflattened(n_tasks, slope, centre, slots, sums, bounds, table, pool), table[INVERSE]
-    _expect_row(state, k, squares)
-    eta = _intercept(table, k)
+    _expect_row(slope, table, pool, k, squares)
+    inverse, sparsity = table[INVERSE], pool[SPARSITY:]
+    eta = intercept_of(table, k)
+    cut = cut_of(pool, sparsity, 0)
     for j in range(row.size):
-        cut = _cut_of(state, j)
-        share = _kept_share(state, slots[j], inverse, cut)
+        share = _kept_share(pool, sums, slots[j], inverse, n_tasks, cut)
         if share != 0.0:
-            eta -= row[j] * (share * table[STEP, k] * _soft(sums[slots[j], k] * inverse[k], cut))
-    eta = cautious(state.rules, table, k, eta)
-    if _has_diverged(state, y, eta):
+            eta -= row[j] * (share * table[STEP, k] * soft(sums[slots[j], k] * inverse[k], cut))
+    eta = cautious(slope, table, pool, k, eta)
+    if _has_diverged(pool, y, eta):
         return DIVERGED_AT - row.size
-    derivative = _learn_target(state, k, y, 1.0, eta, True)
+    derivative = _learn_target(slope, centre, table, pool, k, y, 1.0, eta, True)
     for j in range(row.size):
         sums[slots[j], k] += derivative * row[j]
         bounds[j] = np.inf
@@ -978,13 +947,13 @@ def learn_sparse_row(
         before = j
     used, found = claim_slots(slots, indices, used)
     places = found.view(np.uint32)
-    state = _unflattened(n_tasks, slope, centre, slots, sums, bounds, table, pool)
-    _expect_row(state, k, squares)
-    product = _learned_product(data, indices, places, k, state)
-    eta = cautious(state.rules, table, k, _intercept(table, k) - table[STEP, k] * product)
-    if _has_diverged(state, y, eta):
+    _expect_row(slope, table, pool, k, squares)
+    live = np.empty(places.size, dtype=np.uint32)
+    product = _learned_product(data, indices, places, k, n_tasks, live, sums, bounds, table, pool, pool[SPARSITY:])
+    eta = cautious(slope, table, pool, k, intercept_of(table, k) - table[STEP, k] * product)
+    if _has_diverged(pool, y, eta):
         _add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again
         return DIVERGED_AT - used
-    derivative = _learn_target(state, k, y, 1.0, eta, True)
+    derivative = _learn_target(slope, centre, table, pool, k, y, 1.0, eta, True)
     _add_sparse_row(data, places, k, derivative, sums, bounds, table[INVERSE, k])
     return used
