@@ -311,11 +311,12 @@ def add_in_tree(parts: list[Any], of_part: Callable[..., Any], add: Callable[[li
     """Add what dask's workers make of every part, a few at a time; a part that is None, or gives None, adds nothing."""
     import dask
 
-    shared = [dask.delayed(value, pure=True) for value in common]
-    found = [dask.delayed(_of_filled, pure=True)(of_part, part, *shared) for part in parts]
+    # Names by number instead of by content (pure=True): to hash what every call is given costs more than small sums
+    shared = [dask.delayed(value, traverse=False) for value in common]
+    found = [dask.delayed(_of_filled)(of_part, part, *shared) for part in parts]
     while len(found) > 1:
         groups = (found[start : start + FAN_IN] for start in range(0, len(found), FAN_IN))
-        found = [dask.delayed(_add_filled, pure=True)(add, group) for group in groups]
+        found = [dask.delayed(_add_filled)(add, group) for group in groups]
     return dask.compute(*found)[0]
 
 

@@ -1,12 +1,13 @@
 """Penalised classifiers of dask DataFrames: every pass over the rows is made where the rows are.
 
-A partition is read once, stays with its worker and answers with sums over its rows (`proximal_gradient`); they are
-added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
+A partition is read once and stays with a worker, those of a thread as one block, which answers with sums over its rows
+(`proximal_gradient`): a pass is one task per thread. The sums are added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
 pure functions of partitions and coefficients, so that nothing is counted twice.
 
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -94,8 +95,9 @@ def fit_dask(
     if len(labels) != 2:
         raise ValueError(f"column {target!r} has the labels {labels.tolist()}; a distributed fit wants two")
     columns = Columns(target, task, weight)
-    parts = dask.persist(*[dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions])
-    passes = _DaskPasses(list(parts), model.loss_scale, find_family(model.loss))
+    parts = [dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions]
+    blocks = dask.persist(*[dask.delayed(_filled, pure=True)(group) for group in _side_by_side(parts)])
+    passes = _DaskPasses(list(blocks), model.loss_scale, find_family(model.loss))
     solution, strength = _solved(model, passes)
     if not solution.converged:
         reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} passes"
@@ -164,11 +166,11 @@ def _keep_fit(
 class _DaskPasses:
     """Passes over partitions that stay where they are."""
 
-    def __init__(self, parts: list[Any], loss_scale: str, family: Family) -> None:
-        found: Share | None = add_in_tree(parts, _totals, _add_shares)
+    def __init__(self, blocks: list[Any], loss_scale: str, family: Family) -> None:
+        found: Share | None = add_in_tree(blocks, partial(_of_block, _totals, _add_shares), _add_shares)
         if found is None:
             raise ValueError("frame holds no row with a target; pass at least one")
-        self.parts, self.family = parts, family
+        self.blocks, self.family = blocks, family
         self.tasks, self.totals = found
         sizes = self.totals.negative + self.totals.positive
         self.means: FloatArray = self.totals.products / sizes
@@ -176,16 +178,42 @@ class _DaskPasses:
 
     def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
         """Sums of one pass."""
-        found: Share = add_in_tree(self.parts, _part_sums, _add_shares, self._at(W, intercept))
+        found: Share = add_in_tree(
+            self.blocks, partial(_of_block, _part_sums, _add_shares), _add_shares, self._at(W, intercept)
+        )
         return found.sums
 
     def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
         """Conjugate of the loss at theta, made feasible."""
-        found: float = add_in_tree(self.parts, _part_conjugate, sum, self._at(W, intercept), above, below)
+        found: float = add_in_tree(
+            self.blocks, partial(_of_block, _part_conjugate, sum), sum, self._at(W, intercept), above, below
+        )
         return found
 
     def _at(self, W: FloatArray, intercept: FloatArray) -> Place:
         return Place(self.family, self.tasks, self.divisors, W, intercept)
+
+
+def _side_by_side(parts: list[Any]) -> list[list[Any]]:
+    """Parts in as many groups as the cluster has threads, neighbours together."""
+    try:
+        from dask.distributed import get_client
+
+        n_threads = sum(get_client().nthreads().values())
+    except (ImportError, ValueError):  # no cluster: dask's threads are in this process
+        return [[part] for part in parts]
+    size = -(-len(parts) // max(n_threads, 1))
+    return [parts[start : start + size] for start in range(0, len(parts), size)]
+
+
+def _filled(parts: list[TaskData | None]) -> list[TaskData] | None:
+    """A block of the parts that have rows; None where there is none."""
+    return [part for part in parts if part is not None] or None
+
+
+def _of_block(of_part: Any, add: Any, block: list[TaskData], *common: Any) -> Any:
+    """Sum over the parts of a block."""
+    return add([of_part(part, *common) for part in block])
 
 
 def _labels(frame: Any, target: str) -> list[Any]:
