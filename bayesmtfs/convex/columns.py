@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.convex.problem import PenaltyRows
 from bayesmtfs.data.tasks import TaskData, dense_adjoint
 from bayesmtfs.priors.row_penalty import divided_by_weights
@@ -201,7 +202,7 @@ def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, 
     return segments
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@inner(error_model="numpy", fastmath={"reassoc", "contract"})
 def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArray, vector: FloatArray) -> float:
     """Sum of value times vector over a segment."""
     total = 0.0

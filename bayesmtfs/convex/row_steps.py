@@ -26,6 +26,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.convex.columns import LANES, Entries, segment_sum
 from bayesmtfs.convex.problem import StepArguments
 from bayesmtfs.priors.row_prox import EUCLIDEAN, LARGEST, ZERO_SLACK, Scratch
@@ -82,7 +83,7 @@ def _zero(row: FloatArray) -> float:
     return 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _soft_step(linear: FloatArray, curvature: FloatArray, strength: float, row: FloatArray) -> float:
     total = 0.0
     for j in range(linear.size):
@@ -94,7 +95,7 @@ def _soft_step(linear: FloatArray, curvature: FloatArray, strength: float, row: 
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
     """Row for q = inf: Newton on a convex piecewise linear function, from below after its first step."""
     dual_norm = 0.0
@@ -123,7 +124,7 @@ def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, st
     return level
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _first_guess(linear: FloatArray, curvature: FloatArray, dual_norm: float, strength: float) -> float:
     """Norm of the row if all curvatures were their average, weighted by b."""
     total = 0.0
@@ -134,7 +135,7 @@ def _first_guess(linear: FloatArray, curvature: FloatArray, dual_norm: float, st
     return (dual_norm - strength) * total / weighted
 
 
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@inner(error_model="numpy", fastmath={"reassoc", "contract"})
 def _secular_sums(linear: FloatArray, curvature: FloatArray, strength: float, s: float) -> tuple[float, float]:
     """``||u(s)||_2^2`` and minus half its derivative in s."""
     square = 0.0
@@ -147,7 +148,7 @@ def _secular_sums(linear: FloatArray, curvature: FloatArray, strength: float, s:
     return square, decay
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
     """Row for q = 2; ``1 / ||u(s)||_2`` is concave in s, so that Newton is below the root after its first step."""
     square = 0.0
@@ -168,7 +169,7 @@ def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, st
     return s
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _general_step(terms: RowTerms, start: float, row: FloatArray, work: Scratch) -> float:
     """Row for 1 < q < inf other than 2: guarded Newton on s."""
     linear, curvature, strength, norm_q = terms
@@ -216,7 +217,7 @@ def _general_step(terms: RowTerms, start: float, row: FloatArray, work: Scratch)
     return s
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _dual_norm(linear: FloatArray, norm_q: float) -> float:
     """q*-norm of b, for 1 < q < inf."""
     peak = 0.0
@@ -231,7 +232,7 @@ def _dual_norm(linear: FloatArray, norm_q: float) -> float:
     return peak * total ** (1.0 / exponent)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _quadratic_roots(terms: RowTerms, s: float, roots: FloatArray) -> tuple[float, float]:
     """``log ||u||_q`` and minus its derivative in ``log s``, for q = 3 and q = 1.5; ``roots`` receives u."""
     linear, curvature, strength, norm_q = terms
@@ -255,7 +256,7 @@ def _quadratic_roots(terms: RowTerms, s: float, roots: FloatArray) -> tuple[floa
     return math.log(total) / norm_q, weighted / total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _newton_roots(terms: RowTerms, s: float, roots: FloatArray, slopes: FloatArray) -> tuple[float, float, float]:
     """``log ||u||_q``, minus its derivative in ``log s``, and about the error of the former, for any q.
 
@@ -305,13 +306,13 @@ def _newton_roots(terms: RowTerms, s: float, roots: FloatArray, slopes: FloatArr
     return math.log(total) / norm_q, (exponent + 1.0) / norm_q * weighted / total, error
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _upper_bound(size: float, first: float, second: float, exponent: float) -> float:
     """Bound of the root of ``first x + second x^k = size``: what either term alone allows."""
     return min(size / first, (size / second) ** (1.0 / exponent))
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _first_roots(terms: RowTerms, s: float, row: FloatArray, roots: FloatArray) -> None:
     """Guess of the roots: those of the row before the step, or their upper bounds."""
     linear, curvature, strength, norm_q = terms
@@ -327,7 +328,7 @@ def _first_roots(terms: RowTerms, s: float, row: FloatArray, roots: FloatArray) 
             roots[j] = _upper_bound(abs(linear[j]), first, second, exponent)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def move_row(
     r: int,
     linear: FloatArray,
@@ -413,7 +414,7 @@ def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray
                 Q[a, t, b] = Q[b, t, a]
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def mean_step(total: float, mean: float, ridge: float, threshold: float, curvature: float) -> float:
     """Minimiser over one entry of the mean, where the loss has the slope ``total`` and the curvature is without ridge."""
     linear = curvature * mean - total

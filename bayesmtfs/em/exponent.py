@@ -41,6 +41,7 @@ from numba import njit
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import minimize_scalar
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.em.active_tasks import ActiveTasks
 from bayesmtfs.gibbs import chain as gibbs
 from bayesmtfs.priors.generalized_normal import Jeffreys
@@ -286,7 +287,7 @@ def _row(w_hat: FloatArray, s: FloatArray, norm_q: float) -> float:
     return top + math.log(total * width)
 
 
-@njit(cache=True)
+@inner()
 def _peak(w_hat: FloatArray, s: FloatArray, norm_q: float) -> tuple[float, float]:
     """Find ln rho of about the largest likelihood and the value there: uphill from the best scale without errors."""
     largest, power = np.max(w_hat), min(norm_q, LARGEST_POWER)
@@ -307,7 +308,7 @@ def _peak(w_hat: FloatArray, s: FloatArray, norm_q: float) -> tuple[float, float
     return at, value
 
 
-@njit(cache=True)
+@inner()
 def _end(w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float, norm_q: float) -> float:
     """Find ln rho on one side of the peak where the likelihood has become negligible."""
     distance = 0.5 / math.sqrt(len(w_hat))
@@ -318,7 +319,7 @@ def _end(w_hat: FloatArray, s: FloatArray, peak: float, top: float, side: float,
     return peak + side * distance
 
 
-@njit(cache=True)
+@inner()
 def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float) -> float:
     """Log-likelihood of a row at one scale."""
     rho = math.exp(log_rho)
@@ -349,13 +350,13 @@ def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float) -> float
     return top + math.log(density / (s * ROOT_TWO_PI))
 
 
-@njit(cache=True)
+@inner()
 def _log_product(w: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
     z = (w_hat - w) / s
     return -0.5 * z * z - (abs(w) / rho) ** norm_q
 
 
-@njit(cache=True)
+@inner()
 def _mode(w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """Find about the largest product: Newton's steps from above for ``(w_hat - w) / s^2 = q w^(q-1) / rho^q``."""
     if norm_q > LARGEST_POWER:
@@ -376,7 +377,7 @@ def _mode(w_hat: float, s: float, rho: float, norm_q: float) -> float:
     return w
 
 
-@njit(cache=True)
+@inner()
 def _negligible(mode: float, side: float, top: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """Find w on one side of the mode where the product has become negligible: each factor alone bounds how far that is."""
     distance = REACH * s
@@ -390,7 +391,7 @@ def _negligible(mode: float, side: float, top: float, w_hat: float, s: float, rh
     return mode + side * distance
 
 
-@njit(cache=True)
+@inner()
 def _integral(low: float, high: float, top: float, w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """Gauss-Legendre quadrature of the product, relative to its peak."""
     half, middle = 0.5 * (high - low), 0.5 * (high + low)

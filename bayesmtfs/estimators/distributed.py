@@ -1,8 +1,9 @@
 """Penalised classifiers of dask DataFrames: every pass over the rows is made where the rows are.
 
 A partition is read once and stays with a worker, those of a thread as one block, which answers with sums over its rows
-(`proximal_gradient`): a pass is one task per thread. The sums are added in a tree, and only they travel. A partition that is lost with its worker is read again: the sums of a pass are
-pure functions of partitions and coefficients, so that nothing is counted twice.
+(`proximal_gradient`): a pass is one task per thread. The sums are added in a tree, and only they travel. A partition
+that is lost with its worker is read again: the sums of a pass are pure functions of partitions and coefficients, so
+that nothing is counted twice.
 
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """

@@ -55,6 +55,7 @@ from typing import ClassVar
 import numpy as np
 from numba import njit
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.types import FloatArray
 
 NORMAL, POLYA_GAMMA, NEGATIVE_BINOMIAL, STUDENT_T, QUANTILE, ABSOLUTE = range(6)  # forms
@@ -156,7 +157,7 @@ def draw_polya_gamma(rng: np.random.Generator, count: int, tilt: float) -> float
     return 0.25 * total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_single(rng: np.random.Generator, z: float) -> float:
     """Draw from the tilted Jacobi distribution J*(1, z), of which PG(1, 2z) is a quarter."""
     rate = 0.125 * math.pi**2 + 0.5 * z * z
@@ -178,7 +179,7 @@ def _draw_single(rng: np.random.Generator, z: float) -> float:
                     break
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _share_of_right_part(z: float, rate: float) -> float:
     """Probability that a proposal lies right of the cut."""
     root = 1.0 / math.sqrt(CUT)
@@ -188,14 +189,14 @@ def _share_of_right_part(z: float, rate: float) -> float:
     return 1.0 / (1.0 + 4.0 / math.pi * (math.exp(below) + math.exp(above)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _log_normal_cdf(x: float) -> float:
     """Logarithm of the normal distribution function; -inf where it is too small to matter beside the other term."""
     value = 0.5 * math.erfc(-math.sqrt(0.5) * x)
     return math.log(value) if value > 0.0 else -np.inf
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _left_proposal(rng: np.random.Generator, z: float) -> float:
     """Draw from the inverse normal distribution with mean 1/z and shape 1, below the cut."""
     if z * CUT < 1.0:  # the mean lies right of the cut
@@ -217,7 +218,7 @@ def _left_proposal(rng: np.random.Generator, z: float) -> float:
             return x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _series_term(n: int, x: float) -> float:
     """Term n of the alternating series of the density of J*(1, 0)."""
     half = n + 0.5
@@ -241,7 +242,7 @@ def draw_any_polya_gamma(rng: np.random.Generator, size: float, tilt: float) -> 
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _unit_moments(tilt: float) -> tuple[float, float]:
     """Mean and variance of PG(1, tilt)."""
     if tilt < 1e-2:
@@ -253,7 +254,7 @@ def _unit_moments(tilt: float) -> tuple[float, float]:
     return mean, 0.5 * (1.0 - small * small - 2.0 * tilt * small) / (1.0 + small) ** 2 / tilt**3
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_inverse_normal(rng: np.random.Generator, mean: float) -> float:
     """Draw from the inverse normal distribution with this mean and shape 1 (Michael, Schucany and Haas 1976)."""
     square = mean * rng.standard_normal() ** 2

@@ -37,6 +37,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families.augmentation import log_density_and_score
 from bayesmtfs.gibbs.distributions import dot, power_of, softplus
 from bayesmtfs.gibbs.scales import beta_prime_power
@@ -149,7 +150,7 @@ def reflect(position: FloatArray, momentum: FloatArray, size: int) -> None:
             position[d] = way - 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def restart_step(step_size: Record, log_step: float) -> None:
     """Begin from a step size."""
     step_size.log_step = step_size.mean_log_step = log_step
@@ -157,7 +158,7 @@ def restart_step(step_size: Record, log_step: float) -> None:
     step_size.centre = log_step + math.log(2.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def follow_acceptance(step_size: Record, acceptance: float) -> None:
     """Dual averaging of the step size."""
     step_size.steps += 1.0
@@ -167,7 +168,7 @@ def follow_acceptance(step_size: Record, acceptance: float) -> None:
     step_size.mean_log_step += count**-0.75 * (step_size.log_step - step_size.mean_log_step)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def keep_step(step_size: Record) -> None:
     """Take the mean of the step sizes from now on."""
     if step_size.steps > 0.0:
@@ -270,7 +271,7 @@ def read_state(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlo
                 block.following[n] -= state.W[t, i] * block.design[f, n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_fixed(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
     """Part of the shared means."""
     for n in range(len(block.fixed)):
@@ -339,7 +340,7 @@ def block_density(data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsS
 _follow_path = path_follower(block_density)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_intercepts(
     data: Observed, prior: GibbsPrior, scores: FloatArray, position: FloatArray, slope: FloatArray
 ) -> float:
@@ -355,7 +356,7 @@ def add_intercepts(
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_predictors(data: Observed, block: ActiveBlock, m: int, factor: float) -> None:
     """Linear predictors at the position."""
     first_scale = block.sizes.features * m
@@ -374,7 +375,7 @@ def _fill_predictors(data: Observed, block: ActiveBlock, m: int, factor: float) 
                 predictors[n] += w * feature[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_likelihood(data: Observed, state: GibbsState, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of the predictors, and its derivatives."""
     value = 0.0
@@ -387,7 +388,7 @@ def fill_likelihood(data: Observed, state: GibbsState, predictors: FloatArray, s
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_coefficients(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, x: float) -> float:
     """``-sum |z|^q``; slopes of all z, and what the likelihood adds to those of the scales."""
     m, inverse_q, value = len(state.W), state.inverse_q[0], 0.0
@@ -413,7 +414,7 @@ def _add_coefficients(data: Observed, rows: RowMap, state: GibbsState, block: Ac
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def tune_block(
     data: Observed,
     rows: RowMap,
@@ -446,7 +447,7 @@ def choose_rows(data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsSta
     _restart_block(block, math.log(FIRST_STEP))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_block(data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlock, order: IntArray) -> None:
     """Make the first rows in an order active, as many as there is room for."""
     m, n_features, n_rows = len(rows.present), 0, 0
@@ -476,7 +477,7 @@ def fill_block(data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlo
     block.at.variance[first_intercept + m] = FIRST_VARIANCE if prior.learn_global_scale else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _restart_block(block: ActiveBlock, log_step: float) -> None:
     """Forget the moments, and begin from a step size."""
     block.sizes.states = 0
@@ -485,7 +486,7 @@ def _restart_block(block: ActiveBlock, log_step: float) -> None:
     restart_step(block.step_size, log_step)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_to_moments(block: ActiveBlock, size: int) -> None:
     block.sizes.states += 1
     for d in range(size):
@@ -494,7 +495,7 @@ def _add_to_moments(block: ActiveBlock, size: int) -> None:
         block.moments[1, d] += difference * (block.at.position[d] - block.moments[0, d])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _scale_coordinates(block: ActiveBlock, size: int) -> None:
     """Variances from the moments, drawn a little to what they were; the step size begins anew."""
     count = block.sizes.states

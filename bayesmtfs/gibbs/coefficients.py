@@ -36,6 +36,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.distributions import power_of, truncated_normal
 from bayesmtfs.gibbs.state import GibbsState, RowMap, SumsSpace, TaskSums
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -105,7 +106,7 @@ def draw_in_turn(
         w[i] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def bound_of(rng: Generator, w: float, log_scale: float, inverse_q: float) -> float:
     """Bound ``rho v^(1/q)`` of a coefficient in the uniform mixture, with v given the coefficient."""
     reach = math.exp(log_scale)
@@ -193,7 +194,7 @@ def draw_on_ellipse(
         angle = low + (high - low) * rng.random()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _left_of_prior(w: FloatArray, shrink: FloatArray, norm_q: float, unit_variance: float) -> float:
     """``e(w)``; -inf outside of a uniform distribution."""
     value = 0.0
@@ -207,7 +208,7 @@ def _left_of_prior(w: FloatArray, shrink: FloatArray, norm_q: float, unit_varian
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _move_to(Q: FloatArray, residual: FloatArray, w: FloatArray, members: IntArray, new: FloatArray) -> None:
     """Put the coefficients to new values."""
     for a in range(len(new)):
@@ -230,7 +231,7 @@ def alike(sums: TaskSums, rows: RowMap) -> IntArray:
     return np.column_stack([first, second, signs]).astype(np.int64)[order]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_pairs(rng: Generator, sums: SumsSpace, pairs: IntArray, state: GibbsState) -> None:
     """Both steps for every pair; residuals ``h - Q w`` in place."""
     Q, residuals, space = sums.Q, sums.residuals, np.empty(sums.residuals.shape)
@@ -242,7 +243,7 @@ def step_on_pairs(rng: Generator, sums: SumsSpace, pairs: IntArray, state: Gibbs
             _exchange(rng, Q, residuals, state, space, i, j, sign)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _shift_between(
     rng: Generator, Q: FloatArray, residual: FloatArray, state: GibbsState, t: int, i: int, j: int, sign: float
 ) -> None:
@@ -265,7 +266,7 @@ def _shift_between(
         residual[k] -= shift * (Q[i, k] - sign * Q[j, k])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _exchange(
     rng: Generator,
     Q: FloatArray,

@@ -20,9 +20,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NEGATIVE_BINOMIAL, STUDENT_T, log_constant, log_density_and_score
 from bayesmtfs.gibbs.distributions import softplus
@@ -84,7 +84,7 @@ def dispersion_space(prior: DispersionPrior, n_observations: int, draws: int, n_
     return DispersionSpace(prior, np.zeros(n_observations), np.zeros((draws, n_tasks)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_dispersion(
     rng: Generator,
     form: int,
@@ -111,7 +111,7 @@ def draw_dispersion(
                 values[other] = moved
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _slice_step(
     rng: Generator,
     current: float,
@@ -145,7 +145,7 @@ def _slice_step(
     return current
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _log_density(
     log_value: float,
     which: int,
@@ -169,7 +169,7 @@ def _log_density(
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_noise_prior(log_noise: float, prior: DispersionPrior) -> float:
     """Log-density of the logarithm of the noise, up to a constant."""
     if log_noise < prior.least_log_noise:
@@ -180,7 +180,7 @@ def log_noise_prior(log_noise: float, prior: DispersionPrior) -> float:
     return c * y - (c + a) * softplus(y) - 2.0 * shape * log_noise - rate * math.exp(-2.0 * log_noise)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_parameter_prior(log_value: float, form: int, prior: DispersionPrior) -> float:
     """Log-density of the logarithm of the dispersion or the degrees of freedom, up to a constant."""
     if not prior.parameter_low <= log_value <= prior.parameter_high:

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.types import FloatArray
 
 ROOT_HALF = math.sqrt(0.5)
@@ -75,14 +76,14 @@ def scaled_tail(x: float) -> float:
     return (1.0 - y * (1.0 - 3.0 * y * (1.0 - 5.0 * y * (1.0 - 7.0 * y)))) / x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _log_sides(pull: float, log_scale: float, root: float) -> tuple[float, float]:
     """Logarithms of the integrals at q = 1 over positive and over negative coefficients, times ``sqrt(a)``."""
     steepness = math.exp(-log_scale)
     return _log_tail((steepness - pull) / root), _log_tail((steepness + pull) / root)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _log_tail(x: float) -> float:
     """Logarithm of the Mills ratio of any number."""
     if x >= 0.0:
@@ -129,7 +130,7 @@ def truncated_normal(rng: Generator, centre: float, deviation: float, reach: flo
             return sign * min(max(centre + deviation * x, -reach), reach)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _around_zero(rng: Generator, low: float, high: float) -> float:
     """Draw from N(0, 1) within an interval that holds 0."""
     while True:
@@ -174,7 +175,7 @@ def dot(a: FloatArray, b: FloatArray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inner(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def weighted_square(a: FloatArray, weights: FloatArray) -> float:
     """Sum of weights times squares."""
     total = 0.0

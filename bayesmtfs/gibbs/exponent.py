@@ -37,6 +37,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families.augmentation import NORMAL, curvature
 from bayesmtfs.gibbs.distributions import softplus, unit_variance, weighted_square
 from bayesmtfs.gibbs.scales import NONE, beta_prime_power, log_power_sum
@@ -76,7 +77,7 @@ def exponent_space(n_tasks: int, n_features: int, n_rows: int) -> ExponentSpace:
     return ExponentSpace(nodes, np.empty(n_rows), np.empty(n_rows), np.zeros(shape), np.empty(shape), np.empty(shape))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_exponent(
     rng: Generator,
     sums: SumsSpace,
@@ -96,7 +97,7 @@ def step_on_exponent(
         copy_into(space.residuals, sums.residuals)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def propose(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: ExponentSpace) -> Proposal:
     """Another 1/q, with scales and coefficients that suit; the state stays.
 
@@ -122,7 +123,7 @@ def propose(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, 
     return Proposal(proposal, log_tau_new, change)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def accept(
     rng: Generator,
     proposal: Proposal,
@@ -146,13 +147,13 @@ def accept(
     return accepted
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_scale_shift(inverse: float, proposal: float) -> float:
     """What is added to ``ln rho`` where the prior variance stays when 1/q moves."""
     return 0.5 * (math.log(unit_variance(inverse)) - math.log(unit_variance(proposal)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_deviations(rows: RowMap, state: GibbsState, space: ExponentSpace) -> None:
     """Sigma of every row: the present one of a loose row, else the typical one."""
     m, p = space.precisions.shape
@@ -171,7 +172,7 @@ def _fill_deviations(rows: RowMap, state: GibbsState, space: ExponentSpace) -> N
         space.deviations[row] = math.exp(0.5 * logarithm)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _carry_coefficients(
     onwards: bool,
     data_weight: float,
@@ -204,7 +205,7 @@ def _carry_coefficients(
     return value + math.log(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _likelihood_change(sums: SumsSpace, state: GibbsState, space: ExponentSpace) -> float:
     """Change of the log-likelihood in sums; proposed residuals."""
     m, p = state.W.shape
@@ -257,7 +258,7 @@ def unblended(
     return old * nodes[low] + (y - start) * slope, slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _carry_scale(
     rows: RowMap, state: GibbsState, space: ExponentSpace, row: int, inverse: float, proposal: float
 ) -> float:
@@ -276,7 +277,7 @@ def _carry_scale(
     return change - size * (math.lgamma(1.0 + proposal) - math.lgamma(1.0 + inverse) + carried - log_scale)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _scales_value(log_scales: FloatArray, prior: GibbsPrior, log_tau: float, inverse_q: float) -> float:
     """Log-density of all row scales, as a function of q."""
     if prior.log_uniform:
@@ -325,7 +326,7 @@ def same_rank(z: float, nodes: FloatArray, nodes_new: FloatArray) -> tuple[float
     return nodes_new[low] + (z - nodes[low]) * slope, slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def copy_into(source: FloatArray, target: FloatArray) -> None:
     """Copy a matrix by loops: assignments to slices take seconds to compile."""
     for i in range(source.shape[0]):
@@ -393,7 +394,7 @@ def fill_precisions(data: Observed, rows: RowMap, state: GibbsState, tuning: int
                 precisions[t, i] += share * (known - precisions[t, i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_curvatures(data: Observed, state: GibbsState, curvatures: FloatArray) -> None:
     """Minus the second derivative of the log-likelihood in each predictor."""
     for t in range(len(state.W)):
@@ -403,7 +404,7 @@ def _fill_curvatures(data: Observed, state: GibbsState, curvatures: FloatArray) 
             curvatures[n] = curvature(data.form, weight, eta, noise_precision, data.parameters[t])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _propose_predictors(data: Observed, state: GibbsState, space: ObservedExponentSpace) -> None:
     """Predictors of the proposed coefficients."""
     for n in range(len(space.predictors)):

@@ -45,6 +45,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families.augmentation import log_density_and_score
 from bayesmtfs.gibbs.block import ActiveBlock
 from bayesmtfs.gibbs.coefficients import bound_of
@@ -77,7 +78,7 @@ ROWS_AT_A_TIME = 4  # of the active ones
 LEAST_LOG_SIZE, LOG_SIZE_RANGE = math.log(0.05), math.log(60.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_features(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, tuning: int
 ) -> None:
@@ -112,7 +113,7 @@ def step_on_features(
             tune_row(state, row, before, math.log(information / max(rows.sizes[row], 1.0)), tuning)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_terms(data: Observed, rows: RowMap, state: GibbsState, i: int) -> float:
     """``a_t`` and ``g_t`` of a feature in every task that has it, else 0; the sum of the first."""
     x, total = data.design[i], 0.0
@@ -127,7 +128,7 @@ def _fill_terms(data: Observed, rows: RowMap, state: GibbsState, i: int) -> floa
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _normal_scale_density(data: Observed, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
     """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
@@ -137,21 +138,21 @@ def _normal_scale_density(data: Observed, prior: GibbsPrior, state: GibbsState) 
     return with_carried(own_prior, float(m), 2.0, data.curvatures, data.pulls, np.zeros(m), 0.5)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Move the scale of a feature at q = 2 with its coefficients integrated out."""
     target = _normal_scale_density(data, prior, state)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def jump_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
     target, reach = _normal_scale_density(data, prior, state), reach_of(prior, state.log_tau[0])
     state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, *reach)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _set_coefficient(data: Observed, state: GibbsState, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
     start, stop = data.offsets[t], data.offsets[t + 1]
@@ -159,7 +160,7 @@ def _set_coefficient(data: Observed, state: GibbsState, t: int, i: int, new: flo
     state.W[t, i] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_normal(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
     """Coefficients of a feature at q = 2."""
     prior_precision = 2.0 * math.exp(-2.0 * state.log_scales[row])
@@ -170,7 +171,7 @@ def _draw_normal(rng: Generator, data: Observed, rows: RowMap, state: GibbsState
             _set_coefficient(data, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _step_on_integrated_row(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
@@ -187,7 +188,7 @@ def _step_on_integrated_row(
             _set_coefficient(data, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_bounded(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
     """Coefficients of a feature at any q, by the mixture of uniforms."""
     for t in range(len(state.W)):
@@ -201,7 +202,7 @@ def _draw_bounded(rng: Generator, data: Observed, rows: RowMap, state: GibbsStat
             _set_coefficient(data, state, t, i, new)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_mean(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int) -> None:
     """Mean of a feature and its scale given the deviations from it; terms are those before the deviations moved."""
     x, precision, pull = data.design[i], 0.0, 0.0
@@ -217,7 +218,7 @@ def _draw_mean(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, 
             move_along(data, data.offsets[t], data.offsets[t + 1], x, change)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _step_carrying(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
@@ -240,7 +241,7 @@ def _step_carrying(
             _set_coefficient(data, state, t, i, s * (s * data.pulls[t] + positions[t]))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _step_with_row(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int
 ) -> None:
@@ -259,7 +260,7 @@ def _step_with_row(
             state.W[t, rows.members[place]] *= factor
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_direction(data: Observed, rows: RowMap, state: GibbsState, first: int, last: int) -> None:
     """What rows ``first`` to ``last - 1`` contribute to the predictors, means left out."""
     for n in range(len(data.direction)):
@@ -285,7 +286,7 @@ def step_on_sizes(
         step_on_size(rng, data, rows, prior, state, 0, len(rows.sizes))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_size(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, first: int, last: int
 ) -> None:
@@ -316,7 +317,7 @@ def step_on_size(
         data.predictors[n] += (factor - 1.0) * data.direction[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, shift: float) -> float:
     """Log-prior after a move of tau, or of one row; minus infinity beyond what scales may be."""
     log_tau = state.log_tau[0]
@@ -331,7 +332,7 @@ def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, 
     return prior.spike_shape * y - (prior.spike_shape + prior.tail_shape) * softplus(y)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _size_likelihood(data: Observed, state: GibbsState, shift: float) -> float:
     """Log-likelihood after a move."""
     growth, value = math.exp(shift) - 1.0, 0.0
@@ -379,12 +380,12 @@ def step_on_collapsed_scales(
         _draw_coefficients(rng, data, state, block, t, S[t], mean[t], v[t])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _prior_precision(state: GibbsState, block: ActiveBlock, f: int) -> float:
     return 2.0 * math.exp(-2.0 * state.log_scales[block.rows[block.places[f]]])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_normal(
     data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, t: int, A: FloatArray, h: FloatArray
 ) -> None:
@@ -466,7 +467,7 @@ def sweep_out(S: FloatArray, mean: FloatArray, f: int) -> None:
     mean[f] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_coefficients(
     rng: Generator,
     data: Observed,

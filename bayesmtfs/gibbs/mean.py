@@ -30,6 +30,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.coefficients import draw_jointly, factorise, solve_lower, solve_upper
 from bayesmtfs.gibbs.distributions import dot, power_of, unit_variance
 from bayesmtfs.gibbs.scales import (
@@ -70,7 +71,7 @@ def mean_space(n_features: int) -> MeanSpace:
     return MeanSpace(np.empty((p, p)), np.empty(p), np.empty(p), np.empty(p), present, np.empty((p, p)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def take_out_mean(Q: FloatArray, vector: FloatArray, mean: FloatArray, present: BoolArray) -> None:
     """``vector - Q mean`` of one task, in place, over the features that it has."""
     p = len(mean)
@@ -86,7 +87,7 @@ def mean_precision(prior: GibbsPrior, state: GibbsState, i: int) -> float:
     return math.exp(-2.0 * state.mean_log_scales[i]) + prior.mean_precision
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_with_scale(
     rng: Generator, prior: GibbsPrior, state: GibbsState, i: int, precision: float, pull: float
 ) -> float:
@@ -161,7 +162,7 @@ def recentre(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState)
         state.mean_log_tau[0] = slice_step(rng, state.mean_log_tau[0], target, SLICE_WIDTH)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _move_mean(rows: RowMap, state: GibbsState, i: int, shift: float) -> None:
     state.mean[i] += shift
     for t in range(len(state.W)):
@@ -169,7 +170,7 @@ def _move_mean(rows: RowMap, state: GibbsState, i: int, shift: float) -> None:
             state.W[t, i] -= shift
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _drawn_shift(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int) -> float:
     """Draw the mean of one feature and its scale as if deviations were normal, and accept that at their true density."""
     log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.inverse_q[0]
@@ -195,7 +196,7 @@ def _drawn_shift(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsSt
     return 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _slice_shift(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, i: int) -> float:
     """How far the mean of one feature moves."""
     log_scale, inverse_q = state.log_scales[rows.row_of_feature[i]], state.inverse_q[0]
@@ -223,7 +224,7 @@ def _slice_shift(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsSt
     return 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _deviation_density(
     rows: RowMap, state: GibbsState, i: int, shift: float, log_scale: float, inverse_q: float
 ) -> float:
@@ -274,7 +275,7 @@ def _largest(numbers: FloatArray, most: int) -> IntArray:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_task(data: Observed, rows: RowMap, t: int, features: IntArray, A: FloatArray, linear: FloatArray) -> None:
     """What one task adds to the lower triangle of the precision, and to the linear term."""
     start, stop = data.offsets[t], data.offsets[t + 1]

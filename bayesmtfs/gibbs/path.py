@@ -49,6 +49,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.block import (
     STEP_SIZE,
     ActiveBlock,
@@ -166,7 +167,7 @@ def step_along_path(
     return rate
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def first_intercept(block: ActiveBlock, m: int) -> int:
     """Place of the first intercept among the coordinates, after z and v; c and x come after the intercepts."""
     place: int = block.sizes.features * m + len(block.predictors)
@@ -190,7 +191,7 @@ def read_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBloc
     path.at.position[first_b + m + 1] = state.log_tau[0]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def leading_level(state: GibbsState, block: ActiveBlock, path: WidePath) -> tuple[int, float]:
     """Number of leading rows, and the mean logarithm of their scales."""
     count, total = 0, 0.0
@@ -230,7 +231,7 @@ def fill_variances(
     path.at.variance[first_b + m + 1] = SCALE_VARIANCE if prior.learn_global_scale else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_rest_variances(data: Observed, path: WidePath, variance: FloatArray, to_mean: float) -> None:
     """Variances of v; 0 where a direction is left out."""
     factor, scale = path.rest.factor, math.exp(2.0 * to_mean)
@@ -280,7 +281,7 @@ def path_density(data: Observed, prior: GibbsPrior, state: GibbsState, block: Ac
 _follow_path = path_follower(path_density)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_path_predictors(data: Observed, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Linear predictors at the position, and the factors of the active features."""
     m, offsets, predictors = len(state.W), data.offsets, block.predictors
@@ -301,7 +302,7 @@ def _fill_path_predictors(data: Observed, state: GibbsState, block: ActiveBlock,
                 predictors[n] += w * feature[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _leading_prior(
     prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath, c: float, x: float
 ) -> tuple[float, float]:
@@ -345,7 +346,7 @@ def write_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlo
         data.predictors[n] = block.predictors[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def tune_path(
     data: Observed,
     rows: RowMap,
@@ -379,7 +380,7 @@ def tune_path(
         keep_step(path.step_size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_row_curvatures(data: Observed, rows: RowMap, path: WidePath) -> None:
     """Mean precision of the coefficients of each row, as a logarithm."""
     for row in range(len(rows.sizes)):
@@ -463,7 +464,7 @@ def scale_factor(rest: OtherRows, factor: float) -> None:
             rest.factor[n, k] *= factor
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inner(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _add_four(K: FloatArray, a: FloatArray, b: FloatArray, c: FloatArray, d: FloatArray, variances: FloatArray) -> None:
     """Lower part of ``K + s a a' + ...`` of four features."""
     for n in range(len(a)):
@@ -474,7 +475,7 @@ def _add_four(K: FloatArray, a: FloatArray, b: FloatArray, c: FloatArray, d: Flo
             line[k] += first * a[k] + second * b[k] + third * c[k] + fourth * d[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_one(K: FloatArray, a: FloatArray, variance: float) -> None:
     for n in range(len(a)):
         for k in range(n + 1):

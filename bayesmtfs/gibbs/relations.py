@@ -32,6 +32,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
@@ -265,7 +266,7 @@ def run_related(
             keep_relations(relations.R, correlations, number - tune, kept.sweeps)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def keep_relations(R: FloatArray, correlations: FloatArray, sweep: int, sweeps: int) -> None:
     """Copy R after the last sweep of a draw."""
     if (sweep + 1) % sweeps == 0:
@@ -312,7 +313,7 @@ def condition_on_labels(
                 space.Q[t, i, j] = space.Q[t, j, i] = product
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_label_intercepts(rng: Generator, left: InterceptSums, prior: GibbsPrior, state: GibbsState) -> None:
     """``b_t`` given w and the precisions."""
     if prior.intercept_variance > 0.0:
@@ -344,7 +345,7 @@ def step_on_task(
     draw_task(rng, state, space, relations, t)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_loadings(state: GibbsState, relations: Relations, scales: FloatArray, t: int) -> None:
     """Factor of the correlations of all tasks but one, v of that one, and A in the tridiagonal basis."""
     m, p = state.W.shape
@@ -407,7 +408,7 @@ def multiply(A: FloatArray, x: FloatArray, out: FloatArray) -> None:
             out[i] += x[a] * A[a, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def squared_length(products: tuple[float, float, float], angle: float) -> float:
     """``|x cos + x' sin|^2`` of two points with these squares and product."""
     cosine, sine = math.cos(angle), math.sin(angle)
@@ -427,7 +428,7 @@ def log_evidence(relations: Relations, products: tuple[float, float, float], res
     return value + log_normal_integral(precision, part.diagonal, part.couplings, part.pivots)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def take_out(part: Tridiagonal) -> float:
     """Pulls ``y - T mu`` that a mean mu, in ``vector``, leaves, in ``pivots``; and ``y'mu - mu'T mu / 2``."""
     value, mean, k = 0.0, part.vector, len(part.vector)
@@ -468,7 +469,7 @@ def draw_task(rng: Generator, state: GibbsState, space: SumsSpace, relations: Re
 # ---------------------------------------------------------------------- a row
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_rows(
     rng: Generator,
     rows: RowMap,
@@ -519,7 +520,7 @@ def fill_row(rows: RowMap, state: GibbsState, space: SumsSpace, relations: Relat
     reflect(part, part.pulls, False)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_scale(
     rng: Generator, prior: GibbsPrior, own_prior: ScalePrior, state: GibbsState, relations: Relations, row: int
 ) -> None:
@@ -544,7 +545,7 @@ def draw_row(
         set_coefficient(space, state, t, i, dot(L[t, : t + 1], part.vector[: t + 1]))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def squared_rows(rows: RowMap, state: GibbsState, relations: Relations, first: int, last: int) -> float:
     """``sum w_i'R^-1 w_i`` over the features of some rows."""
     total, e, m = 0.0, relations.pulls, len(state.W)
@@ -556,7 +557,7 @@ def squared_rows(rows: RowMap, state: GibbsState, relations: Relations, first: i
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def whitened_square(rows: RowMap, state: GibbsState, relations: Relations) -> float:
     """``sum_i w_i'R^-1 w_i / rho_i^2``."""
     total = 0.0

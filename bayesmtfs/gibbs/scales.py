@@ -45,6 +45,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.distributions import draw_given_scale, log_integral, power_of, softplus, unit_variance
 from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, RowMap, SumsSpace
 from bayesmtfs.gibbs.tridiagonal import log_normal_integral
@@ -88,7 +89,7 @@ class LogScaleDensity(NamedTuple):
     prior: ScalePrior
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def beta_prime_power(prior: GibbsPrior, inverse_q: float) -> float:
     """Exponent of the beta-prime distribution."""
     if prior.scale_power > 0.0:
@@ -96,7 +97,7 @@ def beta_prime_power(prior: GibbsPrior, inverse_q: float) -> float:
     return 1.0 / inverse_q if inverse_q > 0.0 else 2.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def scale_prior(prior: GibbsPrior, log_tau: FloatArray, inverse_q: float, low: float) -> ScalePrior:
     """Prior of a scale above ``low``: beta-prime about ln tau, or log-uniform."""
     anchors = log_tau[: 0 if prior.log_uniform else 1]
@@ -104,7 +105,7 @@ def scale_prior(prior: GibbsPrior, log_tau: FloatArray, inverse_q: float, low: f
     return ScalePrior(anchors, exponent, prior.spike_shape, prior.tail_shape, 0.0, 0.0, low, prior.high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePrior:
     """Prior of the scale of a row."""
     return scale_prior(prior, state.log_tau, state.inverse_q[0], low)
@@ -146,7 +147,7 @@ def of_mean(prior: ScalePrior, precision: FloatArray, pull: FloatArray, ridge: f
     return LogScaleDensity(1.0, NONE, 2.0, 0.0, 0.0, 0.0, precision, pull, np.zeros(1), 0.5, ridge, none, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_normal_scale(x: float, ridge: float) -> float:
     """``ln rho`` at which GN(0, rho, 2) is the normal distribution of precision ``e^(-2x) + ridge``."""
     return 0.5 * math.log(2.0 / (math.exp(-2.0 * x) + ridge))
@@ -176,7 +177,7 @@ def log_density(x: float, target: LogScaleDensity) -> float:
     return value - 0.5 * target.prior.precision * (x - target.prior.centre) ** 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _carried_value(x: float, target: LogScaleDensity) -> float:
     """What the coefficients that move with x add; at an infinite power they must stay within e^x."""
     shrink = math.exp(-x)
@@ -225,7 +226,7 @@ def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: f
     return current
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def reach_of(prior: GibbsPrior, log_tau: float) -> tuple[float, float]:
     """Range in which scales are drawn anew."""
     return (prior.low, prior.high) if prior.log_uniform else (log_tau - REACH_BELOW, log_tau + REACH_ABOVE)
@@ -248,7 +249,7 @@ def jump_by_cells(rng: Generator, current: float, target: LogScaleDensity, low: 
     return proposal if -rng.standard_exponential() < change else current
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_cell(rng: Generator, logs: FloatArray) -> int:
     """Draw an index with probabilities of which logarithms are given."""
     top, total = -np.inf, 0.0
@@ -267,7 +268,7 @@ def _draw_cell(rng: Generator, logs: FloatArray) -> int:
 WIDTH_PER_MOVE = 3.0  # width of a slice step in typical moves
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_largest(W: FloatArray, rows: RowMap, row: int) -> float:
     """``ln max |w|`` of a row; -inf where all of it is 0."""
     largest = 0.0
@@ -277,7 +278,7 @@ def log_largest(W: FloatArray, rows: RowMap, row: int) -> float:
     return math.log(largest) if largest > 0.0 else NONE
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_power_sum(W: FloatArray, rows: RowMap, row: int, norm_q: float) -> float:
     """``ln S`` of a row, scaled by its largest entry; -inf where all of it is 0."""
     top = log_largest(W, rows, row)
@@ -290,7 +291,7 @@ def log_power_sum(W: FloatArray, rows: RowMap, row: int, norm_q: float) -> float
     return math.log(total) + norm_q * top
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def density_given_row(rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int) -> LogScaleDensity:
     """Density of the scale of a row given its coefficients, which at q = inf are all below it."""
     low, log_sum, norm_q, inverse_q = prior.low, NONE, np.inf, state.inverse_q[0]
@@ -302,7 +303,7 @@ def density_given_row(rows: RowMap, prior: GibbsPrior, state: GibbsState, row: i
     return given_sample(row_scale_prior(prior, state, low), rows.sizes[row], log_sum, norm_q)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_row(
     rng: Generator, space: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int, tuning: int
 ) -> None:
@@ -323,7 +324,7 @@ def step_on_row(
         tune_row(state, row, before, log_information(space, rows, row), tuning)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_with_row(
     rng: Generator, space: SumsSpace, rows: RowMap, own_prior: ScalePrior, state: GibbsState, row: int
 ) -> float:
@@ -336,7 +337,7 @@ def step_with_row(
     return state.log_scales[row]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_integrated_row(
     rng: Generator, space: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, row: int, tuning: int
 ) -> None:
@@ -359,7 +360,7 @@ def step_on_integrated_row(
         tune_row(state, row, before, log_information(space, rows, row), tuning)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def tune_row(state: GibbsState, row: int, before: float, information: float, tuning: int) -> None:
     """Width of the slice steps from the moves made, and how much the data know of the row."""
     share = 1.0 / min(tuning + 1, 100)
@@ -369,7 +370,7 @@ def tune_row(state: GibbsState, row: int, before: float, information: float, tun
     state.information[row] += share * (information + prior_variance - state.information[row])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_information(space: SumsSpace, rows: RowMap, row: int) -> float:
     """Logarithm of the mean precision with which the data determine a coefficient of a row."""
     total = 1e-300
@@ -381,7 +382,7 @@ def log_information(space: SumsSpace, rows: RowMap, row: int) -> float:
     return math.log(total / max(rows.sizes[row], 1.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _standard_positions(
     space: SumsSpace, rows: RowMap, state: GibbsState, i: int, log_scale: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -400,7 +401,7 @@ def _standard_positions(
     return precisions[:count], pulls[:count], positions[:count]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _move_to_positions(
     space: SumsSpace, rows: RowMap, state: GibbsState, i: int, row: LogScaleDensity, log_scale: float
 ) -> None:
@@ -414,7 +415,7 @@ def _move_to_positions(
             count += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def set_coefficient(space: SumsSpace, state: GibbsState, t: int, i: int, new: float) -> None:
     """Put a coefficient to a new value."""
     Q, residual, change = space.Q[t, i], space.residuals[t], new - state.W[t, i]
@@ -423,7 +424,7 @@ def set_coefficient(space: SumsSpace, state: GibbsState, t: int, i: int, new: fl
     state.W[t, i] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _scaling_terms(space: SumsSpace, rows: RowMap, state: GibbsState, row: int) -> tuple[float, float]:
     """``w'Q w`` and ``w' residual`` of a row of several features."""
     start, stop = rows.starts[row], rows.starts[row + 1]
@@ -438,7 +439,7 @@ def _scaling_terms(space: SumsSpace, rows: RowMap, state: GibbsState, row: int) 
     return max(curvature, 0.0), pull
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _scale_row(space: SumsSpace, rows: RowMap, state: GibbsState, row: int, factor: float) -> None:
     """Multiply a row of several features."""
     for t in range(len(state.W)):
@@ -450,7 +451,7 @@ def _scale_row(space: SumsSpace, rows: RowMap, state: GibbsState, row: int, fact
             state.W[t, i] += change
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_global_scale(
     rng: Generator, h: FloatArray, residuals: FloatArray, rows: RowMap, prior: GibbsPrior, state: GibbsState
 ) -> None:
@@ -469,7 +470,7 @@ def step_on_global_scale(
     step_on_tau_with_all(rng, h, residuals, prior, state)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_tau(rng: Generator, prior: GibbsPrior, state: GibbsState) -> None:
     """Move tau alone: the beta-prime distribution seen from tau, whose shapes change places."""
     exponent, centre = beta_prime_power(prior, state.inverse_q[0]), prior.log_global_scale
@@ -478,7 +479,7 @@ def step_on_tau(rng: Generator, prior: GibbsPrior, state: GibbsState) -> None:
     state.log_tau[0] = slice_step(rng, state.log_tau[0], with_multiplied(alone, 0.0, 0.0, 0.0), SLICE_WIDTH)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_tau_with_rows(
     rng: Generator, prior: GibbsPrior, state: GibbsState, low: float, total: float, norm_q: float, size: float
 ) -> None:
@@ -490,7 +491,7 @@ def step_on_tau_with_rows(
     _shift(state.log_scales, state.log_tau[0] - tau)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_tau_with_all(
     rng: Generator, h: FloatArray, residuals: FloatArray, prior: GibbsPrior, state: GibbsState
 ) -> None:

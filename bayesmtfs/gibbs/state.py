@@ -31,6 +31,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import (
     NEGATIVE_BINOMIAL,
@@ -399,7 +400,7 @@ def log_likelihood(data: Observed, state: GibbsState, predictors: FloatArray) ->
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def move_along(data: Observed, start: int, stop: int, x: FloatArray, change: float) -> None:
     """Predictors and scores of one task after a step of ``change`` along x."""
     predictors, scores, precisions = data.predictors, data.scores, data.precisions

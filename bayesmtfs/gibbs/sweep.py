@@ -30,6 +30,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.block import ActiveBlock, block_for, step_on_block, tune_block
 from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
@@ -184,7 +185,7 @@ def keep(rows: RowMap, state: GibbsState, kept: KeptDraws, sweep: int) -> None:
     kept.log_tau[draw], kept.inverse_q[draw] = state.log_tau[0], state.inverse_q[0]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_coefficients(
     rng: Generator,
     sums: TaskSums,
@@ -232,7 +233,7 @@ def condition_on_noise(sums: TaskSums, prior: GibbsPrior, t: int, noise: float, 
             Q[i, j] = precision * sums.grams[t, i, j] + pull * sums.means[t, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_intercepts_and_noise(
     rng: Generator, sums: TaskSums, rows: RowMap, prior: GibbsPrior, state: GibbsState, w: FloatArray
 ) -> None:
@@ -379,7 +380,7 @@ def run_observed(
             keep(rows, state, kept, number - tune)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_dispersion(
     rng: Generator, data: Observed, rows: RowMap, state: GibbsState, dispersion: DispersionSpace
 ) -> None:
@@ -392,7 +393,7 @@ def _draw_dispersion(
     draw_dispersion(rng, data.form, data.weights, data.targets, eta, data.offsets, *numbers, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_intercepts(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState) -> None:
     """``b_t`` given everything else."""
     for t in range(len(state.W)):
@@ -408,7 +409,7 @@ def _draw_intercepts(rng: Generator, data: Observed, prior: GibbsPrior, state: G
             data.scores[n] -= data.precisions[n] * change
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_moments(data: Observed, rows: RowMap, state: GibbsState, space: ObservedSpace) -> None:
     """``X's`` and ``X's + X'diag(omega)X w`` of every task."""
     fill_direction(data, rows, state, 0, len(rows.sizes))
@@ -422,7 +423,7 @@ def _fill_moments(data: Observed, rows: RowMap, state: GibbsState, space: Observ
             space.h[t, i] = space.residuals[t, i] + dot(x[start:stop], data.direction[start:stop])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _draw_noise(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
     """``sigma_t`` given the residuals."""
     fill_predictors(data, rows, state, data.predictors)

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.online.dual_averaging_kernels import (
     AVERAGE,
     CLOCK,
@@ -57,7 +58,7 @@ from bayesmtfs.priors.row_prox import WORK_ROWS, prox_row
 from bayesmtfs.types import FloatArray, IntArray
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@inner(error_model="numpy", fastmath=FAST)
 def _dot(row: FloatArray, other: FloatArray, n: int) -> float:
     total = 0.0
     for k in range(n):
@@ -65,7 +66,7 @@ def _dot(row: FloatArray, other: FloatArray, n: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _mean_scales(n_tasks: int, n_features: int, table: FloatArray, pool: FloatArray) -> tuple[float, float]:
     """Divisors of the shared mean and of its intercept: ``sum_k n_k + mean_strength * a`` with the mean step a."""
     if pool[SHARED_MEAN] == 0.0:
@@ -84,21 +85,21 @@ def _mean_scales(n_tasks: int, n_features: int, table: FloatArray, pool: FloatAr
     return total + strength * steps / seen, total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _has_simple_rows(state: GradientSums) -> bool:
     """Whether a weight is a soft threshold and a factor but for the shared mean: no general norm, no groups."""
     kind = state.pool[KIND]
     return kind == ENTRIES or (kind == ROWS and state.group_of.size == 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _prox(row: FloatArray, pool: FloatArray, work: FloatArray) -> None:
     """Proximal step of a row in place; one layout for all callers, since each is compiled anew."""
     if pool[STRENGTH] > 0.0:
         prox_row(row, pool[STRENGTH], pool[NORM_Q], work[: WORK_ROWS * row.size].reshape((WORK_ROWS, row.size)), 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_general(state: GradientSums, j: int, scratch: Scratch) -> int:
     """Proximal point of the row of feature j, all features of its group side by side; where j begins in it."""
     inverse, buffer = state.table[INVERSE], scratch.buffer
@@ -120,7 +121,7 @@ def _fill_general(state: GradientSums, j: int, scratch: Scratch) -> int:
     return offset
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _scratch(state: GradientSums) -> Scratch:
     """Room for the weights of any feature."""
     largest = 1
@@ -131,7 +132,7 @@ def _scratch(state: GradientSums) -> Scratch:
     return Scratch(np.empty(width), np.empty(WORK_ROWS * width), np.empty(state.n_tasks), scale)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill_row(state: GradientSums, j: int, scratch: Scratch) -> None:
     """Weights of feature j, which has a slot, in all tasks."""
     slot, out, table = state.slots[j], scratch.weights, state.table
@@ -220,7 +221,7 @@ def predict_sparse(
                 eta[i] += data[place] * scratch.weights[task[i]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_to_averages(state: GradientSums, task: IntArray) -> None:
     """Add the weights after a round to the totals of the tasks that took part."""
     scratch = _scratch(state)

@@ -30,6 +30,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families.family import INTERPRETED, Address, call_centre, call_slope
 from bayesmtfs.priors.row_prox import ZERO_SLACK
 from bayesmtfs.types import FloatArray, IntArray
@@ -156,7 +157,7 @@ class Schedule(NamedTuple):
 # ---------------------------------------------------------------------- numbers per task
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _mean_slope(slope: Address, labels: bool, counts: bool, total: float, weight: float, eta: float) -> float:
     """Derivative at a constant, times a positive number: of both labels, or of the mean target.
 
@@ -168,7 +169,7 @@ def _mean_slope(slope: Address, labels: bool, counts: bool, total: float, weight
     return call_slope(slope, (total + (0.5 if counts else 0.0)) / weight, eta)[1]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _searched_constant(slope: Address, labels: bool, counts: bool, total: float, weight: float) -> float:
     """Root of the mean slope, by bisection."""
     low, high = -1.0, 1.0
@@ -205,7 +206,7 @@ def _curvature_at(slope: Address, labels: bool, table: FloatArray, k: int, eta: 
     return (above - below) / (2.0 * width)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _needed_curvature(slope: Address, labels: bool, table: FloatArray, k: int, seen: float) -> float:
     """Curvature at the best constant, or what predictions needed before."""
     found = max(_curvature_at(slope, labels, table, k, table[CENTRE, k]), table[REACH, k] / math.sqrt(seen))
@@ -222,7 +223,7 @@ def _curvature(slope: Address, table: FloatArray, pool: FloatArray, k: int, seen
     return _needed_curvature(slope, pool[LABELS] != 0.0, table, k, seen)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
     """Return a prediction that is near enough to the task's constant for the step.
 
@@ -248,7 +249,7 @@ def cautious(slope: Address, table: FloatArray, pool: FloatArray, k: int, eta: f
     return _drawn_in(slope, pool[LABELS] != 0.0, table, k, eta)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def set_step(slope: Address, table: FloatArray, pool: FloatArray, k: int, ahead: float) -> None:
     """Bring the step of task k up to its clock; ``ahead=1`` where the squares hold one more row than the clock."""
     clock = table[CLOCK, k]
@@ -271,7 +272,7 @@ def set_step(slope: Address, table: FloatArray, pool: FloatArray, k: int, ahead:
     table[INTERCEPT_PULL, k] = root / intercept_gamma * inverse
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _learn_target(
     slope: Address,
     centre: Address,
@@ -309,7 +310,7 @@ def _learn_target(
     return weight * derivative
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _expect_row(slope: Address, table: FloatArray, pool: FloatArray, k: int, squares: float) -> None:
     """Let a step that follows the data know the row that is about to be predicted: x is known before y."""
     table[SQUARES, k] += squares
@@ -317,7 +318,7 @@ def _expect_row(slope: Address, table: FloatArray, pool: FloatArray, k: int, squ
         set_step(slope, table, pool, k, 1.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _has_diverged(pool: FloatArray, y: float, eta: float) -> bool:
     """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
     if pool[QUADRATIC] == 0.0:
@@ -337,7 +338,7 @@ def soft(value: float, cut: float) -> float:
     return math.copysign(abs(value) - cut, value) if abs(value) > cut else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def cut_of(pool: FloatArray, sparsity: FloatArray, j: int) -> float:
     """Soft threshold of the gradients of feature j: lambda for single entries, lambda r_j of eq. (12) for rows."""
     if pool[KIND] == ENTRIES:
@@ -345,7 +346,7 @@ def cut_of(pool: FloatArray, sparsity: FloatArray, j: int) -> float:
     return pool[STRENGTH] * (sparsity[0] if sparsity.size == 1 else sparsity[j])
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@inner(error_model="numpy", fastmath=FAST)
 def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut: float) -> float:
     """Squared 2-norm of the average gradients of a row, soft thresholded (eq. 12) where there is a cut."""
     total = 0.0
@@ -361,7 +362,7 @@ def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _kept_share(pool: FloatArray, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
     """``[1 - strength / norm]_+`` of eq. (10) and (11) for the norm of a row; 1 where single entries are made zero."""
     strength = pool[STRENGTH]
@@ -371,7 +372,7 @@ def _kept_share(pool: FloatArray, sums: FloatArray, slot: int, inverse: FloatArr
     return 1.0 - strength / norm if norm > strength * (1.0 + ZERO_SLACK) else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_simple_row(
     slot: int, cut: float, sums: FloatArray, table: FloatArray, pool: FloatArray, out: FloatArray
 ) -> None:
@@ -398,7 +399,7 @@ def fill_weights(
         fill_simple_row(slots[j], cut_of(pool, sparsity, j), sums, table, pool, W[i])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def intercept_of(table: FloatArray, k: int) -> float:
     """Unpenalised intercept of one task; 0 where none is learned."""
     return table[CENTRE, k] - table[INTERCEPT_STEP, k] * table[INVERSE, k] * table[INTERCEPT_SUM, k]
@@ -447,7 +448,7 @@ def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tupl
     return used, found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _predicted_product(
     data: FloatArray,
     indices: NDArray[np.int32],
@@ -474,7 +475,7 @@ def _predicted_product(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray, cut: float, live: PlaceArray) -> int:
     """Entries whose features may have weights; the sums of task k are fetched for all, since the row adds to them."""
     n = 0
@@ -485,7 +486,7 @@ def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray,
     return n
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _find_norms(
     indices: NDArray[np.int32],
     places: PlaceArray,
@@ -508,7 +509,7 @@ def _find_norms(
             bounds[slot] = norm if norm <= largest_zero else -norm
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _learned_product(
     data: FloatArray,
     indices: NDArray[np.int32],
@@ -543,7 +544,7 @@ def _learned_product(
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _add_sparse_row(
     data: FloatArray, places: PlaceArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
 ) -> None:
@@ -600,7 +601,7 @@ def shuffle_within_tasks(shuffled: IntArray, offsets: IntArray, seed: int) -> No
             shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
+@inner(error_model="numpy", fastmath=FAST)
 def _squared_length(values: FloatArray) -> float:
     """Sum of squares."""
     total = 0.0
@@ -618,7 +619,7 @@ def row_squares(values: FloatArray, pointer: IntArray) -> FloatArray:
     return squares
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _are_all_in_order(task: IntArray) -> bool:
     for i in range(task.size):
         if task[i] != i:
@@ -698,14 +699,14 @@ def taken(values: IntArray, chosen: IntArray) -> IntArray:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def expect_rows(slope: Address, table: FloatArray, pool: FloatArray, seen: Observations, chosen: IntArray) -> None:
     """Let the steps of the tasks know the rows of a round."""
     for i in chosen:
         _expect_row(slope, table, pool, seen.task[i], seen.squares[seen.rows[i]])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def learn_targets(
     slope: Address,
     centre: Address,
@@ -730,7 +731,7 @@ def learn_targets(
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, slots: SlotArray, sums: FloatArray) -> None:
     """Add the gradients of a round to the sums."""
     in_order = _are_all_in_order(task)
@@ -744,7 +745,7 @@ def add_dense(columns: FloatArray, task: IntArray, slopes: FloatArray, slots: Sl
                 sums[slot, task[i]] += slopes[i] * columns[j, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_columns(X: FloatArray, rows: IntArray, columns: FloatArray) -> None:
     """Copy rows side by side, as the loops over tasks read them."""
     for i in range(rows.size):
@@ -784,7 +785,7 @@ def learn_dense(
     return n_rounds
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def predict_learned(
     X: SparseRows,
     rows: IntArray,
@@ -807,7 +808,7 @@ def predict_learned(
         eta[i] = intercept_of(table, k) - table[STEP, k] * product
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_sparse(
     X: SparseRows,
     rows: IntArray,

@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.online.learner import Coefficients, StreamBatch, StreamLearner
 from bayesmtfs.types import FloatArray, IntArray
@@ -205,7 +206,7 @@ def longest_task(offsets: IntArray) -> int:
     return np.diff(offsets).max()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def predict_all(rounds: Rounds, observation: int, stream: LinearStream, scores: FloatArray) -> None:
     """Scores of one row under all learners."""
     row = rounds.rows[observation]
@@ -218,7 +219,7 @@ def predict_all(rounds: Rounds, observation: int, stream: LinearStream, scores: 
             scores[k] += x * weights[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def predict_one(rounds: Rounds, observation: int, stream: LinearStream, k: int) -> float:
     """Score of one row under one learner."""
     row = rounds.rows[observation]
@@ -228,7 +229,7 @@ def predict_one(rounds: Rounds, observation: int, stream: LinearStream, k: int) 
     return score
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def squared_length(rounds: Rounds, observation: int) -> float:
     """Squared length of a row, the constant of the intercept included."""
     row = rounds.rows[observation]

@@ -30,6 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.families import Family, Hinge
 from bayesmtfs.families.family import SLOPE, Address, address, call_slope
 from bayesmtfs.online.linear_stream import (
@@ -173,14 +174,14 @@ def _room(n: int) -> Heard:
     return Heard(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", forceinline=True)
+@inner(error_model="numpy", forceinline=True)
 def _hear(rules: SmoothedRules, rounds: Rounds, row: int, heard: Heard, c: int) -> None:
     """Note what a row says, whoever reads it."""
     heard.y[c], heard.weight[c] = rounds.y[row], rounds.weight[row]
     heard.lengths[c] = squared_length(rounds, row) if rules.quadratic else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _is_triggered(rules: SmoothedRules, heard: Heard, n: int, own: int) -> bool:
     """Whether a learner takes a step: by its own row, or by any row where ``trigger`` is "active" or it has none."""
     first, last = 0, n
@@ -192,7 +193,7 @@ def _is_triggered(rules: SmoothedRules, heard: Heard, n: int, own: int) -> bool:
     return False
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _log_sum(values: FloatArray) -> float:
     """Ln sum exp, -inf for nothing."""
     largest = values.max()
@@ -204,7 +205,7 @@ def _log_sum(values: FloatArray) -> float:
     return largest + np.log(total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: float, log_mass: float) -> None:
     """New attention to the rows of this round, within the mass that they had (eq. 11 or the threshold rule)."""
     fresh = losses  # overwritten
@@ -217,7 +218,7 @@ def _attend(rules: SmoothedRules, losses: FloatArray, log_p: FloatArray, rate: f
         log_p[c] = fresh[c] + (log_mass - total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _respond(rules: SmoothedRules, clock: int, heard: Heard, n: int, own: int, whole: bool) -> bool:
     """Answer of one learner to n rows of a round: the step along each, and new attention; False where it rests.
 
@@ -325,7 +326,7 @@ def draw(seed: np.uint64, clock: int, learner: int, n: int) -> int:
     return int(state % np.uint64(n))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def explore(learner: int, members: IntArray, log_p: FloatArray, stranger: int) -> None:
     """Let a stranger take the free or least attended place of a circle, unless all are well attended; never its own."""
     size, least, taken = members.size, -1, 0

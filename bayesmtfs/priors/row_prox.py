@@ -38,6 +38,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.types import FloatArray
 
 ZERO_SLACK = 1e-14  # relative to the threshold: some fifty roundings
@@ -61,7 +62,7 @@ def scratch(norm_q: float, size: int) -> Scratch:
     return tuple(np.empty(size) for _ in range(n_rows))
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _fill(row: FloatArray, value: float) -> float:
     for j in range(row.size):
         row[j] = value
@@ -103,7 +104,7 @@ def clipping_level(values: FloatArray, excess: float, start: float) -> float:
     return level
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _soft_threshold(row: FloatArray, threshold: float) -> float:
     total = 0.0
     for j in range(row.size):
@@ -115,7 +116,7 @@ def _soft_threshold(row: FloatArray, threshold: float) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _shrink(row: FloatArray, threshold: float) -> float:
     peak: float = abs(row[_largest(row)])
     if peak == 0.0:
@@ -132,7 +133,7 @@ def _shrink(row: FloatArray, threshold: float) -> float:
     return norm - threshold
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _clip(row: FloatArray, threshold: float, sizes: FloatArray, start: float) -> float:
     dual_norm = 0.0
     for j in range(row.size):
@@ -147,7 +148,7 @@ def _clip(row: FloatArray, threshold: float, sizes: FloatArray, start: float) ->
     return level
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _closed_entry(x: float, t: float, s: float, q: float) -> tuple[float, float]:
     """``u^q`` and kept share ``s u / x`` where ``s u + t u^(q-1) = x``, for q = 3 and q = 1.5: a quadratic."""
     if q == 3.0:
@@ -157,7 +158,7 @@ def _closed_entry(x: float, t: float, s: float, q: float) -> tuple[float, float]
     return unit_root * unit_root * unit_root, s * unit_root / (s * unit_root + t)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _closed_entries(sizes: FloatArray, t: float, s: float, q: float) -> tuple[float, float]:
     """``log ||u||_q`` and minus its derivative in ``log s``, for q = 3 and q = 1.5."""
     total = 0.0
@@ -170,7 +171,7 @@ def _closed_entries(sizes: FloatArray, t: float, s: float, q: float) -> tuple[fl
     return math.log(total) / q, weighted / total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _newton_entries(
     logs: FloatArray, largest: int, log_t: float, log_s: float, q: float, roots: FloatArray, slopes: FloatArray
 ) -> tuple[float, float]:
@@ -204,7 +205,7 @@ def _newton_entries(
     return roots[largest] + math.log(total) / q, weighted / total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _dual_powers(row: FloatArray, peak: float, q: float, entries: FloatArray) -> tuple[float, float, int]:
     """``sum x^q*``, ``sum x^(2 (q* - 1))`` and the number of non-zero entries of ``x = |row| / peak``.
 
@@ -232,7 +233,7 @@ def _dual_powers(row: FloatArray, peak: float, q: float, entries: FloatArray) ->
     return dual_power, direction_power, count
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _first_guess(
     row: FloatArray, peak: float, q: float, kept: float, dual_power: float, direction_power: float
 ) -> float:
@@ -250,7 +251,7 @@ def _first_guess(
     return kept * (tangent + kept * (math.pow(norm_power, 1.0 / q) - tangent))
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _bracket(dual_norm: float, gap: float, count: int, q: float) -> tuple[float, float]:
     """Bounds of ``log s`` by the gap, widened by the rounding of the gap."""
     rounding = 4.0 * ROUNDING * dual_norm / gap
@@ -258,7 +259,7 @@ def _bracket(dual_norm: float, gap: float, count: int, q: float) -> tuple[float,
     return math.log(gap * min(spread, 1.0)) - rounding, math.log(gap * max(spread, 1.0)) + rounding
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _newton_proposal(log_s: float, log_norm: float, decay: float, q: float) -> float:
     """Next ``log s``: Newton on the q*-norm of ``t u^(q-1)`` against s for q > 2, else on ``log ||u||_q``."""
     if q > 2.0:
@@ -266,7 +267,7 @@ def _newton_proposal(log_s: float, log_norm: float, decay: float, q: float) -> f
     return log_s + log_norm / decay
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _prox_between(
     row: FloatArray,
     threshold: float,
@@ -350,7 +351,7 @@ def prox_row(row: FloatArray, threshold: float, norm_q: float, work: FloatArray,
     return _prox_between(row, threshold, norm_q, work[0], work[1], work[2], start)
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def prox_row_of_type(row: FloatArray, threshold: float, norm_q: float, work: Scratch, start: float) -> float:
     """Overwrite ``row`` as `prox_row` does, with what `scratch` gives for q: only the step for that q is compiled."""
     if norm_q == 1.0 or row.size == 1:

@@ -25,6 +25,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.coefficients import factorise, solve_lower, solve_upper
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -98,7 +99,7 @@ def space_for(m: int, k: int) -> Space:
 # ---------------------------------------------------------------------- one slab
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_terms(pull: FloatArray, curvature: FloatArray, size: int, V: float, space: Space) -> None:
     """c, B and A of every task."""
     for t in range(len(space.level)):
@@ -115,7 +116,7 @@ def fill_terms(pull: FloatArray, curvature: FloatArray, size: int, V: float, spa
             space.slope[t], space.bend[t] = g * share, a * share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def factorise_group(pull: FloatArray, curvature: FloatArray, size: int, t: int, V: float, space: Space) -> None:
     """``L L' = I + V a`` and ``V^(1/2) L^-1 g`` of a group in one task."""
     for i in range(size):
@@ -126,7 +127,7 @@ def factorise_group(pull: FloatArray, curvature: FloatArray, size: int, t: int, 
     solve_lower(space.factor, space.vector, size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def mean_nodes(M: float, space: Space) -> tuple[float, float, int]:
     """First node of mu, step and number of nodes; one at 0 where mu is 0."""
     if M == 0.0:
@@ -145,7 +146,7 @@ def mean_nodes(M: float, space: Space) -> tuple[float, float, int]:
     return low, (high - low) / (count - 1), count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_nodes(M: float, space: Space) -> tuple[float, float, int, float]:
     """Likelihood ratios and prior density at the nodes; first node, step, number and the logarithm taken out."""
     low, step, count = mean_nodes(M, space)
@@ -165,7 +166,7 @@ def fill_nodes(M: float, space: Space) -> tuple[float, float, int, float]:
     return low, step, count, top
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def sum_of_nodes(rates: FloatArray, count: int, space: Space) -> float:
     """Sum over the nodes of one rate; their weights stay in ``space.weights``."""
     total = 0.0
@@ -286,7 +287,7 @@ def fill_moments(
                 add_slab(pull[i], curvature[i], sizes[i], V, space, out, i)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def sum_moments(prior: RowPrior, space: Space, M: float, chances: FloatArray) -> None:
     """Expectations of s, s mu and s mu^2 under one slab, times the chances of the rates."""
     m = len(space.level)
@@ -314,7 +315,7 @@ def add_node(rates: FloatArray, space: Space, node: int, mu: float, weight: floa
         space.square[t] += chance * mu * mu
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_chances(rates: FloatArray, space: Space, node: int) -> float:
     """Chances h of all tasks at a node; gives the probability that none is on, which is kept below 1."""
     none = 1.0
@@ -325,7 +326,7 @@ def fill_chances(rates: FloatArray, space: Space, node: int) -> float:
     return min(none, 1.0 - 1e-15)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_slab(
     pull: FloatArray, curvature: FloatArray, size: int, V: float, space: Space, out: Moments, number: int
 ) -> None:
@@ -342,7 +343,7 @@ def add_slab(
             out.second[number, t, 0, 0] += share * share * square + on * V * share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_group(
     pull: FloatArray,
     curvature: FloatArray,
@@ -404,7 +405,7 @@ def draw_rows(
         draw_coefficients(rng, pull, curvature, size, prior.mean_variance[k], prior.own_variance[k], space, on, W, draw)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def choose_all(rng: Generator, choices: FloatArray, count: int) -> IntArray:
     """Numbers of slabs and rates, drawn with their probabilities."""
     found, flat = np.empty(count, dtype=np.int64), choices.ravel()
@@ -429,7 +430,7 @@ def choose(rng: Generator, weights: FloatArray, count: int) -> int:
     return last
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_pattern(rng: Generator, rates: FloatArray, space: Space, node: int, on: BoolArray) -> None:
     """Draw a pattern that is not empty at a node of mu, one task after another."""
     none = fill_chances(rates, space, node)  # of the tasks that are left

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit
 from sklearn.utils.validation import check_is_fitted
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.estimators.base import check_choice, estimator_class
 from bayesmtfs.estimators.stream_estimator import StreamClassifier, StreamEstimator, StreamRegressor, check_positive
 from bayesmtfs.families import EpsilonInsensitive, Family, Hinge
@@ -234,7 +235,7 @@ class SharedLossClassifier(StreamClassifier):
         return SharedLossLearner(n_features=n_features, **self._common, **own)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def bounded_steps(norm: float, budget: float, losses: FloatArray, lengths: FloatArray, price: float) -> FloatArray:
     """Steps of the implicit update at a price of the budget (0: as if there were none)."""
     steps = np.zeros(losses.size)

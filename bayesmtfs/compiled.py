@@ -1,0 +1,45 @@
+"""Compiled functions that only compiled code calls.
+
+`numba.njit` builds two more functions around each one: by which Python calls it, and by which C does. Where arguments are
+tuples of many arrays these are longer than the loops inside, and a third of a first fit went into building them.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def inner(**options: Any) -> Callable[[Function], Function]:
+    """`numba.njit` with the cache and without what Python calls by: a call from Python is a `TypeError`.
+
+    Examples
+    --------
+    >>> @inner(error_model="numpy")
+    ... def twice(x):
+    ...     return 2 * x
+    >>> twice(1.0)
+    Traceback (most recent call last):
+    TypeError: twice is called by compiled code only; compile it with numba.njit to call it from Python
+    """
+
+    def compiled(function: Function) -> Function:
+        def refuse(*_: Any, **__: Any) -> None:
+            raise TypeError(
+                f"{function.__name__} is called by compiled code only; compile it with numba.njit to call it from Python"
+            )
+
+        settings: dict[str, Any] = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+        found: Any = njit(**settings)(function)
+        if found is not function:  # compilation may be switched off
+            # A call from Python finds what was entered in the table of a dispatcher, else it asks to compile
+            found._insert, found._compile_for_args = _not_entered, refuse
+        return found
+
+    return compiled
+
+
+def _not_entered(*_: Any) -> None:
+    """Leave what was compiled out of the table of calls from Python."""
