@@ -260,7 +260,7 @@ def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, growing: b
     """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
     simple = _has_simple_rows(state) and state.pool[SHARED_MEAN] == 0.0
-    eta, live = np.empty(state.n_tasks), np.empty(state.slots.size, dtype=np.uint32)
+    eta, work = np.empty(state.n_tasks), np.empty((2, state.slots.size), dtype=np.uint32)
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
@@ -271,7 +271,7 @@ def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, growing: b
                 rows,
                 task,
                 eta,
-                live,
+                work,
                 state.n_tasks,
                 state.sums,
                 state.bounds,

@@ -492,21 +492,25 @@ def _find_norms(
     places: PlaceArray,
     live: PlaceArray,
     n_live: int,
+    unknown: PlaceArray,
     n_tasks: int,
     sums: FloatArray,
     bounds: FloatArray,
-    table: FloatArray,
-    pool: FloatArray,
-    sparsity: FloatArray,
+    inverse: FloatArray,
+    strength: float,
+    cuts: FloatArray,
 ) -> None:
     """Replace the bounds of live entries by the norms themselves, with a minus where the penalty leaves a weight."""
-    inverse, largest_zero = table[INVERSE], pool[STRENGTH] * (1.0 + ZERO_SLACK)
+    n = 0
     for i in range(n_live):
-        slot = places[live[i]]
-        if bounds[slot] > 0.0:
-            cut = cut_of(pool, sparsity, indices[live[i]])
-            norm = math.sqrt(_squared_norm(sums, slot, inverse, n_tasks, cut))
-            bounds[slot] = norm if norm <= largest_zero else -norm
+        unknown[n] = live[i]
+        n += bounds[places[live[i]]] > 0.0
+    largest_zero = strength * (1.0 + ZERO_SLACK)
+    for i in range(n):
+        slot = places[unknown[i]]
+        cut = strength * (cuts[0] if cuts.size == 1 else cuts[indices[unknown[i]]])
+        norm = math.sqrt(_squared_norm(sums, slot, inverse, n_tasks, cut))
+        bounds[slot] = norm if norm <= largest_zero else -norm
 
 
 @inner(error_model="numpy")
@@ -516,7 +520,7 @@ def _learned_product(
     places: PlaceArray,
     k: int,
     n_tasks: int,
-    live: PlaceArray,
+    work: PlaceArray,
     sums: FloatArray,
     bounds: FloatArray,
     table: FloatArray,
@@ -525,7 +529,7 @@ def _learned_product(
 ) -> float:
     """Return the same for a row that is about to be learned; the norms that were needed stay noted in the bounds.
 
-    There is room in ``live`` for one number per entry.
+    There is room in the two rows of ``work`` for one number per entry.
     """
     inverse, strength = table[INVERSE, k], pool[STRENGTH]
     total = 0.0
@@ -533,8 +537,17 @@ def _learned_product(
         for place in range(places.size):
             total += data[place] * soft(sums[places[place], k] * inverse, strength)
         return total
+    live = work[0]
     n_live = _find_live(places, k, sums, bounds, 0.0 if pool[SUMMED] != 0.0 else strength, live)
-    _find_norms(indices, places, live, n_live, n_tasks, sums, bounds, table, pool, sparsity)
+    _find_norms(indices, places, live, n_live, work[1], n_tasks, sums, bounds, table[INVERSE], strength, sparsity)
+    if sparsity.size == 1 and sparsity[0] == 0.0:  # the same without thresholds
+        for i in range(n_live):
+            place = live[i]
+            slot = places[place]
+            norm = -bounds[slot]
+            gradient = sums[slot, k] * inverse
+            total += data[place] * (1.0 - strength / norm) * gradient if norm > 0.0 else 0.0
+        return total
     for i in range(n_live):
         place = live[i]
         slot = places[place]
@@ -791,7 +804,7 @@ def predict_learned(
     rows: IntArray,
     task: IntArray,
     eta: FloatArray,
-    live: PlaceArray,
+    work: PlaceArray,
     n_tasks: int,
     sums: FloatArray,
     bounds: FloatArray,
@@ -803,7 +816,7 @@ def predict_learned(
     for i in range(rows.size):
         k, part = task[i], slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
         product = _learned_product(
-            X.data[part], X.indices[part], X.places[part], k, n_tasks, live, sums, bounds, table, pool, sparsity
+            X.data[part], X.indices[part], X.places[part], k, n_tasks, work, sums, bounds, table, pool, sparsity
         )
         eta[i] = intercept_of(table, k) - table[STEP, k] * product
 
@@ -847,12 +860,12 @@ def learn_sparse(
 ) -> int:
     """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
     n_rounds = rounds.starts.size - 1
-    eta, live = np.empty(n_tasks), np.empty(slots.size, dtype=np.uint32)
+    eta, work = np.empty(n_tasks), np.empty((2, slots.size), dtype=np.uint32)
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
         rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
         expect_rows(slope, table, pool, seen, chosen)
-        predict_learned(X, rows, task, eta, live, n_tasks, sums, bounds, table, pool, sparsity)
+        predict_learned(X, rows, task, eta, work, n_tasks, sums, bounds, table, pool, sparsity)
         well = learn_targets(slope, centre, table, pool, seen, chosen, eta, growing)
         add_sparse(X, rows, task, eta, well, sums, bounds, table)
         if not well:
@@ -949,8 +962,8 @@ def learn_sparse_row(
     used, found = claim_slots(slots, indices, used)
     places = found.view(np.uint32)
     _expect_row(slope, table, pool, k, squares)
-    live = np.empty(places.size, dtype=np.uint32)
-    product = _learned_product(data, indices, places, k, n_tasks, live, sums, bounds, table, pool, pool[SPARSITY:])
+    work = np.empty((2, places.size), dtype=np.uint32)
+    product = _learned_product(data, indices, places, k, n_tasks, work, sums, bounds, table, pool, pool[SPARSITY:])
     eta = cautious(slope, table, pool, k, intercept_of(table, k) - table[STEP, k] * product)
     if _has_diverged(pool, y, eta):
         _add_sparse_row(data, places, k, 0.0, sums, bounds, 0.0)  # the norms are bounds again

@@ -203,7 +203,10 @@ def iterates(stream: LinearStream, average: bool) -> tuple[FloatArray, FloatArra
 @njit(cache=True, nogil=True, error_model="numpy")
 def longest_task(offsets: IntArray) -> int:
     """Number of rounds."""
-    return np.diff(offsets).max()
+    most = 0
+    for k in range(offsets.size - 1):
+        most = max(most, offsets[k + 1] - offsets[k])
+    return most
 
 
 @inner(error_model="numpy")
