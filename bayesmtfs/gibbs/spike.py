@@ -5,8 +5,8 @@ One sweep:
 1. hidden precisions of labels (`bayesmtfs.families.augmentation`), scores and intercepts;
 2. every row given all others, with its slab, pattern and coefficients integrated out (`spike_row`): on or off, then all
    of it. The uniform number comes first, so that an upper bound of the evidence leaves most rows of noise off without the
-   integral, which changes no draw; rows that were hardly ever on while steps were tuned are visited less often, with a
-   probability that then stays;
+   integral, which changes no draw; rows that were hardly ever on, or hardly ever off, while steps were tuned are drawn
+   anew less often, with a probability that then stays, and in between, where they are on, given their slab;
 3. locations: a third of the rows that are on, in random order, may move to a correlated feature. With N[i] the
    neighbours of i, itself included, an anchor a is drawn from N[i], row i is taken out, and a new place j among the rows
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
@@ -52,6 +52,7 @@ from bayesmtfs.gibbs.spike_row import (
     choose,
     draw_row,
     exponentiate,
+    fill_choices_of_slab,
     log_evidence,
     n_seated,
 )
@@ -72,9 +73,8 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.15  # probability that a row is visited in a sweep; with fewer rows more,
-ALWAYS_VISITED = 1000.0  # so that on average as many rows are visited as there are up to here
-VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
+LEAST_VISITS = 0.25  # probability that a row is drawn anew in a sweep,
+VISITS_PER_CHANCE = 10.0  # and 1 where it is on with a probability from 0.1 to 0.9
 REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
 
@@ -306,7 +306,6 @@ def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
 @njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
     """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
-    least = min(1.0, max(LEAST_VISITS, ALWAYS_VISITED / len(state.on)))
     for stop in (tune // 5, tune):
         start = stop // 2
         if start <= number < stop:
@@ -315,7 +314,7 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
         if number == stop and start < stop:
             for i in range(len(state.on)):
                 share = state.chance[i] / (stop - start)
-                state.visits[i] = min(1.0, max(least, VISITS_PER_CHANCE * share))
+                state.visits[i] = min(1.0, max(LEAST_VISITS, VISITS_PER_CHANCE * min(share, 1.0 - share)))
 
 
 # ---------------------------------------------------------------------- steps on rows
@@ -354,12 +353,21 @@ def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
         if evidence + luck > best:
             place, best = candidate, evidence + luck
     if place >= 0:
-        slab, rate, table = draw_row(rng, space.row, prior.slabs, state.weights, space.nodes)
-        switch_on(
-            data, rows, state, space.row, place, slab, new_table(state, space.row.on, rate) if table < 0 else table
-        )
+        switch_on(rng, parts, place)
     elif state.on[i]:
         switch_off(data, rows, state, i)
+
+
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def step_within_row(rng: Generator, parts: SpikeParts, i: int) -> None:
+    """Draw pattern and coefficients of a row that is on, given its slab."""
+    data, rows, prior, state, space = parts
+    leave_table(state, i)
+    fill_row(data, rows, state, space.row, i)
+    if fill_choices_of_slab(space.row, prior.slabs, state.weights, space.nodes, state.slab[i]):
+        switch_on(rng, parts, i)
+    else:
+        state.weights.counts[state.table[i]] += 1
 
 
 @njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
@@ -391,8 +399,13 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
 
 
 @njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
-def switch_on(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int, slab: int, table: int) -> None:
-    """Take over what was drawn for a row."""
+def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
+    """Draw a row from the choices that it has, and take it over."""
+    data, rows, prior, state, space = parts
+    row = space.row
+    slab, rate, table = draw_row(rng, row, prior.slabs, state.weights, space.nodes)
+    if table < 0:
+        table = new_table(state, row.on, rate)
     state.weights.counts[table] += 1
     state.on[i], state.slab[i], state.table[i] = True, slab, table
     for t in range(len(row.on)):
@@ -478,6 +491,8 @@ def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
         if rng.random() < (state.visits[i] if step < R else MOVES):
             anchor = -1 if step < R else prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
             step_on_row(rng, parts, i, anchor)
+        elif step < R and state.on[i]:
+            step_within_row(rng, parts, i)
         if step == R - 1:
             count = shuffled(rng, prior, state, space.order)
 

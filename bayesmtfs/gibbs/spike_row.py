@@ -318,6 +318,19 @@ def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed:
 
 
 @njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def fill_choices_of_slab(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, slab: int) -> bool:
+    """Leave the parts of the evidence that belong to one slab in ``nodes.choices``; False if all are too small to tell."""
+    count, total = len(slabs.scale) * (len(weights.rate) + weights.n_tables[0]), 0.0
+    for choice in range(count):
+        nodes.choices[choice] = 0.0
+    fill_terms(row, slabs.own_variance[slab])
+    _fill_choices(row, slabs, weights, nodes, slab, slab + 1)
+    for choice in range(count):
+        total += nodes.choices[choice]
+    return total > 0.0
+
+
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> bool:
     """Whether the bound of the evidence is above a number; bounds of the slabs from each V on stay in ``nodes``.
 
@@ -333,25 +346,28 @@ def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: f
         return True
     if total < needed:
         return False
-    Q, seats = len(slabs.starts) - 1, weights.concentration[0]
+    Q, seats, products = len(slabs.starts) - 1, weights.concentration[0], nodes.ratios
     for t in range(m):
         row.level[t] = math.exp(row.level[t])
     nodes.bounds[Q] = 0.0
     for part in range(Q - 1, -1, -1):
         V, bend = slabs.own_variance[slabs.starts[part]], np.inf
         for t in range(m):
-            spread = 1.0 + row.curvature[t, 0, 0] * V
-            row.slope[t] = row.level[t] / math.sqrt(spread)
-            bend = min(bend, row.curvature[t, 0, 0] / spread)
+            share = 1.0 / (1.0 + row.curvature[t, 0, 0] * V)
+            row.slope[t] = row.level[t] * math.sqrt(share)
+            bend = min(bend, row.curvature[t, 0, 0] * share)
         slab = 0.0
         for k in range(slabs.starts[part], slabs.starts[part + 1]):
             slab += _slab_weight(row, slabs, weights, k) / math.sqrt(1.0 + slabs.mean_variance[k] * bend)
         known = 0.0
         for o in range(len(weights.rate)):
-            product = 1.0
-            for t in range(m):
-                product *= 1.0 + weights.entry_rates[o, t] * (row.slope[t] - 1.0)
-            known += weights.rate[o] * max(product - weights.empty[o], 0.0) / (1.0 - weights.empty[o])
+            products[o] = 1.0
+        for t in range(m):
+            excess = row.slope[t] - 1.0
+            for o in range(len(weights.rate)):
+                products[o] *= 1.0 + weights.entry_rates[o, t] * excess
+        for o in range(len(weights.rate)):
+            known += weights.rate[o] * max(products[o] - weights.empty[o], 0.0) / (1.0 - weights.empty[o])
         known *= seats
         for table in range(weights.n_tables[0]):
             if weights.counts[table] > 0:
