@@ -73,7 +73,7 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.25  # probability that a row is drawn anew in a sweep,
+LEAST_VISITS = 0.5  # probability that a row is drawn anew in a sweep,
 VISITS_PER_CHANCE = 10.0  # and 1 where it is on with a probability from 0.1 to 0.9
 REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off

@@ -423,7 +423,9 @@ def _fill_choices(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first:
             if weights.counts[table] > 0:
                 spread = 1.0 + M * precision
                 known = math.exp(min(level + 0.5 * M * pull * pull / spread, LARGEST)) / math.sqrt(spread)
-            nodes.choices[(n_rates + table) * K + k] = known * weights.counts[table] * _slab_weight(row, slabs, weights, k)
+            nodes.choices[(n_rates + table) * K + k] = (
+                known * weights.counts[table] * _slab_weight(row, slabs, weights, k)
+            )
     return shift
 
 
