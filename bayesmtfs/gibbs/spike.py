@@ -5,8 +5,8 @@ One sweep:
 1. hidden precisions of labels (`bayesmtfs.families.augmentation`), scores and intercepts;
 2. every row given all others, with its slab, pattern and coefficients integrated out (`spike_row`): on or off, then all
    of it. The uniform number comes first, so that an upper bound of the evidence leaves most rows of noise off without the
-   integral, which changes no draw; rows that were hardly ever on while steps were tuned are visited less often, with a
-   probability that then stays;
+   integral, which changes no draw; rows that were hardly ever on, or hardly ever off, while steps were tuned are drawn
+   anew less often, with a probability that then stays, and in between, where they are on, given their slab;
 3. locations: a third of the rows that are on, in random order, may move to a correlated feature. With N[i] the
    neighbours of i, itself included, an anchor a is drawn from N[i], row i is taken out, and a new place j among the rows
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
@@ -52,6 +52,7 @@ from bayesmtfs.gibbs.spike_row import (
     choose,
     draw_row,
     exponentiate,
+    fill_choices_of_slab,
     log_evidence,
     n_seated,
 )
@@ -72,9 +73,8 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MOVES = 1 / 3  # probability that a row that is on may move in a sweep
-LEAST_VISITS = 0.15  # probability that a row is visited in a sweep; with fewer rows more,
-ALWAYS_VISITED = 1000.0  # so that on average as many rows are visited as there are up to here
-VISITS_PER_CHANCE = 10.0  # a row that is on with probability 0.1 is visited in every sweep
+LEAST_VISITS = 0.5  # probability that a row is drawn anew in a sweep,
+VISITS_PER_CHANCE = 10.0  # and 1 where it is on with a probability from 0.1 to 0.9
 REFRESH = 50  # sweeps after which sums that were kept up to date are computed anew
 NEVER_OFF = -1e10  # logarithm of the probability that a task with rate 1 is off
 
@@ -166,7 +166,7 @@ def advance_with_common_noise(
         first = last
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first: int, stop: int, tune: int) -> None:
     """Sweeps ``first`` to ``stop - 1``; one of ``sweeps`` from ``tune`` on is kept, before that visits are tuned."""
     data, rows, prior, state, space = parts
@@ -190,7 +190,7 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
             keep(prior, rows, state, kept, (number - tune) // sweeps)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_rates(prior: SpikeNumbers, state: SpikeState) -> None:
     """Entry rates ``omega kappa_t``, the probability of an empty pattern, and which tables are in use."""
     weights = state.weights
@@ -205,7 +205,7 @@ def fill_rates(prior: SpikeNumbers, state: SpikeState) -> None:
         weights.n_tables[0] -= 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_predictors(data: SpikeData, state: SpikeState) -> None:
     """Linear predictors of the state, without the error that many small steps add up to."""
     for t in range(len(data.counts)):
@@ -218,7 +218,7 @@ def fill_predictors(data: SpikeData, state: SpikeState) -> None:
                     data.predictors[n] += state.W[i, t] * data.design[i, place + n - start]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_residual_scores(data: SpikeData, state: SpikeState) -> None:
     """Precisions and scores of normal targets."""
     for t in range(len(data.counts)):
@@ -227,7 +227,7 @@ def fill_residual_scores(data: SpikeData, state: SpikeState) -> None:
             data.precisions[n], data.scores[n] = precision, precision * (data.targets[n] - data.predictors[n])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_precisions(rng: Generator, data: SpikeData, state: SpikeState) -> None:
     """Hidden precisions of other families, and their scores."""
     for t in range(len(data.counts)):
@@ -239,7 +239,7 @@ def draw_precisions(rng: Generator, data: SpikeData, state: SpikeState) -> None:
             )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_likelihood(data: SpikeData, state: SpikeState) -> float:
     """Log-likelihood of other families, hidden precisions integrated out."""
     value = 0.0
@@ -251,7 +251,7 @@ def log_likelihood(data: SpikeData, state: SpikeState) -> float:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_pulls(data: SpikeData, state: SpikeState) -> None:
     """X'r of all features."""
     for t in range(len(data.counts)):
@@ -262,7 +262,7 @@ def fill_pulls(data: SpikeData, state: SpikeState) -> None:
             data.sums.pulls[t, i] = variance * dot(x, data.scores[start:stop])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def move_along(data: SpikeData, t: int, x: FloatArray, change: float) -> None:
     """Predictors and scores of a task after a step of ``change`` along x."""
     start = data.offsets[t]
@@ -272,7 +272,7 @@ def move_along(data: SpikeData, t: int, x: FloatArray, change: float) -> None:
         data.scores[start + n] -= data.precisions[start + n] * step
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_intercepts(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
     """Intercepts given everything else."""
     for t in range(len(data.counts)):
@@ -287,7 +287,7 @@ def draw_intercepts(rng: Generator, data: SpikeData, prior: SpikeNumbers, state:
             take_off(data.sums.pulls[t], data.sums.totals[data.sums.design_of[t]], change)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def product(x: FloatArray, z: FloatArray, weights: FloatArray) -> float:
     """Sum of weights times products."""
     total = 0.0
@@ -296,17 +296,16 @@ def product(x: FloatArray, z: FloatArray, weights: FloatArray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy", fastmath={"contract"})
 def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
     """``out - factor x``."""
     for k in range(len(out)):
         out[k] -= factor * x[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
     """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
-    least = min(1.0, max(LEAST_VISITS, ALWAYS_VISITED / len(state.on)))
     for stop in (tune // 5, tune):
         start = stop // 2
         if start <= number < stop:
@@ -315,13 +314,13 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
         if number == stop and start < stop:
             for i in range(len(state.on)):
                 share = state.chance[i] / (stop - start)
-                state.visits[i] = min(1.0, max(least, VISITS_PER_CHANCE * share))
+                state.visits[i] = min(1.0, max(LEAST_VISITS, VISITS_PER_CHANCE * min(share, 1.0 - share)))
 
 
 # ---------------------------------------------------------------------- steps on rows
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
     """Draw whether a row is on, and all of it; with an anchor (not -1), which of the anchor's neighbours is on instead.
 
@@ -354,15 +353,24 @@ def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
         if evidence + luck > best:
             place, best = candidate, evidence + luck
     if place >= 0:
-        slab, rate, table = draw_row(rng, space.row, prior.slabs, state.weights, space.nodes)
-        switch_on(
-            data, rows, state, space.row, place, slab, new_table(state, space.row.on, rate) if table < 0 else table
-        )
+        switch_on(rng, parts, place)
     elif state.on[i]:
         switch_off(data, rows, state, i)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def step_within_row(rng: Generator, parts: SpikeParts, i: int) -> None:
+    """Draw pattern and coefficients of a row that is on, given its slab."""
+    data, rows, prior, state, space = parts
+    leave_table(state, i)
+    fill_row(data, rows, state, space.row, i)
+    if fill_choices_of_slab(space.row, prior.slabs, state.weights, space.nodes, state.slab[i]):
+        switch_on(rng, parts, i)
+    else:
+        state.weights.counts[state.table[i]] += 1
+
+
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int) -> None:
     """The likelihood of a row given all others."""
     first, k = rows.starts[i], rows.starts[i + 1] - rows.starts[i]
@@ -390,9 +398,14 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
                     row.pull[t, a] += row.curvature[t, a, b] * state.W[rows.members[first + b], t]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def switch_on(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int, slab: int, table: int) -> None:
-    """Take over what was drawn for a row."""
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
+    """Draw a row from the choices that it has, and take it over."""
+    data, rows, prior, state, space = parts
+    row = space.row
+    slab, rate, table = draw_row(rng, row, prior.slabs, state.weights, space.nodes)
+    if table < 0:
+        table = new_table(state, row.on, rate)
     state.weights.counts[table] += 1
     state.on[i], state.slab[i], state.table[i] = True, slab, table
     for t in range(len(row.on)):
@@ -401,7 +414,7 @@ def switch_on(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int
             set_coefficient(data, rows, state, rows.members[rows.starts[i] + a], t, row.W[a, t])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def switch_off(data: SpikeData, rows: RowMap, state: SpikeState, i: int) -> None:
     """Set a row to zero; it sits at no table any more."""
     state.on[i] = False
@@ -411,13 +424,13 @@ def switch_off(data: SpikeData, rows: RowMap, state: SpikeState, i: int) -> None
             set_coefficient(data, rows, state, rows.members[a], t, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def set_coefficient(data: SpikeData, rows: RowMap, state: SpikeState, feature: int, t: int, w: float) -> None:
     """Set a coefficient, 0 where a task does not have the feature, and move what depends on it along."""
     change = (w if rows.present[t, feature] else 0.0) - state.W[feature, t]
     if change != 0.0:
         if data.form == NORMAL:
-            take_off(data.sums.pulls[t], column_of(data, t, feature), change)
+            take_off(data.sums.pulls[t], data.sums.columns[column_of(data, t, feature)], change)
         else:
             place, length = data.places[t], data.offsets[t + 1] - data.offsets[t]
             move_along(data, t, data.design[feature, place : place + length], change)
@@ -426,9 +439,9 @@ def set_coefficient(data: SpikeData, rows: RowMap, state: SpikeState, feature: i
             state.W[feature, t] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def column_of(data: SpikeData, t: int, feature: int) -> FloatArray:
-    """Column of X'X, computed if it is not in the store."""
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def column_of(data: SpikeData, t: int, feature: int) -> int:
+    """Place of a column of X'X in the store, computed if it is not there."""
     sums, p = data.sums, len(data.design)
     number = sums.design_of[t]
     slot = sums.slots[number, feature]
@@ -441,17 +454,17 @@ def column_of(data: SpikeData, t: int, feature: int) -> FloatArray:
         start, stop = data.places[t], data.places[t] + data.offsets[t + 1] - data.offsets[t]
         for i in range(p):
             sums.columns[slot, i] = dot(data.design[i, start:stop], data.design[feature, start:stop])
-    return sums.columns[slot]
+    return slot
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def leave_table(state: SpikeState, i: int) -> None:
     """Take a row from its table, if it sits at one."""
     if state.on[i]:
         state.weights.counts[state.table[i]] -= 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
     """Open a table with a pattern, and give its number."""
     weights, number = state.weights, 0
@@ -464,7 +477,7 @@ def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
     return number
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
     """Visit rows in order, then let some of those that are on, in random order, move to a correlated one."""
     state, prior, space = parts.state, parts.prior, parts.space
@@ -478,11 +491,13 @@ def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
         if rng.random() < (state.visits[i] if step < R else MOVES):
             anchor = -1 if step < R else prior.neighbours[i, int(rng.random() * prior.n_neighbours[i])]
             step_on_row(rng, parts, i, anchor)
+        elif step < R and state.on[i]:
+            step_within_row(rng, parts, i)
         if step == R - 1:
             count = shuffled(rng, prior, state, space.order)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def shuffled(rng: Generator, prior: SpikeNumbers, state: SpikeState, order: IntArray) -> int:
     """Fill in the rows that are on and have neighbours, in random order, and give their number."""
     count = 0
@@ -499,7 +514,7 @@ def shuffled(rng: Generator, prior: SpikeNumbers, state: SpikeState, order: IntA
 # ---------------------------------------------------------------------- hyperparameters and noise
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, weights: FloatArray) -> None:
     """Weights given counts."""
     total = 0.0
@@ -510,7 +525,7 @@ def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, wei
         weights[k] /= total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: SpikeState, counts: FloatArray) -> None:
     """Weights of rho and C over the rows that are on, of omega over the tables."""
     weights = state.weights
@@ -538,7 +553,7 @@ def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: Spike
     draw_dirichlet(rng, counts, prior.dirichlet[2], weights.rate)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_base(weights: Weights, table: int, o: int) -> float:
     """Logarithm of the base measure of a table's pattern at an omega."""
     value = -math.log(1.0 - weights.empty[o])
@@ -547,7 +562,7 @@ def log_base(weights: Weights, table: int, o: int) -> float:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_entry(rate: float, on: bool) -> float:
     """Logarithm of the probability of an entry."""
     if on:
@@ -555,7 +570,7 @@ def log_entry(rate: float, on: bool) -> float:
     return math.log1p(-rate) if rate < 1.0 else NEVER_OFF
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """Rates kappa of all tasks given the patterns of the tables."""
     weights, m = state.weights, len(state.task_rate)
@@ -575,7 +590,7 @@ def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chan
         state.task_rate[t] = prior.task_rates[choose(rng, chances, len(prior.task_rates))]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """Draw pi and alpha given how many rows are on, at how many tables."""
     n_rows, n_on, n_tables = len(state.on) + prior.n_left_out, n_seated(state.weights), 0
@@ -593,7 +608,7 @@ def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: 
     state.weights.concentration[0] = prior.concentrations[choose(rng, chances, len(prior.concentrations))]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
     """``sigma_t^2`` given the residuals (and hidden precisions), and the log-likelihood of normal targets."""
     m, square, count, first = len(data.counts), 0.0, 0.0, 0
@@ -612,7 +627,7 @@ def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: Spik
             square, count, first = 0.0, 0.0, t + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState) -> float:
     """Logarithm of the prior density of the state, coefficients and patterns included, up to a constant."""
     weights, m, n_on, n_tables, alpha = state.weights, len(state.noise), 0, 0, state.weights.concentration[0]
@@ -641,7 +656,7 @@ def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState) -> float:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: int) -> float:
     """Logarithm of the density of the coefficients of a row that is on, given its slab and pattern."""
     M, V = prior.slabs.mean_variance[state.slab[i]], prior.slabs.own_variance[state.slab[i]]
@@ -661,7 +676,7 @@ def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: in
     return -0.5 * (value + (square - M * total * total / spread) / V)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def keep(prior: SpikeNumbers, rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int) -> None:
     """Copy the state."""
     p, m = state.W.shape

@@ -138,7 +138,7 @@ def nodes_for(slabs: Slabs, n_rates: int, n_tables: int) -> Nodes:
 # ---------------------------------------------------------------------- the likelihood ratio of an entry
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def fill_terms(row: Row, V: float) -> None:
     """c, B and A of every task under individual parts of variance V."""
     for t in range(len(row.level)):
@@ -151,7 +151,7 @@ def fill_terms(row: Row, V: float) -> None:
             row.slope[t], row.bend[t] = g * share, a * share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _factorise_group(row: Row, t: int, V: float) -> float:
     """Fill in ``L L' = I + V a`` and ``V^(1/2) L^-1 g``, and give ``ln |L L'|``."""
     k, L, x = row.size[0], row.factor, row.vector
@@ -167,7 +167,7 @@ def _factorise_group(row: Row, t: int, V: float) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _group_level(row: Row, t: int, V: float) -> float:
     """Level c of a group."""
     total = -_factorise_group(row, t, V)
@@ -179,7 +179,7 @@ def _group_level(row: Row, t: int, V: float) -> float:
 # ---------------------------------------------------------------------- the integral over mu
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]:
     """First node, step and number of nodes for variances of mu from ``least`` to ``most``; one node at 0 without mu."""
     if most == 0.0:
@@ -199,7 +199,7 @@ def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]
     return low, (high - low) / (count - 1), count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _fill_bell(level: float, slope: float, bend: float, low: float, step: float, count: int, out: FloatArray) -> None:
     """``exp(level + slope mu - bend mu^2 / 2)`` at the nodes, from its largest node outwards."""
     top = 0
@@ -222,7 +222,7 @@ def _fill_bell(level: float, slope: float, bend: float, low: float, step: float,
             k += side
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy", fastmath={"contract"})
 def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: float, count: int) -> float:
     """``e^-shift prod_t {1 - r_t + r_t LR_t(mu)}`` at the nodes for every omega; give the shift."""
     products, ratios = nodes.products, nodes.ratios
@@ -241,29 +241,15 @@ def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: f
         off = math.exp(-top)
         for o in range(n_rates):
             rate = weights.entry_rates[o, t]
-            _multiply(products[o], ratios, (1.0 - rate) * off, rate, count)
+            rest = (1.0 - rate) * off
+            for k in range(count):
+                products[o, k] *= rest + rate * ratios[k]
         if t % 8 == 7:
             shift += _rescale(products, count)
     return shift
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def _multiply(out: FloatArray, ratios: FloatArray, rest: float, rate: float, count: int) -> None:
-    """Multiply by ``rest + rate ratio``."""
-    for k in range(count):
-        out[k] *= rest + rate * ratios[k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _integral(density: FloatArray, products: FloatArray, empty: float, count: int) -> float:
-    """Sum over nodes of what is not the empty pattern."""
-    total = 0.0
-    for k in range(count):
-        total += density[k] * (products[k] - empty)
-    return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _rescale(products: FloatArray, count: int) -> float:
     """Divide by the largest product, and give its logarithm."""
     largest = 0.0
@@ -278,7 +264,7 @@ def _rescale(products: FloatArray, count: int) -> float:
     return math.log(largest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray) -> None:
     """Weight of every node under ``mu ~ N(0, M)``."""
     if M == 0.0:
@@ -290,7 +276,7 @@ def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray
 # ---------------------------------------------------------------------- all choices of a row
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> float:
     """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest.
 
@@ -331,7 +317,20 @@ def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed:
     return top + math.log(total / seats) if total > 0.0 else NEVER
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
+def fill_choices_of_slab(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, slab: int) -> bool:
+    """Leave the parts of the evidence that belong to one slab in ``nodes.choices``; False if all are too small to tell."""
+    count, total = len(slabs.scale) * (len(weights.rate) + weights.n_tables[0]), 0.0
+    for choice in range(count):
+        nodes.choices[choice] = 0.0
+    fill_terms(row, slabs.own_variance[slab])
+    _fill_choices(row, slabs, weights, nodes, slab, slab + 1)
+    for choice in range(count):
+        total += nodes.choices[choice]
+    return total > 0.0
+
+
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> bool:
     """Whether the bound of the evidence is above a number; bounds of the slabs from each V on stay in ``nodes``.
 
@@ -347,25 +346,28 @@ def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: f
         return True
     if total < needed:
         return False
-    Q, seats = len(slabs.starts) - 1, weights.concentration[0]
+    Q, seats, products = len(slabs.starts) - 1, weights.concentration[0], nodes.ratios
     for t in range(m):
         row.level[t] = math.exp(row.level[t])
     nodes.bounds[Q] = 0.0
     for part in range(Q - 1, -1, -1):
         V, bend = slabs.own_variance[slabs.starts[part]], np.inf
         for t in range(m):
-            spread = 1.0 + row.curvature[t, 0, 0] * V
-            row.slope[t] = row.level[t] / math.sqrt(spread)
-            bend = min(bend, row.curvature[t, 0, 0] / spread)
+            share = 1.0 / (1.0 + row.curvature[t, 0, 0] * V)
+            row.slope[t] = row.level[t] * math.sqrt(share)
+            bend = min(bend, row.curvature[t, 0, 0] * share)
         slab = 0.0
         for k in range(slabs.starts[part], slabs.starts[part + 1]):
             slab += _slab_weight(row, slabs, weights, k) / math.sqrt(1.0 + slabs.mean_variance[k] * bend)
         known = 0.0
         for o in range(len(weights.rate)):
-            product = 1.0
-            for t in range(m):
-                product *= 1.0 + weights.entry_rates[o, t] * (row.slope[t] - 1.0)
-            known += weights.rate[o] * max(product - weights.empty[o], 0.0) / (1.0 - weights.empty[o])
+            products[o] = 1.0
+        for t in range(m):
+            excess = row.slope[t] - 1.0
+            for o in range(len(weights.rate)):
+                products[o] *= 1.0 + weights.entry_rates[o, t] * excess
+        for o in range(len(weights.rate)):
+            known += weights.rate[o] * max(products[o] - weights.empty[o], 0.0) / (1.0 - weights.empty[o])
         known *= seats
         for table in range(weights.n_tables[0]):
             if weights.counts[table] > 0:
@@ -377,7 +379,7 @@ def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: f
     return bool(math.log(nodes.bounds[0] / (seats + n_seated(weights))) > needed - ROUNDING)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def n_seated(weights: Weights) -> int:
     """How many rows are on, but for the one that was just taken from its table."""
     total = 0
@@ -386,51 +388,48 @@ def n_seated(weights: Weights) -> int:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _slab_weight(row: Row, slabs: Slabs, weights: Weights, k: int) -> float:
     """Prior weight of a slab; in a group C is 0."""
     return weights.scale[slabs.scale[k]] * (weights.share[slabs.share[k]] if row.size[0] == 1 else 1.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def _fill_choices(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first: int, stop: int) -> float:
     """Weights of all patterns, by omega, and of the known ones, for slabs of one V; the logarithm of their divisor."""
     K, n_rates, seats = len(slabs.scale), len(weights.rate), weights.concentration[0]
+    density, products = nodes.density, nodes.products
     low, step, count = _node_range(row, slabs.mean_variance[first], slabs.mean_variance[stop - 1])
     shift = _fill_products(row, weights, nodes, low, step, count)
     nothing = math.exp(-shift)
     for k in range(first, stop):
-        _fill_density(slabs.mean_variance[k], low, step, count, nodes.density)
+        _fill_density(slabs.mean_variance[k], low, step, count, density)
         slab = _slab_weight(row, slabs, weights, k)
         for o in range(n_rates):
-            empty = weights.empty[o]
-            total = _integral(nodes.density, nodes.products[o], empty * nothing, count) / (1.0 - empty)
-            nodes.choices[o * K + k] = max(total, 0.0) * weights.rate[o] * seats * slab
-        for table in range(weights.n_tables[0]):
-            known = 0.0
+            empty, total = weights.empty[o] * nothing, 0.0
+            for node in range(count):
+                total += density[node] * (products[o, node] - empty)
+            known = weights.rate[o] * seats * slab / (1.0 - weights.empty[o])
+            nodes.choices[o * K + k] = max(total, 0.0) * known
+    for table in range(weights.n_tables[0]):
+        level, pull, precision = -shift, 0.0, 0.0
+        for t in range(len(row.level)):
+            if weights.tables[table, t]:
+                level += row.level[t]
+                pull += row.slope[t]
+                precision += row.bend[t]
+        for k in range(first, stop):  # the likelihood ratio of a known pattern
+            M, known = slabs.mean_variance[k], 0.0
             if weights.counts[table] > 0:
-                log_ratio = _log_pattern(row, weights.tables[table], slabs.mean_variance[k])
-                known = weights.counts[table] * slab * math.exp(min(log_ratio - shift, LARGEST))
-            nodes.choices[(n_rates + table) * K + k] = known
+                spread = 1.0 + M * precision
+                known = math.exp(min(level + 0.5 * M * pull * pull / spread, LARGEST)) / math.sqrt(spread)
+            nodes.choices[(n_rates + table) * K + k] = (
+                known * weights.counts[table] * _slab_weight(row, slabs, weights, k)
+            )
     return shift
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _log_pattern(row: Row, pattern: BoolArray, M: float) -> float:
-    """Logarithm of the likelihood ratio of one pattern."""
-    value, pull, precision = 0.0, 0.0, 0.0
-    for t in range(len(pattern)):
-        if pattern[t]:
-            value += row.level[t]
-            pull += row.slope[t]
-            precision += row.bend[t]
-    if M > 0.0:
-        spread = 1.0 + M * precision
-        value += 0.5 * (M * pull * pull / spread - math.log(spread))
-    return value
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def exponentiate(logarithms: FloatArray, count: int) -> float:
     """Write weights, the largest of which is 1, over their logarithms, and give the logarithm of their sum."""
     top, total = NEVER, 0.0
@@ -442,7 +441,7 @@ def exponentiate(logarithms: FloatArray, count: int) -> float:
     return top + math.log(total)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def choose(rng: Generator, weights: FloatArray, count: int) -> int:
     """Draw a number in proportion to its weight."""
     total = 0.0
@@ -461,7 +460,7 @@ def choose(rng: Generator, weights: FloatArray, count: int) -> int:
 # ---------------------------------------------------------------------- drawing a row
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> tuple[int, int, int]:
     """Draw slab, pattern and coefficients from the choices of `log_evidence`.
 
@@ -481,7 +480,7 @@ def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: No
     return slab, number, number - n_rates if number >= n_rates else -1
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: float, o: int) -> None:
     """Draw a pattern that is not empty: mu first, then one task after the other."""
     low, step, count = _node_range(row, M, M)
@@ -512,7 +511,7 @@ def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: f
         row.on[best] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _entry_chance(rate: float, log_ratio: float) -> float:
     """Probability that an entry is on, given mu."""
     if rate >= 1.0:
@@ -520,7 +519,7 @@ def _entry_chance(rate: float, log_ratio: float) -> float:
     return 1.0 / (1.0 + (1.0 - rate) / rate * math.exp(min(-log_ratio, 700.0)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _draw_coefficients(rng: Generator, row: Row, M: float, V: float) -> None:
     """Draw mu given the pattern, then the coefficients given mu."""
     mu = 0.0
@@ -544,7 +543,7 @@ def _draw_coefficients(rng: Generator, row: Row, M: float, V: float) -> None:
             row.W[0, t] = mu
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, _nrt=False, error_model="numpy")
 def _draw_group(rng: Generator, row: Row, t: int, V: float) -> None:
     """Coefficients of a group in one task: ``V^(1/2) L'^-1 (V^(1/2) L^-1 g + z)``."""
     _factorise_group(row, t, V)

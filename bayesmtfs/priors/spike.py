@@ -59,7 +59,7 @@ class SpikePrior:
     inclusion_rates: Numbers
     inclusion_weights: Numbers
     pattern_rates: Numbers
-    scales: Numbers = (0.07, 0.14, 0.28, 0.56)
+    scales: Numbers = (0.14, 0.28, 0.56)
     shares: Numbers = (0.0, 0.7, 1.0)
     scale_concentration: float = 1.0
     share_concentration: float = 0.5
@@ -115,12 +115,13 @@ def spike_prior_for(
     >>> round(6 * float(np.dot(prior.inclusion_rates, prior.inclusion_weights)), 6)
     2.0
     """
+    m = data.n_tasks
     sizes = Blocks(data.n_features, data.n_tasks, data.groups, data.present).sizes
     rates, weights = inclusion_grid(max(int(np.count_nonzero(sizes)), 1) + n_left_out, expected_features)
     prior = SpikePrior(
         inclusion_rates=tuple(rates.tolist()),
         inclusion_weights=tuple(weights.tolist()),
-        pattern_rates=(1.0 / data.n_tasks, 0.3, 0.5, 0.7, 1.0),
+        pattern_rates=(0.1 / m, 1.0 / m, 0.3, 0.5, 0.7, 1.0),  # at the first nearly always one task
         fit_intercept=fit_intercept,
         shared_noise=shared_noise,
         n_left_out=n_left_out,
