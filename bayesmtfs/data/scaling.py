@@ -89,7 +89,9 @@ def _column_scales(data: TaskData) -> FloatArray:
     if data.is_plain and not data.shared_design:
         return _scales_of_own_rows(data)
     scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
-    return np.column_stack(scales * (data.n_tasks // len(scales)))
+    if len(scales) == 1:
+        return np.broadcast_to(scales[0][:, np.newaxis], (data.n_features, data.n_tasks))
+    return np.column_stack(scales)
 
 
 def _scales_of_own_rows(data: TaskData) -> FloatArray:
@@ -164,9 +166,9 @@ def feature_deviation(data: TaskData, centred: bool = True) -> FloatArray:
     squares = column_scales(data) ** 2
     if not centred:
         squares = squares + column_means(data) ** 2
-    weight = np.broadcast_to(data.task_weights, squares.shape)
-    if data.present is not None:
-        weight = np.where(data.present, weight, 0.0)
+    if data.present is None:
+        return np.asarray(np.sqrt(squares @ data.task_weights / data.task_weights.sum()))
+    weight = np.where(data.present, data.task_weights, 0.0)
     total = weight.sum(axis=1)
     return np.sqrt(np.divide((weight * squares).sum(axis=1), total, out=np.zeros(len(total)), where=total > 0))
 
