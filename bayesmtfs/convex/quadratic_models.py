@@ -64,6 +64,8 @@ class MeanPenalty(NamedTuple):
 
     def value(self, mean: FloatArray) -> float:
         """Penalty of a mean (k,)."""
+        if mean.size == 0:
+            return 0.0
         return float(0.5 * self.ridge @ mean**2 + self.threshold @ np.abs(mean))
 
     def dual(self, sums: FloatArray) -> float:

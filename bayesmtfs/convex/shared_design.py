@@ -21,6 +21,7 @@ The ridge stands for one more row of Z per column, ``sqrt(ridge / unit)`` there 
 rows are never written out, but count in the length of a column, of which they are the ``own`` share of the square.
 """
 
+import math
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
@@ -38,7 +39,8 @@ from bayesmtfs.types import FloatArray, IntArray, Solution
 
 FIRST_ROWS = 100  # smallest size of the first working set
 MARGIN = 1.5  # columns brought in, per column that violates its bound
-KEPT_SCORE = 0.9  # columns below this score leave the working set with the next change
+KEPT_SHARE = 0.1  # how far below 1 a score may be for its column to stay, per root of the relative gap
+SMALLEST_MARGIN, LARGEST_MARGIN = 1e-3, 0.1  # and at least, and at most
 INNER_SHARE = 0.3  # of the gap that is wanted: where a working set counts as solved
 ROUGH_SHARE = 0.1  # of the gap before a round: where a working set may be left that takes long to solve
 MAX_REPEATS = 3  # rounds on the same columns, each ten times as accurate; then rounding is in the way
@@ -408,11 +410,13 @@ class SharedRounds(WorkingSetRounds):
         return float(np.vdot(excess, excess)) / self.design.ridge
 
     def _extend(self, scores: FloatArray) -> bool:
-        """Bring columns into the working set; whether there were any that violate their bound."""
+        """Bring columns into the working set, drop others; whether there were any that violate their bound."""
         working = self.working
         outside = scores.copy()
         outside[working.features] = 0.0
         n_violating = int(np.count_nonzero(outside > 1.0))
+        kept = working.W.any(axis=1) | (scores[working.features] > self._kept_score())
+        self._keep(np.flatnonzero(kept))
         if n_violating == 0:
             return False
         p, m = len(scores), self.problem.data.n_tasks
@@ -422,10 +426,13 @@ class SharedRounds(WorkingSetRounds):
         n_new = min(n_new + 1, p)
         best = np.argpartition(outside, p - n_new)[p - n_new :]
         best = best[np.argsort(-outside[best])]
-        kept = working.W.any(axis=1) | (scores[working.features] > KEPT_SCORE)
-        self._keep(np.flatnonzero(kept))
         self._add(best[outside[best] > 0.0])
         return True
+
+    def _kept_score(self) -> float:
+        """Score below which columns of zeros leave: dual points are off by about the root of the gap."""
+        gap = self.best.gap * self.design.unit / self.scale
+        return 1.0 - min(max(KEPT_SHARE * math.sqrt(gap), SMALLEST_MARGIN), LARGEST_MARGIN)
 
     def _keep(self, rows: IntArray) -> None:
         features, columns, Q, W = self.working

@@ -53,6 +53,7 @@ LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in
 MAX_NEWTON = 30  # steps within one proximal step
 MAX_HALVINGS = 25  # of the length of a Newton step
 INEXACTNESS = 0.1  # of a proximal step, relative to its length
+ROUNDING = 1e-15  # of an objective, relative to that at W = 0
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises
 STIFF = 1e7  # curvature that binds entries to each other; the diagonal of Q is 1
 RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other, where a system is not definite
@@ -215,7 +216,8 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
             goal.add(n_steps, problem.newton_cost(count_active(trial)) + STEP_OVERHEAD)
             trial_correlation = problem.correlation(trial)
             trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
-            if not trial_objective <= objective:  # the step failed: descend again, then try a shorter one
+            rounding = ROUNDING * problem.null_objective if trial_gap < gap else 0.0
+            if not trial_objective <= objective + rounding:  # the step failed: descend again, then try a shorter one
                 sigma = max(sigma / 100, 1.0)
                 break
             W, correlation, objective, gap = trial, trial_correlation, trial_objective, trial_gap

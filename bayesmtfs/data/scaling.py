@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_deviation
-from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.data.tasks import TaskData, dense_moments
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, Solution, warn
 
 ROUNDING = 1e-12  # of a mean, below which a deviation from it is 0
@@ -81,9 +81,29 @@ def column_scales(data: TaskData) -> FloatArray:
     """(p, m) Weighted standard deviation of each feature within each task; 0 for a constant feature."""
     known: FloatArray | None = data.__dict__.get("_column_scales")  # a pass over the data, made once
     if known is None:
-        scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
-        known = data.__dict__["_column_scales"] = np.column_stack(scales * (data.n_tasks // len(scales)))
+        known = data.__dict__["_column_scales"] = _column_scales(data)
     return known
+
+
+def _column_scales(data: TaskData) -> FloatArray:
+    if data.is_plain and not data.shared_design:
+        return _scales_of_own_rows(data)
+    scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
+    if len(scales) == 1:
+        return np.broadcast_to(scales[0][:, np.newaxis], (data.n_features, data.n_tasks))
+    return np.column_stack(scales)
+
+
+def _scales_of_own_rows(data: TaskData) -> FloatArray:
+    """All tasks in one compiled loop, as `weighted_deviation` does it for one."""
+    starts = data.offsets[:-1]
+    heavy = np.flatnonzero(data.weight == np.maximum.reduceat(data.weight, starts)[data.task])
+    heaviest = heavy[np.searchsorted(heavy, starts)]
+    sums, squares = np.zeros((2, data.n_tasks, data.n_features))
+    dense_moments(data.design, data.design[heaviest], data.weight, data.offsets, sums, squares)
+    totals = data.task_weights[:, np.newaxis]
+    variance = squares / totals - (sums / totals) ** 2
+    return np.sqrt(np.maximum(variance, 0.0)).T
 
 
 def column_means(data: TaskData) -> FloatArray:
@@ -146,9 +166,9 @@ def feature_deviation(data: TaskData, centred: bool = True) -> FloatArray:
     squares = column_scales(data) ** 2
     if not centred:
         squares = squares + column_means(data) ** 2
-    weight = np.broadcast_to(data.task_weights, squares.shape)
-    if data.present is not None:
-        weight = np.where(data.present, weight, 0.0)
+    if data.present is None:
+        return np.asarray(np.sqrt(squares @ data.task_weights / data.task_weights.sum()))
+    weight = np.where(data.present, data.task_weights, 0.0)
     total = weight.sum(axis=1)
     return np.sqrt(np.divide((weight * squares).sum(axis=1), total, out=np.zeros(len(total)), where=total > 0))
 

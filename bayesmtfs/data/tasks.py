@@ -33,8 +33,6 @@ from bayesmtfs.data.inputs import Design, DesignTable
 from bayesmtfs.data.offsets import read_offset
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, LossScale, warn
 
-FEW_TASKS = 16  # up to which one product for each task costs no more than one loop over all of them
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TaskData:
@@ -392,7 +390,7 @@ class TaskData:
             result = np.asarray(self.design.T @ matrix) if self.is_sparse else (matrix.T @ self.design).T
         else:
             result = np.empty((self.n_features, self.n_tasks))
-            if self.n_tasks > FEW_TASKS and self._is_plain:
+            if self.is_plain:  # as fast as a product per task, which may wait for threads
                 by_task = np.empty((self.n_tasks, self.n_features))
                 dense_adjoint(self.design, values, self.offsets, by_task)
                 result[:] = by_task.T
@@ -402,7 +400,7 @@ class TaskData:
         return result if self.present is None else np.where(self.present, result, 0.0)
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether the design is what `dense_adjoint` is compiled for."""
         return not self.is_sparse and self.design.dtype == np.float64 and bool(self.design.flags.c_contiguous)
 
@@ -529,6 +527,19 @@ def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: 
             for j in range(k):
                 result[t, j] += values[i] * A[i, j]
             i += 1
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def dense_moments(
+    A: FloatArray, entry: FloatArray, weight: FloatArray, offsets: IntArray, sums: FloatArray, squares: FloatArray
+) -> None:
+    """Add the weighted sums and squares of every column of ``A_t - entry_t`` to (m, k) arrays, task by task."""
+    for t in range(offsets.size - 1):
+        for i in range(offsets[t], offsets[t + 1]):
+            for j in range(A.shape[1]):
+                moved = A[i, j] - entry[t, j]
+                sums[t, j] += weight[i] * moved
+                squares[t, j] += weight[i] * moved * moved
 
 
 def all_levels(table: DesignTable) -> dict[str, FloatArray]:

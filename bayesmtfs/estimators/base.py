@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, ClassVar, Literal, NamedTuple, Self, dataclass_transform
 
 import numpy as np
@@ -653,6 +654,12 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         tags.target_tags.multi_output = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        names: list[str] = super()._get_param_names()  # which reads the signature, as long as a small fit takes
+        return names
 
     def _plain_params(self) -> dict[str, Any]:
         """Parameters as a result keeps them: a family by its name."""
