@@ -1,6 +1,7 @@
 """Are the posteriors what they say? Simulation-based calibration of the Gibbs sampler and of the PyMC models.
 
     python benchmarks/calibration.py [--fits 200] [--recovery 10] [--models 20] [--discoveries 200] [--plot ranks.png]
+    python benchmarks/calibration.py --fits 100 --models 100 --only "Student|counts|poisson|cox"
 
 Parameters are drawn from the prior, targets from the parameters, and a posterior is drawn for each (Talts, Betancourt,
 Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
@@ -12,10 +13,15 @@ Simpson, Vehtari and Gelman 2018, arXiv 1804.06788). Then
 ``--recovery`` asks whether 90% intervals of q hold the truth where data are simulated with a given q and only some
 features matter, from two chains each, whose R-hat is printed too; for normal targets and for labels. ``--discoveries``
 counts the false ones in sets with a Bayesian false discovery rate of 10%, on data from the prior. ``--models`` does the
-same as above for every model with a proper prior, sampled by NUTS. Seconds are CPU time.
+same as above for every model with a proper prior, sampled by NUTS. ``--only`` takes the cases whose titles a regular
+expression finds. Seconds are CPU time.
+
+Times of Cox's model are exponential, the last third of each task censored. What a partial likelihood knows of them is
+their order alone, so that the compiled model keeps its times and the rows of X come in the order of those drawn.
 """
 
 import argparse
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +35,7 @@ from matplotlib.figure import Figure
 from prior_draws import FloatArray, Parameters, draw_parameter, draw_parameters, draw_targets
 from scipy import special, stats
 
+from bayesmtfs.data.classes import class_tasks
 from bayesmtfs.data.scaling import effect_unit
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
@@ -39,7 +46,7 @@ from bayesmtfs.selection.discoveries import Of, largest_set, size_errors
 
 RANKS = 99  # draws among which the truth is ranked
 INTERVAL = 0.89
-CHECKED = ("coef", "intercept", "noise", "row_scale", "global_scale", "norm_q", "task_relations")
+CHECKED = ("coef", "intercept", "noise", "thresholds", "row_scale", "global_scale", "norm_q", "task_relations")
 LARGEST_TARGET = 1e6  # counts beyond it, which a tail of the prior makes, take all of a fit's time
 CONFIDENT = 0.05  # local false sign rate below which a sign is claimed
 OF: tuple[Of, Of] = ("features", "entries")
@@ -255,20 +262,40 @@ def exponent_recovery(n_tasks: int, count: int, draws: int = 1000, loss: str = "
     return found
 
 
-def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -> Iterator[Fit]:
-    """Fits of data from the prior of a PyMC model by NUTS; the model is compiled once and only its targets change."""
+NewData = Callable[[np.random.Generator, dict[str, FloatArray]], dict[str, FloatArray]]  # from draws of the prior
+
+
+def model_fits(
+    model: Any, count: int, draws: int = 400, random_seed: int = 0, new_data: NewData | None = None
+) -> Iterator[Fit]:
+    """Fits of data from the prior of a PyMC model by NUTS; the model is compiled once and only its data change.
+
+    Targets are those of the model's own prior predictive draws, or what ``new_data`` gives.
+    """
     import nutpie
     import pymc as pm
 
     names = [name for name in CHECKED if _learned(model, name)]
+    rng = np.random.default_rng([random_seed, 6])
     with model:
-        tree = pm.sample_prior_predictive(count, random_seed=random_seed)
-    prior, targets = tree["prior"].dataset.isel(chain=0), tree["prior_predictive"].dataset["y"].isel(chain=0)
+        needed = None if new_data is None else list(dict.fromkeys([*names, "intercept"]))
+        tree = pm.sample_prior_predictive(2 * count, var_names=needed, random_seed=random_seed)
+    prior = tree["prior"].dataset.isel(chain=0)
+    if "thresholds" in prior:  # equal normal variables in rising order
+        prior["thresholds"].values.sort(axis=-1)
+    changes = []
+    for k in range(2 * count):
+        if new_data is None:
+            found = {"target": tree["prior_predictive"].dataset["y"].isel(chain=0, draw=k).values.astype(np.float64)}
+        else:
+            found = new_data(rng, {name: prior[name].isel(draw=k).values for name in prior})
+        if max(np.abs(values).max() for values in found.values()) <= LARGEST_TARGET:
+            changes.append((k, found))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the compilers, about themselves
         compiled = nutpie.compile_pymc_model(model, var_names=names)
-    for k in range(count):
-        swapped = compiled.with_data(target=np.asarray(targets.isel(draw=k).values, dtype=np.float64))
+    for k, changed in changes[:count]:
+        swapped = compiled.with_data(**changed)
         sampled = nutpie.sample(
             swapped, draws=draws, tune=draws, chains=1, seed=random_seed + k, progress_bar=False, target_accept=0.9
         )
@@ -277,8 +304,67 @@ def model_fits(model: Any, count: int, draws: int = 400, random_seed: int = 0) -
         yield check(truth, {name: _entries(name, posterior[name].values) for name in names})
 
 
-def nuts_models() -> dict[str, Callable[[], Any]]:
+def nuts_models() -> dict[str, Callable[[], tuple[Any, NewData | None]]]:
     """Small models for `model_fits`, over one design, by name; each is built when it is called."""
+    return {title: partial(_without_data, build) for title, build in _plain_models().items()} | {
+        title: partial(_family_model, loss, settings) for title, (loss, settings) in NUTS_FAMILIES.items()
+    }
+
+
+def _without_data(build: Callable[[], Any]) -> tuple[Any, NewData | None]:
+    return build(), None
+
+
+SETTINGS = {"global_scale": 0.3, "tail_shape": 1.5}
+NUTS_FAMILIES: dict[str, tuple[str, dict[str, float]]] = {
+    "NUTS, poisson": ("poisson", {"global_scale": 0.2, "tail_shape": 1.5}),
+    "NUTS, huber": ("huber", SETTINGS | {"noise_scale": 1.0}),
+    "NUTS, student_t(3)": ("student_t(3)", SETTINGS | {"noise_scale": 1.0}),
+    "NUTS, negative_binomial(0.5)": ("negative_binomial(0.5)", {"global_scale": 0.2, "tail_shape": 1.5}),
+    "NUTS, ordinal": ("ordinal", SETTINGS),
+    "NUTS, multinomial": ("multinomial", SETTINGS),
+    "NUTS, cox": ("cox", SETTINGS),
+}
+
+
+def _family_model(loss: str, settings: dict[str, float]) -> tuple[Any, NewData]:
+    """Model of a family over three tasks and four features (of several classes two tasks and three), and how data arise."""
+    from bayesmtfs import models
+
+    family = find_family(loss)
+    few = family.coupled and family.targets == "labels" and not family.has_cuts
+    data = design(0, n_tasks=2 if few else 3, n_features=3 if few else 4)
+    place = np.arange(data.n_observations)
+    y = np.ones(data.n_observations)
+    if family.targets == "labels":
+        data = data.with_target((place % 3).astype(float))
+        data = class_tasks(data, np.arange(3)) if few else data
+    elif family.targets == "survival":
+        starts = np.repeat(data.offsets[:-1], np.diff(data.offsets))
+        rank = place - starts + 1.0
+        y = np.where(rank <= np.ceil(2 / 3 * np.repeat(np.diff(data.offsets), np.diff(data.offsets))), rank, -rank)
+        data = data.with_target(y)
+    else:
+        data = data.with_target(y)
+    model = models.generalized_normal_model(
+        data, 2, loss, fit_intercept=not (family.has_cuts or family.free_level), **settings
+    )
+    rows = family.on(data.y, data.weight, data.offsets)
+
+    def new_data(rng: np.random.Generator, truth: dict[str, FloatArray]) -> dict[str, FloatArray]:
+        eta = data.linear_predictor(truth["coef"], truth["intercept"])
+        if family.targets == "survival":
+            order = np.lexsort((rng.exponential(np.exp(-eta)), data.task))
+            return {"X": np.asarray(data.X)[order]}
+        known = family.given(truth["thresholds"][data.task]) if family.has_cuts else rows
+        noise = truth["noise"][data.task] if family.has_noise else 1.0
+        return {"target": known.draw(rng, eta, noise)}
+
+    return model, new_data
+
+
+def _plain_models() -> dict[str, Callable[[], Any]]:
+    """Models of normal targets and labels."""
     from bayesmtfs import models
 
     data = design(0, n_tasks=3, n_features=4)
@@ -305,7 +391,7 @@ def nuts_models() -> dict[str, Callable[[], Any]]:
 def _learned(model: Any, name: str) -> bool:
     """Whether a model has a variable that is not a constant."""
     free = {variable.name for variable in model.free_RVs}
-    sources = {"norm_q": {"inverse_norm_q"}, "noise": {"noise", "shared_noise"}}
+    sources = {"norm_q": {"inverse_norm_q"}, "noise": {"noise", "shared_noise"}, "intercept": {"intercept"}}
     return name in model.named_vars and bool(free & sources.get(name, free))
 
 
@@ -394,17 +480,22 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=0, help="fits per model that is sampled by NUTS")
     parser.add_argument("--discoveries", type=int, default=0, help="fits per case of the Gibbs sampler, for sets")
     parser.add_argument("--plot", type=Path, default=None, help="where to write the rank ECDFs")
+    parser.add_argument("--only", default="", help="regular expression of the titles of cases")
     options = parser.parse_args()
     panels: dict[str, list[Fit]] = {}
     cases = {title: ("squared", *case) for title, case in GIBBS_CASES.items()}
     cases |= {title: ("logistic", *case) for title, case in LABEL_CASES.items()}
     for title, (loss, norm_q, prior) in (cases | FAMILY_CASES).items() if options.fits else ():
+        if not re.search(options.only, title):
+            continue
         begin = time.process_time()
         panels[title] = list(gibbs_fits(options.fits, norm_q, prior, loss=loss))
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     for title, build in nuts_models().items() if options.models else ():
-        begin = time.process_time()
-        panels[title] = list(model_fits(build(), options.models))
+        if not re.search(options.only, title):
+            continue
+        begin, (model, new_data) = time.process_time(), build()
+        panels[title] = list(model_fits(model, options.models, new_data=new_data))
         print(describe(title, summarize(panels[title]), time.process_time() - begin), flush=True)
     if options.plot is not None:
         draw_ranks(panels, options.plot)

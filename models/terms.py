@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pytensor import config
 from pytensor.graph.basic import Variable
 
-from bayesmtfs.data.classes import as_signs, classes_of
+from bayesmtfs.data.classes import as_signs, class_tasks, classes_of
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.models.distributions import Tensor, as_float_tensor
@@ -154,13 +154,16 @@ def density_of(loss: str | Family) -> Family:
 
 
 def readable(data: TaskData, family: Family) -> TaskData:
-    """Targets as the family takes them: any two labels as -1 and +1, in their sorted order."""
+    """Targets as the family takes them: any two labels as -1 and +1, in their sorted order.
+
+    Several classes within tasks become a task for every pair of task and class; targets -1 and +1 are taken as such.
+    """
     signs = data.y.dtype.kind in "iuf" and bool(np.all(np.isin(data.y, (-1, 1))))
     if signs or family.targets != "labels":
         return data
     coded, classes = classes_of(data)
-    if family.has_cuts:
-        return coded
+    if family.coupled:
+        return coded if family.has_cuts else class_tasks(coded, classes)
     if len(classes) != 2:
         raise ValueError(
             f"y has {len(classes)} classes, but the model is for two: {classes.tolist()[:5]}; pass two labels"
@@ -201,7 +204,10 @@ def _parameter(family: Family, prior: Hyperprior, data: TaskData) -> Tensor:
     if family.has_cuts:
         n_cuts = int(np.max(data.y))
         model.add_coord("cut", range(n_cuts))
-        start = np.tile(np.linspace(-1.0, 1.0, n_cuts) if n_cuts > 1 else np.zeros(1), (data.n_tasks, 1))
+        codes = data.task * (n_cuts + 1) + np.asarray(data.y, dtype=np.int64)
+        counts = np.bincount(codes, minlength=data.n_tasks * (n_cuts + 1)).reshape(data.n_tasks, -1) + 0.5
+        below = np.cumsum(counts, axis=1)[:, :-1]
+        start = np.log(below / (counts.sum(axis=1, keepdims=True) - below))  # rising, whatever classes a task has
         deviation, order = as_float_tensor(prior.intercept_scale), pm.distributions.transforms.ordered
         dims = ("task", "cut")
         cuts = pm.Normal("thresholds", 0.0, deviation, default_transform=order, initval=start, dims=dims)

@@ -20,7 +20,10 @@ DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d+,\d+\s*"), re.compile(r"\
 DATE = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 MOST_CLASSES = 50  # different texts in a target
 ORDERED_LEVELS = range(3, 8)  # numbers of levels of a target that may be ordered classes
-EVENT_NAMES = ("event", "died", "death", "dead", "deceased", "failed", "status", "censored")
+EVENT_NAMES = (
+    *("event", "died", "death", "dead", "deceased", "failed", "failure", "relapse", "recurrence", "status", "censored"),
+    *("gestorben", "verstorben", "ereignis"),
+)
 LONG_TAIL = 0.5  # skewness above which whole numbers from 0 are taken for counts
 OVERDISPERSED = 1.5  # variance of counts, in units of their mean, that is worth a word
 WORDS = Words(
@@ -174,7 +177,19 @@ def observations(
         left_out = len(kept) - len(y)
         return Table(TableRows(rows.X.drop(columns=event), y, left_out), task)
     except ValueError as error:
-        raise ValueError(f"{path} cannot be fitted:\n{error}") from None
+        raise ValueError(f"{path} cannot be fitted:\n{error}{_comma_hint(kept)}") from None
+
+
+def _comma_hint(frame: Any) -> str:
+    """A word about columns of texts that are numbers with decimal commas."""
+    texts = [name for name in frame.columns if frame[name].dtype.kind not in "biufM"]
+    commas = [name for name in texts if any(map(DECIMAL_COMMA.fullmatch, frame[name].dropna().astype(str)))]
+    if not commas:
+        return ""
+    return (
+        f"\ncolumns such as {commas[0]!r} hold numbers with decimal commas, others with decimal points; write all numbers "
+        "alike and without separators of thousands, or pass --decimal ,"
+    )
 
 
 def dates_as_dates(frame: Any) -> Any:
@@ -248,7 +263,9 @@ def kind_of_target(y: Any, classify: bool | None = None, family: str | None = No
             f"Target: numbers, --family squared; it has {levels[0]} whole levels: --family ordinal takes them as ordered "
             "classes.",
         )
-    return TargetKind(False, None, "Target: numbers, --family squared.")
+    maybe = classify is None and all(_are_counts(column, least=1.0) for column in columns)
+    more = "; whole numbers with a long tail that count something: --family poisson" if maybe else ""
+    return TargetKind(False, None, f"Target: numbers, --family squared{more}.")
 
 
 def _refuse_strange_targets(columns: list[Any]) -> None:
@@ -259,6 +276,11 @@ def _refuse_strange_targets(columns: list[Any]) -> None:
                 f"the target {column.name!r} holds dates; pass a column of numbers, such as days, or of classes"
             )
         distinct = column.nunique()
+        if column.dtype.kind == "f" and np.isinf(column).any():
+            raise ValueError(
+                f"the target {column.name!r} is infinite in {int(np.isinf(column).sum())} rows; put numbers there, or leave "
+                "the cells empty, which leaves the rows out"
+            )
         if distinct == 1:
             raise ValueError(f"the target {column.name!r} is {column.iloc[0]} in all rows; there is nothing to explain")
         if column.dtype.kind not in "biuf" and distinct > MOST_CLASSES:
@@ -272,7 +294,9 @@ def event_hint(X: Any, y: Any) -> list[str]:
     """A word about a column that looks like the event of survival times."""
     if y.ndim != 1 or y.dtype.kind not in "iuf" or not bool((y.dropna() >= 0).all()) or y.nunique() < 3:
         return []
-    found = [name for name in X.columns if str(name).lower() in EVENT_NAMES and X[name].nunique() == 2]
+    found = [
+        name for name in X.columns if X[name].nunique() == 2 and any(word in str(name).lower() for word in EVENT_NAMES)
+    ]
     return [f"If the target is the time of an event, --event {found[0]} makes it survival times."] if found else []
 
 
@@ -282,10 +306,10 @@ def _are_labels(columns: list[Any]) -> bool:
     return all(len(values) == 2 and bool(np.all(np.mod(values, 1) == 0)) for values in distinct)
 
 
-def _are_counts(column: Any) -> bool:
-    """Whether a target looks like counts: whole numbers from 0, more than two of them, skewed to the right."""
+def _are_counts(column: Any, least: float = 0.0) -> bool:
+    """Whether a target looks like counts: whole numbers from 0 (``least``), more than two of them, skewed to the right."""
     values = np.asarray(column, dtype=np.float64)
-    whole = bool(np.all((values >= 0) & (np.mod(values, 1) == 0))) and values.min(initial=1.0) == 0
+    whole = bool(np.all((values >= 0) & (np.mod(values, 1) == 0))) and values.min(initial=np.inf) == least
     return whole and len(np.unique(values)) > 2 and float(column.skew()) > LONG_TAIL
 
 
@@ -293,5 +317,6 @@ def within_tasks(kind: TargetKind, y: Any, task: str | None) -> TargetKind:
     """The same kind of target, or several classes within every task, where there are more than two, and tasks."""
     if not kind.labels or kind.family is not None or task is None or y.nunique() <= 2:
         return kind
-    note = f"Target: {y.nunique()} classes within every task, --family multinomial; effects are those of each class."
+    note = f"Target: {y.nunique()} classes within every task, --family multinomial; effects are those of each class"
+    note += "; if they have an order, number them by it and pass --family ordinal." if y.nunique() in ORDERED_LEVELS else "."
     return kind._replace(family="multinomial", note=note)

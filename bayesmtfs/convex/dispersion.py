@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesmtfs.convex import automatic
 from bayesmtfs.convex.problem import Problem
-from bayesmtfs.families import Family
+from bayesmtfs.families import Family, with_offset
 from bayesmtfs.types import FloatArray, Solution
 
 SHARE = 0.1  # of the largest penalty, where alpha is found for a path
@@ -29,8 +29,9 @@ Solve = Callable[[Problem, Solution | None], Solution]
 
 def best_parameters(problem: Problem, family: Family, eta: FloatArray) -> FloatArray:
     """(m,) Parameter of the largest likelihood in each task at a linear predictor (N,)."""
-    y = np.asarray(problem.data.y, dtype=np.float64)
-    return np.array([family.best_parameter(y[a:b], eta[a:b], problem.weight[a:b]) for a, b in problem.data.spans])
+    y, family = np.asarray(problem.data.y, dtype=np.float64), with_offset(family, problem.data.eta_offset)
+    rows = [(family.of_rows(a, b), slice(a, b)) for a, b in problem.data.spans]
+    return np.array([own.best_parameter(y[at], eta[at], problem.weight[at]) for own, at in rows])
 
 
 def at_parameters(problem: Problem, family: Family, parameters: FloatArray) -> Problem:

@@ -266,7 +266,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             return data
         family = families.find_family(self.loss) if families.is_known(self.loss) else None
         several = getattr(self, "_form", None) == "classes" or (
-            family is not None and family.targets == "labels" and family.coupled
+            family is not None and family.targets == "labels" and family.coupled and not family.has_cuts
         )
         if not self._takes_offset or family is None or several:
             what = "one of several classes" if several else f"{type(self).__name__}"

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bayesmtfs.data.gaps import filled
@@ -26,7 +27,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators import bayesian_prediction as prediction
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
-from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
+from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor, _has_probabilities
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.gibbs.spike_state import in_spike
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
@@ -193,6 +194,7 @@ class BayesianEstimator(MultiTaskEstimator):
         "noise_",
         "dispersion_",
         "degrees_",
+        "thresholds_",
         "norm_q_",
         "norm_q_interval_",
         "task_relations_",
@@ -262,10 +264,9 @@ class BayesianEstimator(MultiTaskEstimator):
 
     def _check_loss(self, prior: str) -> None:
         family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
-        if family.has_cuts:
+        if family.has_cuts and prior == "mixed_norm":
             raise ValueError(
-                f"loss={self.loss!r} has no posterior here yet; sample bm.models.generalized_normal_model(data, "
-                "loss='ordinal', fit_intercept=False) with PyMC"
+                f"loss={self.loss!r} learns its {family.learned}, which prior='mixed_norm' has no prior for; use 'auto'"
             )
         if not family.offers("pymc_dist"):
             family.require("NUTS", "log_density", "pymc_dist")
@@ -287,6 +288,10 @@ class BayesianEstimator(MultiTaskEstimator):
     def _check_prior(self, prior: str) -> None:
         if self.unknown_task == "population" and prior in ("mixed_norm", "spike"):
             raise ValueError(prediction.NO_POPULATION)
+        if self.unknown_task == "population" and find_family(self.loss).coupled:
+            raise ValueError(
+                f"unknown_task='population' does not go with loss={self.loss!r}; use unknown_task='mean'"
+            )
         bounds = self.row_scale_bounds
         if prior == "jeffreys" and bounds is None:
             raise ValueError(
@@ -380,6 +385,7 @@ class BayesianEstimator(MultiTaskEstimator):
             {**penalty, "prior": self.prior_, "n_rows": data.n_observations},
             coef=self.coef_,
             intercept=self.intercept_,
+            task_names=data.task_names,
             selection=self._selected,
             posterior=found.tree,
             effect_unit=self._effect_unit(data),
@@ -435,14 +441,24 @@ class BayesianEstimator(MultiTaskEstimator):
         family = find_family(self.loss)
         if not (family.targets == "labels" and family.offers("mean")):
             return super()._full_predictor(X, tasks, exposure, offset)
-        return self._summarise(X, tasks, prediction.mean_logit, known=(exposure, offset))[0]
+        return self._summarise(X, tasks, self._mean_decision, known=(exposure, offset))[0]
+
+    @property
+    def _n_classes(self) -> int:
+        """Number of classes that stand side by side in the draws of every task."""
+        return 1
+
+    @property
+    def _mean_decision(self) -> Summary:
+        """Decision that is positive, or largest, for the class of the largest mean probability."""
+        return prediction.mean_logit if self._n_classes == 1 else prediction.mean_log_probability
 
     def _linear_predictor(self, X: Any, tasks: Any) -> FloatArray:
         """Mean of the linear predictor; of labels with probabilities the logit of the mean probability."""
         check_is_fitted(self)
         family = find_family(self.loss)
         if family.targets == "labels" and family.offers("mean"):
-            return self._summarise(X, tasks, prediction.mean_logit)[0]
+            return self._summarise(X, tasks, self._mean_decision)[0]
         if self.unknown_task == "population" or (self.unknown_task == "mean" and isinstance(X, TaskData)):
             return self._summarise(X, tasks, lambda family, eta, noise: (eta.mean(axis=0),), expected=True)[0]
         return super()._linear_predictor(X, tasks)
@@ -456,7 +472,10 @@ class BayesianEstimator(MultiTaskEstimator):
         """
         check_is_fitted(self)
         family = find_family(self.loss)
-        draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected)
+        n_classes = self._n_classes
+        draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected, n_classes)
+        if isinstance(X, TaskData) and self._form == "classes":
+            X = X.X[np.argsort(X.order)]
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
             if self._task_means is not None:
@@ -474,7 +493,7 @@ class BayesianEstimator(MultiTaskEstimator):
         part = self._known_part(X, *known, shape=shape)
         if rows.task is not None:
             return draws.by_task(rows.X, rows.task, summary, part)
-        if one_axis:
+        if one_axis or (n_classes > 1 and self._form == "classes"):
             return draws.summarise(rows.X, 0, summary, part)
         return draws.of_tasks(rows.X, np.arange(len(self.tasks_)), summary, part)
 
@@ -568,9 +587,15 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     `probability_interval` says how sure they are. Row scales are in log-odds per deviation of x, the slab of a
     shared mean is ``2 / sqrt(mean_strength)`` wide, and labels in ``posterior_`` are -1 and +1.
 
+    With ``loss="multinomial"`` there may be several classes within every task, each with coefficients of its own: the tree
+    has a task for every pair of task and class, a row of the prior holds a feature's coefficients over all of them, and
+    ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"`` classes are ordered, numbers in rising order, with
+    one linear predictor and ``thresholds_`` in every task, N(0, s^2) in rising order a priori with the s of intercepts.
+    Both are sampled by NUTS.
+
     Parameters
     ----------
-    loss : {"logistic", "hinge"}
+    loss : {"logistic", "hinge", "multinomial", "ordinal"}
         The hinge is a pseudo-likelihood, for ``prior="mixed_norm"``: no probabilities, no predictive draws.
     effect_size : float, default 0.05
         Change of the log-odds per deviation of x above which a feature counts as included. That is little: labels
@@ -593,10 +618,29 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     loss: str | Family = "logistic"
 
+    @property
+    def _n_classes(self) -> int:
+        family = find_family(self.loss)
+        return len(self.classes_) if family.coupled and not family.has_cuts else 1
+
+    def _store_posterior(self, data: TaskData, found: PosteriorFit, request: PosteriorRequest) -> None:
+        super()._store_posterior(data, found, request)
+        self._shape_coefficients()
+        for name in ("coef_std_", "task_inclusion_probability_", "local_false_sign_rate_"):
+            setattr(self, name, getattr(self, name).reshape(self.coef_.shape))
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
+        """Probabilities of the classes, averages over draws; parameters and shapes as in `MixedNormClassifier`."""
+        if self._has_cuts:
+            return self._summarise(X, tasks, prediction.mean_probabilities, known=(None, offset))[0]
+        probability: FloatArray = super().predict_proba(X, tasks, offset=offset)
+        return probability
+
     def probability_interval(
         self, X: Any, tasks: Any = None, interval: float = INTERVAL, *, offset: Any = None
     ) -> tuple[FloatArray, ...]:
-        """Probability of ``classes_[1]`` (several classes: of each against the rest) and how sure it is.
+        """Probability of ``classes_[1]`` (several classes: of each, one against the rest or of their law) and how sure it is.
 
         Parameters
         ----------
@@ -605,11 +649,11 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
         Returns
         -------
-        means, lower and upper ends, each (n,), or (n, n_tasks) or (n, n_classes)
+        means, lower and upper ends, each (n,), or (n, n_tasks) or (n, n_classes), or (n, n_tasks, n_classes)
         """
         check_is_fitted(self)
         prediction.check_interval(interval)
         family = find_family(self.loss)
-        if not family.offers("mean"):
+        if not (family.offers("mean") or family.has_cuts):
             raise ValueError(f"loss={self.loss!r} has no probabilities; use loss='logistic'")
         return self._summarise(X, tasks, partial(prediction.mean_interval, interval), known=(None, offset))

@@ -57,11 +57,18 @@ class PredictiveDraws:
     """Draws of a fitted estimator, task by task.
 
     ``unknown_task`` says which task stands for one that was not there in fit, the "mean" or one of the "population";
-    ``expected`` takes the expected coefficients of the latter instead of draws.
+    ``expected`` takes the expected coefficients of the latter instead of draws. Where ``n_classes`` stand side by side
+    in the draws of every task, predictors have one more axis for them.
     """
 
     def __init__(
-        self, result: FitResult, family: Family, unknown_task: str, fit_intercept: bool, expected: bool = False
+        self,
+        result: FitResult,
+        family: Family,
+        unknown_task: str,
+        fit_intercept: bool,
+        expected: bool = False,
+        n_classes: int = 1,
     ) -> None:
         assert result.posterior is not None and result.screened_out is not None
         self.posterior = with_fixed_variables(result.posterior)
@@ -69,11 +76,14 @@ class PredictiveDraws:
         self.features = np.flatnonzero(~result.screened_out)
         self.family, self.seed = family, 0 if result.seed is None else result.seed
         self.unknown_task, self.fit_intercept, self.expected = unknown_task, fit_intercept, expected
+        self.n_classes = n_classes
 
     def summarise(
         self, X: Design, t: int, summary: Summary, offset: FloatArray | None = None
     ) -> tuple[FloatArray, ...]:
         """Summaries at rows of task t (-1: a new one), in blocks that fit into memory; the offset (n,) is added to eta."""
+        if self.n_classes > 1:
+            return self._summarise_classes(X, t, summary)  # an offset is that of all classes, and changes nothing
         draws = self.of_task(t)
         family = self.family if draws.parameter is None else self.family.given(draws.parameter[:, np.newaxis])
         step = max(LARGEST_BLOCK // len(draws.intercept), 1)
@@ -83,6 +93,23 @@ class PredictiveDraws:
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
             eta = eta if offset is None else eta + offset[start : start + step]
             blocks.append(summary(family, eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
+        return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+
+    def _summarise_classes(self, X: Design, t: int, summary: Summary) -> tuple[FloatArray, ...]:
+        """Summaries at predictors (draws, rows, classes) of task t; -1: the mean of all tasks."""
+        coef, intercept = self._flat("coef"), self._flat("intercept")
+        coef = coef.reshape(*coef.shape[:2], -1, self.n_classes)  # (S, p', m, K)
+        intercept = intercept.reshape(len(intercept), -1, self.n_classes)
+        coef, intercept = (
+            (coef[:, :, t], intercept[:, t]) if t >= 0 else (coef.mean(axis=2), intercept.mean(axis=1))
+        )
+        step = max(LARGEST_BLOCK // intercept.size, 1)
+        blocks = []
+        for start in range(0, max(X.shape[0], 1), step):
+            block = X[start : start + step][:, self.features]
+            by_class = [np.asarray(block @ coef[:, :, k].T).T for k in range(self.n_classes)]
+            eta = np.stack(by_class, axis=-1) + intercept[:, np.newaxis]
+            blocks.append(summary(self.family, eta, np.ones(1)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
 
     def of_tasks(
@@ -180,9 +207,22 @@ def mean_logit(family: Family, eta: FloatArray, noise: FloatArray) -> tuple[Floa
     return (logit(np.clip(family.mean(eta).mean(axis=0), tiny, 1.0 - tiny)),)
 
 
+def mean_log_probability(family: Family, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+    """Logarithms of the mean probabilities (rows, classes)."""
+    return (np.log(np.maximum(family.mean(eta).mean(axis=0), np.finfo(np.float64).tiny)),)
+
+
+def mean_probabilities(family: Family, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
+    """Mean probabilities (rows, classes) of ordered classes."""
+    return (family.probabilities(eta).mean(axis=0),)
+
+
 def mean_interval(interval: float, family: Family, eta: FloatArray, noise: FloatArray) -> tuple[FloatArray, ...]:
-    """Mean of the expected target (for labels: probability of class +1), and the ends of its interval over draws."""
-    expected = family.mean(eta)
+    """Mean of the expected target (for labels: probability of class +1), and the ends of its interval over draws.
+
+    Of several classes, probabilities (rows, classes).
+    """
+    expected = family.probabilities(eta) if family.has_cuts else family.mean(eta)
     return expected.mean(axis=0), *central_interval(expected, interval)
 
 

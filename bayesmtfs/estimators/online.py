@@ -31,6 +31,7 @@ from bayesmtfs.types import FloatArray, IntArray, LossScale
 
 SPARSITIES = ("individual", "features", "features_and_tasks")
 LEARN = "learn"
+WAY_OUT = "use another loss, or an estimator that sees all rows at once, such as MixedNorm* or Bayesian*"
 # Of the largest penalty: candidates of penalty_strength="learn"
 LEARNED_SHARES = (0.4, 0.2, 0.1, 0.05, 0.025, 0.012, 0.005, 0.002)
 LEARNED_NORMS = (1.0, 1.5, 2.0, 3.0, float("inf"))  # candidates of norm_q="learn"
@@ -116,7 +117,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
     def _check_parameters(self) -> None:
         self._check_stream()
         check_choice("sparsity", self.sparsity, SPARSITIES)
-        self._family.require("A stream", "slope")
+        self._family.require("A stream", "slope", way_out=WAY_OUT)
         check_choice("loss_scale", self.loss_scale, ("mean", "sum"))
         for name, words in (("penalty_strength", (None, LEARN)), ("mean_strength", (None,))):
             value = getattr(self, name)
@@ -136,7 +137,7 @@ class OnlineMixedNormEstimator(StreamEstimator):
         data = super()._settle_offset(data)
         if data.eta_offset is None:
             return data
-        self._family.require("A stream with exposure or offset", "absorbed")
+        self._family.require("A stream with exposure or offset", "absorbed", way_out=WAY_OUT)
         y, weight = self._family.absorbed(data.y, data.weight, data.eta_offset)
         return replace(data, y=y, weight=weight, eta_offset=None)
 

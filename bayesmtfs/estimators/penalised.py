@@ -130,7 +130,7 @@ class MixedNormEstimator(BatchEstimator):
 
     def _check_loss(self) -> None:
         family = check_family(self.loss, labels=isinstance(self, MultiTaskClassifier))
-        if family.offers("weights"):
+        if family.offers("weights") and not family.offers("conjugate"):
             raise ValueError(
                 f"loss={family.name!r} is not convex, so that no duality gap certifies a penalised fit; use loss='huber' "
                 "here, or this loss in GeneralizedNormalRegressor or BayesianRegressor"
@@ -270,5 +270,6 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
         super()._store(data, solution, scaling, tol, **settings)
         self.__dict__.pop("thresholds_", None)
         if find_family(self.loss).has_cuts:
-            rows = OrdinalRows(data.y, data.weight, data.offsets)
-            self.thresholds_ = rows.cuts(data.linear_predictor(self.coef_.T, self.intercept_), len(self.classes_))
+            rows, eta = OrdinalRows(data.y, data.weight, data.offsets), data.linear_predictor(self.coef_.T, self.intercept_)
+            eta = eta if data.eta_offset is None else eta + data.eta_offset
+            self.thresholds_ = rows.cuts(eta, len(self.classes_))

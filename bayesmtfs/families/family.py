@@ -337,8 +337,8 @@ class Family:
         mine = getattr(type(self), offer, None)
         return mine is not getattr(Family, offer) or vars(self).get(offer) is not None
 
-    def require(self, route: str, *needed: str) -> None:
-        """Raise a ``ValueError`` that names what a route needs and the family does not offer.
+    def require(self, route: str, *needed: str, way_out: str = "") -> None:
+        """Raise a ``ValueError`` that names what a route needs and the family does not offer, and the way out.
 
         Examples
         --------
@@ -349,9 +349,8 @@ class Family:
         missing = [OFFERS[offer] for offer in needed if not self.offers(offer)]
         if missing:
             offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
-            way_out = (
-                f" (its rows share one loss, which MixedNorm* fit with loss={self.name!r})" if self.coupled else ""
-            )
+            way_out = f"; {way_out}" if way_out else ""
+            way_out += f" (its rows share one loss, which MixedNorm* and Bayesian* fit with loss={self.name!r})" if self.coupled else ""
             raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}{way_out}")
 
     def _missing(self, offer: str) -> ValueError:

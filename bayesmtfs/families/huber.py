@@ -4,7 +4,8 @@ r"""Huber loss: squared for small residuals, absolute for large ones (Huber 1964
 ``l*(u) = u y + u^2 / 2`` for u in [-k, k] and ``inf`` elsewhere.
 
 The threshold k is in units of the noise. Penalised fits and streams have the noise 1: k is there in the units of the
-target, or in its deviations within tasks where ``scale_target=True``. Posteriors learn the noise s; the density is
+target, or in its deviations within tasks where ``scale_target=True``. Posteriors and MM learn the noise s, MM by weighted
+squares with the weights ``min(1, k s / |r|)``, which touch the loss and lie above it; the density is
 
     exp(-l(r / s)) / (s Z),   Z = sqrt(2 pi) (2 Phi(k) - 1) + 2 / k exp(-k^2 / 2).
 """
@@ -97,6 +98,11 @@ class Huber(Family):
         outside = np.abs(dual) > dual.dtype.type(self.threshold * (1.0 + ROUNDING))
         return np.where(outside, dual.dtype.type(np.inf), dual * (y + 0.5 * dual))
 
+    def weights(self, residual: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Weight of each target's square: 1 within the threshold, ``k / |r|`` beyond, residuals in units of the noise."""
+        size = np.abs(np.divide(residual, noise))
+        return np.asarray(self.threshold / np.maximum(size, self.threshold))
+
     def mean(self, eta: FloatArray) -> FloatArray:
         """Return the expected target, ``eta`` itself."""
         return np.array(eta)
@@ -134,14 +140,19 @@ class Huber(Family):
         return eta + noise * np.where(within, centre, tail)
 
     def deviance(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
-        """Minus twice the weighted log-likelihood at the best noise, found by a search."""
-        spread = max(float(np.sqrt(np.average(np.square(y - eta), weights=weight))), np.finfo(np.float64).tiny)
+        """Minus twice the weighted log-likelihood at the best noise."""
+        return -2.0 * float(weight @ self.log_density(y, eta, self.best_noise(y - eta, weight)))
+
+    def best_noise(self, residual: FloatArray, weight: FloatArray) -> float:
+        """Noise of the largest likelihood given residuals, found by a search."""
+        spread = max(float(np.sqrt(np.average(np.square(residual), weights=weight))), np.finfo(np.float64).tiny)
+        nothing = np.zeros(())
         best = minimize_scalar(
-            lambda log_noise: -float(weight @ self.log_density(y, eta, math.exp(log_noise))),
+            lambda log_noise: -float(weight @ self.log_density(residual, nothing, math.exp(log_noise))),
             bounds=(math.log(spread) - 20.0, math.log(spread) + 1.0),
             method="bounded",
         )
-        return 2.0 * float(best.fun)
+        return math.exp(best.x)
 
     def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
         """The density as a PyMC distribution."""

@@ -9,9 +9,11 @@ whose conjugate is finite where :math:`\nu` is a probability vector (Boyd and Va
 example 3.25). Inside, every class of a task is a task of its own over the same rows, with targets +1 for the class and
 -1 for the others, so that a row of W holds a feature's coefficients over tasks x classes. All classes have coefficients,
 as in Zhu and Hastie 2004 (*Biostatistics* 5:427-443): a constant that is added to those of a feature in one task changes
-no probability, and the penalty chooses it. Solvers are given the diagonal of the second derivatives ``diag(p) - p p'``, as
+no probability, and the penalty, or the prior of a posterior, chooses it. Solvers are given the diagonal of the second derivatives ``diag(p) - p p'``, as
 in Friedman, Hastie and Tibshirani 2010 (*Journal of Statistical Software* 33, section 4); the whole is at most twice it.
 """
+
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp, softmax, xlogy
@@ -46,6 +48,18 @@ class Multinomial(Family):
     def mean(self, eta: FloatArray) -> FloatArray:
         """Probabilities of the classes, on the last axis."""
         return np.asarray(softmax(eta, axis=-1))
+
+    def working_noise(self, y: FloatArray, weight: FloatArray) -> float:
+        """Return 2, as for two classes."""
+        return 2.0
+
+    def log_density(self, y: FloatArray, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Log-probability of each observation, at the row of its class; on given rows only."""
+        return -self.value(y, eta)
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """PyMC term with these log-densities, on given rows only."""
+        raise self._missing("pymc_dist")
 
 
 class MultinomialRows(Multinomial):
@@ -104,6 +118,29 @@ class MultinomialRows(Multinomial):
         constant = np.maximum(observed - (1.0 - share) * expected, 0.0) / observed.sum(axis=1, keepdims=True)
         mixed = np.repeat(1.0 - share, self.sizes, axis=0) * p + np.repeat(constant, self.sizes, axis=0)
         return self._spread(weight * (mixed - classes))
+
+    def pymc_dist(self, eta: Any, noise: Any, **options: Any) -> Any:
+        """PyMC term with these log-densities."""
+        import pymc as pm
+        import pytensor.tensor as pt
+
+        rows, observation = self.rows, self._spread(np.arange(len(self.rows))[:, np.newaxis]).astype(np.int64)
+
+        def log_density(value: Any, eta: Any) -> Any:
+            return pt.switch(value > 0, eta - pt.logsumexp(eta[rows], axis=1)[observation], 0.0)
+
+        def draw(eta: Any, rng: Any = None, size: Any = None) -> Any:
+            return self.draw(rng, np.broadcast_to(eta, np.shape(eta) if size is None else size))
+
+        return pm.CustomDist.dist(eta, logp=log_density, random=draw, **options)
+
+    def draw(self, rng: np.random.Generator, eta: FloatArray, noise: FloatArray | float = 1.0) -> FloatArray:
+        """Draw classes at predictors (..., N): +1 at the row of the class, -1 at the other rows of an observation."""
+        table = np.asarray(eta)[..., self.rows]
+        chosen = np.argmax(table + rng.gumbel(size=table.shape), axis=-1)
+        found = np.full(np.shape(eta), -1.0)
+        np.put_along_axis(found, self.rows[np.arange(len(self.rows)), chosen], 1.0, axis=-1)
+        return found
 
     def _probability(self, eta: FloatArray) -> FloatArray:
         return self._spread(self.mean(eta[self.rows]))

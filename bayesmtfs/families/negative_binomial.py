@@ -103,6 +103,10 @@ class NegativeBinomial(Family):
         known.alpha, known.name = parameter, self.name
         return known
 
+    def of_rows(self, start: int, stop: int) -> "NegativeBinomial":
+        """The loss on some of the rows, where each has a dispersion."""
+        return self if np.ndim(self.alpha) == 0 else self.given(self.alpha[start:stop])
+
     def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
         """Dispersion of the largest likelihood at given linear predictors."""
 

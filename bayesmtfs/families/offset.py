@@ -40,6 +40,7 @@ class WithOffset(Family):
         self.base, self.offset = base, offset  # (N,)
         self.name, self.smooth, self.curvature_bound = base.name, base.smooth, base.curvature_bound
         self.targets, self.coupled, self.dispersion = base.targets, base.coupled, base.dispersion  # type: ignore[misc]
+        self.learned = base.learned
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -59,7 +60,15 @@ class WithOffset(Family):
 
     def of_rows(self, start: int, stop: int) -> Family:
         """The family on some of its rows."""
-        return WithOffset(self.base, self.offset[start:stop])
+        return WithOffset(self.base.of_rows(start, stop), self.offset[start:stop])
+
+    def given(self, parameter: Any) -> Family:
+        """The base at a value of what it learns, with the same known part."""
+        return WithOffset(self.base.given(parameter), self.offset)
+
+    def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
+        """That of the base at eta plus the offset."""
+        return self.base.best_parameter(y, eta + self.offset, weight)
 
     def value(self, y: FloatArray, eta: FloatArray) -> FloatArray:
         """Loss at eta plus the offset."""

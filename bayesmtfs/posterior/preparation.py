@@ -62,7 +62,7 @@ def penalised_fit(
 
     Zeros and the best constant of each task for a loss whose fits have no certificate, since it may not be convex.
     """
-    if family.offers("conjugate") or family.has_cuts:
+    if family.offers("conjugate") or family.coupled:
         fit_intercept = fit_intercept and not family.has_cuts
         problem = Problem(data, family, RowPenalty(0.0, 2.0, weights=weights), data.weight, fit_intercept)
         found = automatic.solve(problem.with_strength(SHARE * problem.largest_penalty or 1.0), tol=tol)

@@ -42,8 +42,8 @@ def test_intervals_hold_the_true_exponent(n_tasks, count, draws):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", calibration.nuts_models())
 def test_models_sampled_by_nuts_are_calibrated(name):
-    model = calibration.nuts_models()[name]()
-    check(calibration.summarize(list(calibration.model_fits(model, 20))), 0.8, 0.97)
+    model, new_data = calibration.nuts_models()[name]()
+    check(calibration.summarize(list(calibration.model_fits(model, 20, new_data=new_data))), 0.8, 0.97)
 
 
 def test_false_discovery_rate_is_right_where_the_model_is():

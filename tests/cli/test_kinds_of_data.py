@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import bayesmtfs as bm
+from bayesmtfs.cli import tables
 
 N = 160
 
@@ -104,9 +105,45 @@ def test_dates_and_truth_values_are_numbers(bayesmtfs, table, tmp_path):
         ([f"name {i}" for i in range(N)], "160 different texts"),
         (pd.date_range("2024-01-01", periods=N).astype(str), "holds dates"),
         (np.full(N, 3.0), "is 3.0 in all rows"),
+        (np.where(np.arange(N) % 50, 1.5, np.inf), "is infinite in 4 rows; put numbers there"),
     ],
 )
 def test_targets_that_fit_no_family_are_refused(bayesmtfs, table, tmp_path, values, words):
     frame = table[["x", "z", "clinic"]].assign(result=values)
     result = run(bayesmtfs, frame, tmp_path, "--target", "result", "--task", "clinic")
     assert result.exit_code == 1 and words in result.stderr
+
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize(
+    ("values", "family", "words"),
+    [
+        (RNG.poisson(1.0, N), "poisson", "counts (whole numbers from 0 with a long tail), --family poisson"),
+        (RNG.negative_binomial(1, 0.1, N), "poisson", "see --family 'negative_binomial(1)'"),
+        (RNG.geometric(0.3, N), None, "that count something: --family poisson"),
+        (1 + np.arange(N) % 5, None, "5 whole levels: --family ordinal"),
+        (RNG.integers(-3, 30, N), None, "Target: numbers, --family squared."),
+        (np.array(["low", "mid", "top"])[np.arange(N) % 3], "multinomial", "number them by it and pass --family ordinal"),
+    ],
+)
+@pytest.mark.parametrize("german", [False, True])
+def test_what_a_target_is_taken_for(table, tmp_path, values, family, words, german):
+    frame, form = table[["x", "clinic"]].assign(y=values), {"sep": ";", "decimal": ","} if german else {}
+    frame.to_csv(tmp_path / "table.csv", index=False, **form)
+    rows = tables.observations(tmp_path / "table.csv", "y", None, "clinic", None, None).rows
+    assert rows.X["x"].dtype.kind == "f"
+    kind = tables.within_tasks(tables.kind_of_target(rows.y), rows.y, "clinic")
+    assert kind.family == family and words in kind.note
+
+
+def test_events_have_many_names_and_mixed_decimals_a_way_out(table, tmp_path):
+    for name in ("verstorben", "death_1y", "relapse"):
+        frame = table.rename(columns={"died": name})
+        assert f"--event {name} makes it survival" in tables.event_hint(frame[["x", name]], frame["days"])[0]
+    mixed = table[["x", "clinic"]].assign(y=[f"{1 + k}.{k:03d}" for k in range(N)])
+    mixed["x"] = [f"{x:.3f}".replace(".", ",") for x in mixed["x"]]
+    mixed.to_csv(tmp_path / "table.csv", index=False, sep=";")
+    with pytest.raises(ValueError, match=r"columns such as 'x' hold numbers with decimal commas.*pass --decimal ,"):
+        tables.observations(tmp_path / "table.csv", "y", None, "clinic", None, None)

@@ -45,14 +45,15 @@ def test_unpenalised_counts_are_those_of_statsmodels_with_exposure(counts, loss,
 
 
 @pytest.mark.parametrize("norm_q", [1, 2, 4, np.inf])
-@pytest.mark.parametrize("loss", ["poisson", "logistic", "hinge"])
+@pytest.mark.parametrize("loss", ["poisson", "negative_binomial(0.5)", "logistic", "hinge"])
 def test_penalised_fits_with_offset_are_those_of_cvxpy(loss, norm_q):
     rng = np.random.default_rng(1)
     X, tasks, offset = rng.normal(size=(60, P)), np.repeat([0, 1], 30), rng.normal(size=60)
     weight = rng.uniform(0.5, 2.0, 60)
     eta = X[:, 0] + offset
-    y = rng.poisson(np.exp(eta)) if loss == "poisson" else np.where(eta + rng.normal(size=60) > 0, 1, -1)
-    face = bm.MixedNormRegressor if loss == "poisson" else bm.MixedNormClassifier
+    counts = loss not in ("logistic", "hinge")
+    y = rng.poisson(np.exp(eta)) if counts else np.where(eta + rng.normal(size=60) > 0, 1, -1)
+    face = bm.MixedNormRegressor if counts else bm.MixedNormClassifier
     model = face(loss=loss, norm_q=norm_q, penalty_strength=0.1, tol=1e-9)
     model.fit(X, y.astype(float), tasks=tasks, sample_weight=weight, offset=offset)
     W, b = cp.Variable((P, 2)), cp.Variable(2)
@@ -62,6 +63,9 @@ def test_penalised_fits_with_offset_are_those_of_cvxpy(loss, norm_q):
         known = X[rows] @ W[:, t] + b[t] + offset[rows]
         losses = {
             "poisson": lambda e, rows=rows: cp.exp(e) - cp.multiply(y[rows], e),
+            "negative_binomial(0.5)": lambda e, rows=rows: (
+                cp.multiply(y[rows] + 2.0, cp.logistic(e + np.log(0.5))) - cp.multiply(y[rows], e)
+            ),
             "logistic": lambda e, rows=rows: cp.logistic(-cp.multiply(y[rows], e)),
             "hinge": lambda e, rows=rows: cp.pos(1 - cp.multiply(y[rows], e)),
         }[loss](known)

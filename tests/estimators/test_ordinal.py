@@ -18,8 +18,9 @@ def simulate(n=240, p=6, m=3, seed=0):
     return X, 1 + (eta[:, None] > cuts[tasks]).sum(axis=1), tasks
 
 
-def cvxpy_objective(X, y, tasks, strength, q, weight=None):
+def cvxpy_objective(X, y, tasks, strength, q, weight=None, offset=None):
     weight, loss = np.ones(len(X)) if weight is None else weight, 0.0
+    known = np.zeros(len(X)) if offset is None else offset
     m, k = len(np.unique(tasks)), int(y.max())
     W = cp.Variable((X.shape[1], m))
     for t in range(m):
@@ -27,7 +28,7 @@ def cvxpy_objective(X, y, tasks, strength, q, weight=None):
         scale = weight[own].sum()
         for c in range(1, k + 1):
             rows = own & (y == c)
-            eta, w = X[rows] @ W[:, t], weight[rows] / scale
+            eta, w = X[rows] @ W[:, t] + known[rows], weight[rows] / scale
             if c < k:
                 loss += w @ cp.logistic(eta - cuts[c - 1])
             if c > 1:
@@ -51,6 +52,16 @@ def test_objective_is_that_of_cvxpy(q, strength, weighted):
     assert model.converged_ and model.coef_.shape == (3, 6) and model.thresholds_.shape == (3, 3)
     assert np.all(np.diff(model.thresholds_) > 0) and not model.intercept_.any()
     assert 2 <= model.get_support().sum() < 6
+
+
+def test_objective_with_an_offset_is_that_of_cvxpy():
+    X, y, tasks = simulate()
+    offset = np.random.default_rng(6).normal(size=len(X))
+    model = bm.MixedNormClassifier(2, 0.1, loss="ordinal", tol=1e-8).fit(X, y, tasks=tasks, offset=offset)
+    assert model.objective_ == pytest.approx(cvxpy_objective(X, y, tasks, 0.1, 2, None, offset), rel=1e-6)
+    p = model.predict_proba(X, tasks=tasks, offset=offset)
+    zero = model.predict_proba(X, tasks=tasks)
+    assert np.log(p[np.arange(len(y)), y - 1]).sum() > np.log(zero[np.arange(len(y)), y - 1]).sum()
 
 
 def test_wide_form_over_one_design_is_the_long_form():

@@ -49,9 +49,3 @@ def test_model_has_ordered_thresholds_and_the_likelihood():
     assert cuts.shape == (2, 2) and np.all(np.diff(cuts) > 0)
     p = Ordinal().probabilities(np.einsum("np,pn->n", X, coef[:, tasks]), cuts[tasks])
     np.testing.assert_allclose(likelihood, np.log(p[np.arange(len(y)), y]).sum(), rtol=1e-8)
-
-
-def test_the_classifier_names_the_model():
-    X, y, tasks = simulate(30)
-    with pytest.raises(ValueError, match="sample bm.models.generalized_normal_model"):
-        bm.BayesianClassifier(loss="ordinal").fit(X, y, tasks=tasks)

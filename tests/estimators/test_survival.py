@@ -19,27 +19,33 @@ def simulate(n=150, p=5, ties=False, seed=0):
     return X, np.array(list(zip(died, time, strict=True)), dtype=[("event", bool), ("time", float)]), tasks
 
 
-def cvxpy_objective(X, y, tasks, strength, q):
+def cvxpy_objective(X, y, tasks, strength, q, weight=None):
     """Smallest objective without ties, by a conic solver."""
     W, loss = cp.Variable((X.shape[1], 3)), 0.0
+    weight = np.ones(len(X)) if weight is None else weight
     for t, task in enumerate(np.unique(tasks)):
         own = np.flatnonzero(tasks == task)
-        eta, time = X[own] @ W[:, t], y["time"][own]
+        eta, time, w = X[own] @ W[:, t], y["time"][own], weight[own]
+        pooled = eta + np.log(w)
         events = np.flatnonzero(y["event"][own])
-        loss += sum(cp.log_sum_exp(eta[time >= time[i]]) - eta[i] for i in events) / len(own)
+        loss += sum(w[i] * (cp.log_sum_exp(pooled[time >= time[i]]) - eta[i]) for i in events) / w.sum()
     penalty = sum(cp.norm(W[i], "inf" if q == np.inf else q) for i in range(X.shape[1]))
     return cp.Problem(cp.Minimize(loss + strength * penalty)).solve(
         solver="CLARABEL", tol_gap_rel=1e-7, tol_gap_abs=1e-7
     )
 
 
-@pytest.mark.parametrize("q", [1, 2, np.inf])
-def test_objective_is_that_of_cvxpy(q):
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("q", [1, 2, 4, np.inf])
+def test_objective_is_that_of_cvxpy(q, weighted):
     X, y, tasks = simulate(n=90)
-    model = bm.MixedNormSurvival(q, {1: 0.1, 2: 0.15, np.inf: 0.2}[q], tol=1e-8).fit(X, y, tasks=tasks)
+    weight = np.random.default_rng(4).uniform(0.5, 2.0, 90) if weighted else None
+    model = bm.MixedNormSurvival(q, {1: 0.1, 2: 0.15, 4: 0.17, np.inf: 0.2}[q], tol=1e-8)
+    model.fit(X, y, tasks=tasks, sample_weight=weight)
     assert model.converged_
     assert 0 < model.get_support().sum() < 5
-    np.testing.assert_allclose(model.objective_, cvxpy_objective(X, y, tasks, model.penalty_strength_, q), rtol=1e-6)
+    wanted = cvxpy_objective(X, y, tasks, model.penalty_strength_, q, weight)
+    np.testing.assert_allclose(model.objective_, wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("ties", [False, True])
