@@ -140,9 +140,12 @@ def own_words(message: str) -> str:
     >>> own_words('draws is 0; set unknown_task="mean" to predict with the average task')
     '--draws is 0; pass --unknown-task mean to predict with the average task'
     """
+    for python in (" (see diagnostics_)", ", or set it to None"):  # which no option does
+        message = message.replace(python, "")
+    message = message.replace("draws and tune", "draws and --tune")
     for name, option in OPTIONS.items():
         message = re.sub(rf"\b(?:set )?{name}=[\"']?(\w+)[\"']?", rf"pass --{option} \1", message)
-        message = re.sub(rf"\b{name}(?= is \S+; )", f"--{option}", message)
+        message = re.sub(rf"(?<!-)\b{name}(?= is \S+; )", f"--{option}", message)
         message = re.sub(rf"\b(raise|lower) {name}\b", rf"\1 --{option}", message)
     return message
 

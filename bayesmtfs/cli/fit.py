@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, check_free, method_table, new_folder
+from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, check_free, method_table, new_folder, own_words
 from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def fit(
     else:
         kind, hints = within_tasks(kind_of_target(y, classify, family), y, task), event_hint(X, y)
     _check_exposure(exposure, kind)
+    _check_route(route, kind)
     notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     options = {
@@ -140,16 +141,19 @@ def fit(
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
         model.fit(X, y, **({} if exposure is None else {"exposure": exposure}))
     errors = None
-    if baselines and event is None and exposure is None:  # the references know neither
+    if baselines and event is not None:
+        notes.append("Errors on held-out rows are not measured for survival times.")
+    elif baselines:
+        options = {**kind.options(standardize), "exposure": exposure}
         with speaker.working("Measuring on held-out rows ..."):
-            errors = _errors_of(model, X, y, kind.options(standardize), standardize, notes)
+            errors = _errors_of(model, X, y, options, standardize, notes)
     names = {"target": target or targets or "", "task": task or ""}
     source = Source(data.name, **names, notes=tuple(notes), command=speaker.command, errors=errors)
     with new_folder(out, force) as folder, speaker.working("Writing ..."):
         described = {"data": str(data), "target": target or targets, "task": task, "event": event}
         _write(model, folder, described, source)
     facts = _facts(model)
-    speaker.say(model.result_.summary())
+    speaker.say(own_words(model.result_.summary()))
     if "norm_q" in facts:
         speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
     if errors is not None:
@@ -192,7 +196,7 @@ def _errors_of(
     try:
         return held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
     except ValueError as error:
-        notes.append(f"Errors on held-out rows were not measured: {error}")
+        notes.append(own_words(f"Errors on held-out rows were not measured: {error}"))
         return None
 
 
@@ -212,6 +216,23 @@ def _check_exposure(exposure: str | None, kind: "TargetKind") -> None:
 
     if exposure is not None and (kind.family is None or find_family(kind.family).targets != "counts"):
         raise UsageError("--exposure is for counts; pass --family poisson or 'negative_binomial(1)', or leave it out")
+
+
+def _goes(route: str, kind: "TargetKind", shared_mean: bool = False) -> bool:
+    """Whether a route takes a target: several classes within tasks have one only, without a shared mean."""
+    from bayesmtfs.families import find_family
+
+    family = None if kind.family is None else find_family(kind.family)
+    unordered = family is not None and family.targets == "labels" and family.coupled and not family.has_cuts
+    return (route == "map" and not shared_mean) or not unordered
+
+
+def _check_route(route: str, kind: "TargetKind") -> None:
+    if not _goes(route, kind):
+        raise UsageError(
+            f"--route {route} does not go with several classes within tasks; use --route map, leave --task out (one model "
+            "for all rows), or make a target of two classes"
+        )
 
 
 def _check_impute(impute: str | None, route: str) -> None:
@@ -287,15 +308,17 @@ def compare(
     sep: Separator = None,
     decimal: Decimal = None,
     methods: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Methods, a,b,c: l11, l12, l1inf, shared_mean, generalized_normal, jeffreys, matrix_variate, "
-            "posterior, horseshoe."
+            "posterior, horseshoe; where not said, all but l11, generalized_normal and posteriors."
         ),
-    ] = "l12,l1inf,shared_mean,jeffreys,matrix_variate",
+    ] = None,
     folds: Annotated[int, typer.Option(help="Folds of the cross-validation.")] = 5,
     classify: Classify = None,
     family: FamilyName = None,
+    exposure: Exposure = None,
+    impute: Impute = None,
     standardize: Standardize = True,
     baselines: Baselines = True,
     jobs: Jobs = None,
@@ -308,10 +331,18 @@ def compare(
 
     if out is not None:
         check_free(out, force)
-    names = [_one_of("methods", name.strip(), tuple(SHORT)) for name in methods.split(",") if name.strip()]
-    table = observations(data, target, targets, task, drop, categories, TextForm(sep, decimal))
+    listed = USUAL if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    names = [_one_of("methods", name, tuple(SHORT)) for name in listed]
+    _check_impute(impute, "")
+    form = TextForm(sep, decimal)
+    table = observations(data, target, targets, task, drop, categories, form, None, exposure, impute is not None)
     X, y, _ = table.rows
     kind = within_tasks(kind_of_target(y, classify, family), y, task)
+    _check_exposure(exposure, kind)
+    if methods is None:
+        names = [name for name in names if _goes(SHORT[name]["route"], kind, name == "shared_mean")]
+    for name in names:
+        _check_route(SHORT[name]["route"], kind)
     notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     more: dict[str, Any] = {
@@ -319,6 +350,7 @@ def compare(
         "standardize": standardize,
         **kind.options(standardize),
         "n_jobs": jobs,
+        "impute": impute,
     }
     models = {name: make_estimator(kind.labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
     if baselines:
@@ -326,7 +358,9 @@ def compare(
 
         models |= reference_fits(kind.labels, wide=targets is not None, **more)
     with speaker.working(f"Comparing {len(models)} methods on {folds} folds ..."):
-        found = bayesmtfs.compare(models, X, y, cv=folds, random_state=seed, progress=speaker.progress)
+        found = bayesmtfs.compare(
+            models, X, y, cv=folds, exposure=exposure, random_state=seed, progress=speaker.progress
+        )
     if out is not None:
         write_csv(found.to_frame(), out)
     speaker.say(comparison_table(found, folds))
@@ -384,7 +418,8 @@ CLASSES = {
     **{("posterior", prior): "Bayesian" for prior in PRIORS},
 }
 SHAPES = (1, 1.5, 2, 4, np.inf)  # q that the cross-validation chooses from
-# Short names for `compare`
+# Short names for `compare`, and those that it takes where none are said
+USUAL = ("l12", "l1inf", "shared_mean", "jeffreys", "matrix_variate")
 SHORT: dict[str, dict[str, Any]] = {
     "l12": {"route": "map", "norm_q": "2"},
     "l11": {"route": "map", "norm_q": "1"},

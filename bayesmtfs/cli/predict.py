@@ -13,6 +13,8 @@ from bayesmtfs.cli.fit import Decimal, Separator, saved_fit
 from bayesmtfs.families import find_family, is_known
 from bayesmtfs.results.tables import INTERVAL
 
+MOST_NAMED = 10  # columns in a message
+
 
 def predict(
     speaker: Speaker,
@@ -47,7 +49,8 @@ def predict(
     wanted = list(getattr(model, "feature_names_in_", frame.columns))
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
-        raise ValueError(f"{data} lacks the columns {missing[:10]} that the model was fitted on; add them")
+        listed = ", ".join(map(repr, missing[:MOST_NAMED])) + (" ..." if len(missing) > MOST_NAMED else "")
+        raise ValueError(f"{data} lacks columns that the model was fitted on: {listed}; add them")
     target, event = _target(result, frame, target), _event(result, frame)
     with speaker.working("Predicting ..."):
         columns = predicted_columns(model, frame[wanted])
@@ -57,7 +60,8 @@ def predict(
     write_csv(table, out)
     speaker.say(f"{len(table)} predictions are in {out}")
     score = _score(model, frame, wanted, target, event)
-    speaker.say(*(f"{words}: {value:.4g}" for words, value in score.items()))
+    about = {"R2": f" (share of the squares about {'the mean of all rows' if len(target) < 2 else 'the means of targets'})"}
+    speaker.say(*(f"{words}: {value:.4g}{about.get(words, '')}" for words, value in score.items()))
     speaker.answer({"out": str(out), "n_rows": len(table), **score})
 
 
@@ -85,15 +89,18 @@ def _probabilities(model: Any, rows: Any) -> dict[str, Any]:
     return {f"probability_{label}": found[:, k] for k, label in enumerate(model.classes_)}
 
 
-def _target(result: Path, frame: Any, target: str | None) -> str | None:
-    """Column with targets: as told, or the one of the fit if the table has it; None where there is none."""
+def _target(result: Path, frame: Any, target: str | None) -> list[str]:
+    """Columns with targets: as told, or those of the fit if the table has them; none where there is none."""
     if target is not None and target not in frame.columns:
         columns = ", ".join(map(str, frame.columns))
         raise UsageError(f"--target is {target!r}, which the table has not; its columns are {columns}")
+    if target is not None:
+        return [target]
     summary = result / "summary.json"
-    if target is None and summary.is_file():
-        target = json.loads(summary.read_text(encoding="utf-8")).get("target")
-    return target if target in frame.columns else None
+    known = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
+    named = known.get("target") or ""
+    wanted = [named] if named in frame.columns else [name.strip() for name in named.split(",")]
+    return wanted if all(name in frame.columns for name in wanted) else []
 
 
 def _event(result: Path, frame: Any) -> str | None:
@@ -103,18 +110,21 @@ def _event(result: Path, frame: Any) -> str | None:
     return event if event in frame.columns else None
 
 
-def _score(model: Any, frame: Any, wanted: list[Any], target: str | None, event: str | None = None) -> dict[str, float]:
-    """What ``score`` says of the rows that have a target."""
-    if hasattr(model, "event_times_"):
-        if target is None or event is None:
-            return {}
-        known = frame[frame[target].notna() & frame[event].notna()]
-        y = known[[event, target]].set_axis(["event", "time"], axis=1)
-        return {"concordance": float(model.score(known[wanted], y))} if len(known) else {}
-    if target is None or not frame[target].notna().any():
+def _score(model: Any, frame: Any, wanted: list[Any], target: list[str], event: str | None = None) -> dict[str, float]:
+    """What ``score`` says of the rows that have a target, or several; of several its mean over them."""
+    if not target:
         return {}
-    known = frame[frame[target].notna()]
+    if hasattr(model, "event_times_"):
+        if event is None:
+            return {}
+        known = frame[frame[target[0]].notna() & frame[event].notna()]
+        y = known[[event, target[0]]].set_axis(["event", "time"], axis=1)
+        return {"concordance": float(model.score(known[wanted], y))} if len(known) else {}
+    known = frame[frame[target].notna().any(axis=1)]
+    if known.empty:
+        return {}
     by_deviance = is_known(model.loss) and find_family(model.loss).scores_deviance
     words = "share of the deviance explained" if by_deviance else "R2"
     words = "share of right labels" if hasattr(model, "classes_") else words
-    return {words: float(model.score(known[wanted], known[target]))}
+    y = known[target] if len(target) > 1 else known[target[0]]
+    return {words: float(model.score(known[wanted], y))}

@@ -104,6 +104,29 @@ def class_tasks(data: TaskData, classes: NDArray[Any]) -> TaskData:
     )
 
 
+def without_class_tasks(data: TaskData, classes: NDArray[Any], task_names: NDArray[Any]) -> TaskData:
+    """Undo `class_tasks`: the tasks as they were, with labels as targets."""
+    k = len(classes)
+    sizes = np.diff(data.offsets)[::k]
+    kept = np.concatenate([np.arange(start, stop) for start, stop in data.spans[::k]])
+    numbers = [
+        np.argmax(data.y[start : start + k * n].reshape(k, n), axis=0)
+        for (start, _), n in zip(data.spans[::k], sizes, strict=True)
+    ]
+    return replace(
+        data,
+        design=data.design if data.shared_design else data.design[kept],
+        y=classes[np.concatenate(numbers)],
+        weight=data.weight[kept],
+        eta_offset=None if data.eta_offset is None else data.eta_offset[kept],
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        rows=data.rows[kept] if data.shared_design else np.arange(len(kept)),
+        order=data.order[kept] // k if data.shared_design else data.order[kept],
+        task_names=task_names,
+        present=None if data.present is None else data.present[:, ::k],
+    )
+
+
 def check_class_weight(class_weight: Any) -> None:
     """Refuse what is neither None, "balanced" nor a mapping from label to a positive number."""
     if class_weight is None or (isinstance(class_weight, str) and class_weight == BALANCED):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 MOST_LEVELS = 50  # different texts in a column; one with more is rather a name or a remark than a category
+FEW_LEVELS = 10  # that a column may have also if most are in one row only
 MOST_NAMED = 5  # rows that a message lists
 
 
@@ -225,7 +226,7 @@ def _listed(items: Iterable[str]) -> str:
 
 def _too_many_texts(series: nw.Series[Any]) -> str | None:
     distinct = series.drop_nulls().unique().to_list()
-    if len(distinct) <= MOST_LEVELS:
+    if len(distinct) <= (MOST_LEVELS if 2 * len(distinct) <= len(series) else FEW_LEVELS):
         return None
     strange = [text for text in distinct if not _spells_number(text)]
     if 2 * len(strange) < len(distinct):

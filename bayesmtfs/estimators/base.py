@@ -251,6 +251,10 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         data = self._read_fit_data(X, y, tasks, sample_weight, exposure, offset)
         return self._settle_offset(self._code_targets(data, from_task_data=isinstance(X, TaskData)))
 
+    def _n_rows(self, data: TaskData) -> int:
+        """Observations that the user gave; of several classes the data have each of them once for every class."""
+        return data.n_observations
+
     def _check_exposure(self, exposure: Any) -> None:
         """Refuse an exposure of targets that are no counts."""
         family = families.find_family(self.loss) if families.is_known(self.loss) else None
@@ -506,7 +510,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         """Set the fitted attributes from a solution for (possibly rescaled) data."""
         found = {"absent": None if data.present is None else ~data.present.T, "effect_unit": self._effect_unit(data)}
         found["task_names"] = data.task_names
-        self._set_fit(scaling.to_user(solution), tol, found, **settings, n_rows=data.n_observations)
+        self._set_fit(scaling.to_user(solution), tol, found, **settings, n_rows=self._n_rows(data))
 
     def _set_fit(self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any) -> None:
         """Set the fitted attributes from a solution in the user's units, and what else is known of the data."""

@@ -382,7 +382,7 @@ class BayesianEstimator(MultiTaskEstimator):
         penalty = {} if found.penalty_strength is None else {"penalty_strength": found.penalty_strength}
         return self._named_result(
             Convergence(converged=self.converged_, n_iter=self.n_iter_, message=sampler, advice="raise draws and tune"),
-            {**penalty, "prior": self.prior_, "n_rows": data.n_observations},
+            {**penalty, "prior": self.prior_, "n_rows": self._n_rows(data)},
             coef=self.coef_,
             intercept=self.intercept_,
             task_names=data.task_names,

@@ -282,6 +282,9 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             self.tasks_, self._form = self.classes_, "classes"
         return coded
 
+    def _n_rows(self, data: TaskData) -> int:
+        return data.n_observations // (1 if len(self.classes_) == 2 or self._has_cuts else len(self.classes_))
+
     @property
     def _has_cuts(self) -> bool:
         """Whether classes are ordered."""

@@ -13,8 +13,8 @@ from bayesmtfs.reporting.markup import text
 from bayesmtfs.results.fit_result import shortened
 from bayesmtfs.types import FloatArray
 
-WIDTH = 440.0
-LETTER = 6.0  # width of a letter of the smallest text
+WIDTH = 400.0
+LETTER = 6.8  # width of a letter
 ROW = 17.0  # height of a row of features
 TALLEST_ROW, MARK = 40.0, 3.4  # of a row with many tasks, and of one of its marks
 TOP, BOTTOM, LEGEND = 8.0, 34.0, 16.0
@@ -113,16 +113,22 @@ def _rows(drawing: Drawing, names: Sequence[str], edge: float, top: float = TOP,
         drawing.words(edge - 6, top + row * (place + 0.5) + 4, name, "end")
 
 
-def _legend(drawing: Drawing, names: Sequence[str], x: float) -> None:
-    """Names of the colours in one line, as many as there is room for."""
-    for k, name in enumerate(names):
+def _legend(names: Sequence[str], edge: float) -> list[tuple[float, float]]:
+    """Places of the names of colours: in lines that begin at an edge, as many as are needed."""
+    places, x, y = [], edge, TOP
+    for name in names:
         wide = 25 + LETTER * len(name)
-        if x + wide > WIDTH:
-            drawing.words(x, TOP + 8.5, "…")
-            return
-        drawing.shape("rect", kind=f"c{k}", x=x, y=TOP, width=9.0, height=9.0)
-        drawing.words(x + 13, TOP + 8.5, name)
+        if x + wide > WIDTH and x > edge:
+            x, y = edge, y + LEGEND
+        places.append((x, y))
         x += wide
+    return places
+
+
+def _draw_legend(drawing: Drawing, names: Sequence[str], places: list[tuple[float, float]]) -> None:
+    for k, (name, (x, y)) in enumerate(zip(names, places, strict=True)):
+        drawing.shape("rect", kind=f"c{k}", x=x, y=y, width=9.0, height=9.0)
+        drawing.words(x + 13, y + 8.5, name)
 
 
 def forest(
@@ -132,14 +138,18 @@ def forest(
     short, edge = _named(names)
     coloured = 1 < len(tasks) <= MOST_COLOURS
     row = float(np.clip(MARK * len(tasks), ROW, TALLEST_ROW))
-    top = TOP + (LEGEND if coloured else 0.0)
+    legend, _ = _named(tasks)
+    places = _legend(legend, edge) if coloured else []
+    top = places[-1][1] + LEGEND if coloured else TOP
     height = top + row * len(names)
     drawing = Drawing(height + BOTTOM, "Effects: one row per feature, one mark per task")
     if coloured:
-        _legend(drawing, tasks, edge)
+        _draw_legend(drawing, legend, places)
     seen = values if ends is None else np.concatenate([values[None], ends])
     low, high = float(np.nanmin(seen, initial=0.0)), float(np.nanmax(seen, initial=0.0))
     scale = Scale(low, high, edge, WIDTH - 8)
+    for place in range(0, len(names), 2):  # which marks are of one feature
+        drawing.shape("rect", kind="stripe", x=0.0, y=top + row * place, width=WIDTH, height=row)
     _bottom_axis(drawing, scale, height, title, top)
     _rows(drawing, short, edge, top, row)
     for place, name in enumerate(names):
@@ -191,7 +201,7 @@ def stacked(names: Sequence[str], parts: Sequence[str], shares: FloatArray, titl
     short, edge = _named(names)
     height = TOP + LEGEND + ROW * len(names)
     drawing = Drawing(height + BOTTOM, title)
-    _legend(drawing, parts, edge)
+    _draw_legend(drawing, parts, [(edge + k * (WIDTH - edge) / len(parts), TOP) for k in range(len(parts))])
     scale = Scale(0.0, 1.0, edge, WIDTH - 8)
     for tick in (0.0, 0.5, 1.0):
         place = float(scale(tick))

@@ -78,7 +78,7 @@ def table(
     return (
         f"{_toolbar(name, known, len(rows)) if tools else ''}"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}">'
-        f'<table id="{name}" class="sortable"><caption>{text(caption)}</caption>'
+        f'<table id="{name}" class="sortable"><caption><span>{text(caption)}</span></caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

@@ -25,6 +25,7 @@ DRAWN = 14  # features in a plot
 DRAWN_TASKS = 60  # tasks in a map
 SHORTEST_TRACE = 3  # iterations up to which a trace shows nothing
 GRID = 60  # points of a curve
+DIFFERENT_UNITS = 10  # ratio of deviations of targets from which on they are not put on one axis
 Q_TICKS = (1, 1.2, 1.5, 2, 3, 4, 8, 50)
 
 
@@ -57,7 +58,7 @@ def section(fit: Any, name: str, anchor: str, source: Source = Source()) -> str:
 
 def _data(result: FitResult, source: Source) -> str:
     facts: dict[str, Any] = {}
-    for name, value in (("file", source.file), ("target", source.target), ("column of the task", source.task)):
+    for name, value in (("file", source.file), ("target", source.target.replace(",", ", ")), ("column of the task", source.task)):
         if value:
             facts[name] = value
     facts["kind of target"] = words.model_of_targets(result)[1]
@@ -121,7 +122,7 @@ def error_table(errors: Comparison) -> str:
 
 
 def _finite(value: float) -> str:
-    return f"{round(value, 10):.3g}" if math.isfinite(value) else ""
+    return f"{round(value, 10) + 0.0:.3g}" if math.isfinite(value) else ""
 
 
 def _with_error(value: float, error: float) -> str:
@@ -258,7 +259,7 @@ def _map(result: FitResult, shown: FitResult, top: IntArray) -> str:
     if frame_probability is not None:
         caption = "In which tasks: probability that a feature is in the model, stronger colour for more probable."
         return markup.figure(charts.heat_map(names, labels, values, hovers, 1.0), caption)
-    caption = "In which tasks: effects, one colour for each sign, stronger for larger; the value under the pointer."
+    caption = "In which tasks: effects, orange above 0 and blue below, stronger for larger; the value under the pointer."
     return markup.figure(charts.heat_map(names, labels, values, hovers, float(np.abs(values).max())), caption)
 
 
@@ -286,7 +287,7 @@ def _relation_map(result: FitResult, relations: FloatArray) -> str:
         [f"{one} and {other}: {relations[i, j]:.2f}" for j, other in enumerate(labels)] for i, one in enumerate(labels)
     ]
     limit = float(np.abs(apart).max()) or 1.0
-    caption = "Relations between tasks, one colour for each sign, stronger for larger; the diagonal is left empty."
+    caption = "Relations between tasks, orange above 0 and blue below, stronger for larger; the diagonal is left empty."
     return markup.figure(charts.heat_map(labels, labels, apart, hovers, limit), caption)
 
 
@@ -309,6 +310,10 @@ def _predictive_check(result: FitResult) -> str:
     observed = np.asarray(result.posterior["observed_data"]["y"].values).ravel()
     drawn = drawn.reshape(len(drawn), -1)
     drawn = drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)]
+    title, units = "target", _units_of_targets(result, observed)
+    if units is not None:
+        title, (centre, scale) = "target (in deviations from its task's mean)", units
+        drawn, observed = (drawn - centre) / scale, (observed - centre) / scale
     low, high = (float(end) for end in np.quantile(observed, [0.002, 0.998]))
     x = np.linspace(low, high, GRID)
     if np.ptp(x) == 0:
@@ -319,7 +324,23 @@ def _predictive_check(result: FitResult) -> str:
     caption = (
         "Posterior predictive check: share of targets below a value, observed (line) and drawn from the fit (band)."
     )
-    return markup.figure(charts.curves(x, band, own, "target"), caption)
+    return markup.figure(charts.curves(x, band, own, title), caption)
+
+
+def _units_of_targets(result: FitResult, observed: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+    """Mean and deviation of each target's task, (N,) each, where tasks have targets in different units; else None."""
+    tree = result.posterior
+    if tree is None or "constant_data" not in tree.children or "task_index" not in tree["constant_data"]:
+        return None
+    task = tree["constant_data"]["task_index"].values
+    if len(task) != len(observed):
+        return None
+    n = np.maximum(np.bincount(task), 1)
+    mean = np.bincount(task, observed) / n
+    deviation = np.sqrt(np.bincount(task, (observed - mean[task]) ** 2) / n)
+    if deviation.min() <= 0 or deviation.max() <= DIFFERENT_UNITS * deviation.min():
+        return None
+    return mean[task], deviation[task]
 
 
 # ---------------------------------------------------------------------- the rest
@@ -335,7 +356,9 @@ def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
         members = zip(one.feature_names.tolist(), one.feature_probability.tolist(), strict=True)
         features = ", ".join(f"{name} ({share:.0%})" for name, share in members)
         row: list[Cell | str] = [features, number(float(len(one.features))), number(one.probability)]
-        rows.append([*row, number(one.purity, 2), _some([str(task) for task in one.tasks], 8)])
+        everywhere = len(one.tasks) == result.n_tasks > 1
+        where = f"all {result.n_tasks} tasks" if everywhere else _some([str(task) for task in one.tasks], 8)
+        rows.append([*row, number(one.purity, 2), where])
     columns: list[Column | str] = [
         Column("features that stand in for each other", is_text=True),
         "features",

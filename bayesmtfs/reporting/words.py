@@ -219,7 +219,7 @@ def choices(fit: Any) -> dict[str, str]:
     if isinstance(strength, int | float):
         found["penalty strength"] = f"{strength:.4g}"
     q, stated = chosen_q(fit), result.settings.get("norm_q")
-    if isinstance(q, int | float):
+    if isinstance(q, int | float) and result.settings.get("prior") != "spike":  # whose rows have no q
         interval = getattr(fit, "norm_q_interval_", None) if stated == "learn" else None
         how = "learned" if stated == "learn" else "chosen" if isinstance(stated, list | tuple) else "fixed"
         ends = f", {INTERVAL:.0%} interval {interval[0]:.3g} to {interval[1]:.3g}" if interval is not None else ""

@@ -540,7 +540,7 @@ class FitResult:
         if counts:
             lines.insert(-1, f"Selected features: {counts}.")
         header = ("feature", "norm", "largest", "in task", "tasks")
-        rows = [(*shown._summary_row(i, norms[i]), shortened(sharing.words[i])) for i in ranked[:n_rows].tolist()]
+        rows = [(*shown._summary_row(i, norms[i]), _brief(sharing.words[i])) for i in ranked[:n_rows].tolist()]
         lines += text_table([header, *rows])
         if len(ranked) > n_rows:
             lines.append(f"... and {len(ranked) - n_rows} more; to_frame(selected_only=True) has them all")
@@ -624,6 +624,11 @@ def shortened(label: object) -> str:
     text = str(label)
     tail = NAME_WIDTH // 3
     return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3 - tail]}...{text[-tail:]}"
+
+
+def _brief(words: str) -> str:
+    """In which tasks a feature is; without their list where that is too long."""
+    return words if len(words) <= NAME_WIDTH else shortened(words.partition(":")[0])
 
 
 def _listed(labels: Labels, shown: int = 6) -> str:

@@ -3,9 +3,9 @@
 All estimators see the same folds (`bayesmtfs.estimators.folds`). Per fold, over its held-out observations with their
 weights,
 
-    error      root mean square error, or share of wrong labels,
-    r2         of numbers: 1 - squares / squares about each task's mean in the training rows; of the wide form, where tasks
-               are different quantities, the mean over tasks,
+    error      root mean square error, or share of wrong labels; of numbers in the wide form, where tasks are different
+               quantities, root mean square error in deviations of each task's targets,
+    r2         of numbers: 1 - squares / squares about each task's mean in the training rows; of the wide form the mean over tasks,
     auc        of two classes: area under the curve within tasks, weighted by their rows,
     deviance   of labels -2 ln p(y), of counts twice the logarithm by which a perfect fit is likelier, mean over rows,
     log score  mean of ln p(y | fit): under the predictive mean and deviation of a posterior; under the prediction and
@@ -31,6 +31,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.metrics import roc_auc_score
 
+from bayesmtfs.data.classes import without_class_tasks
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.folds import Fold, leaves_tasks_out, make_folds, take
 from bayesmtfs.families import find_family, with_offset
@@ -70,7 +71,7 @@ class Comparison:
     Attributes
     ----------
     fits : tuple of ComparedFit
-    error_name : "RMSE" or "error rate"
+    error_name : "RMSE", "RMSE in deviations" (the wide form) or "error rate"
     """
 
     fits: tuple[ComparedFit, ...]
@@ -147,12 +148,13 @@ def compare(
         )
     if leaves_tasks_out(cv):
         raise ValueError(f"cv is {cv!r}, which leaves out whole tasks; compare needs every task in every fold")
-    data = _read(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
+    data = labelled_data(next(iter(named.values())), X, y, tasks, sample_weight, exposure, offset)
     codes = np.unique(data.y, return_inverse=True)[1].astype(np.float64) if labels else data.y
     folds = make_folds(data.with_target(codes), cv, by_class=labels, random_state=random_state)
+    units = None if labels else target_units(data)
     work, per_fit = Progress("comparing", progress), len(folds) + 1
     pieces: Iterator[Any] = (
-        _whole_fit(estimator, data) if fold is None else _fold_scores(estimator, data, fold, labels, fold_draws)
+        _whole_fit(estimator, data) if fold is None else _fold_scores(estimator, data, fold, units, labels, fold_draws)
         for estimator in named.values()
         for fold in (*folds, None)
     )
@@ -160,7 +162,23 @@ def compare(
     whole = found[len(folds) :: per_fit]
     del found[len(folds) :: per_fit]
     scores = np.array(found).reshape(-1, len(folds), len(FoldScores._fields))
-    return _table(list(named), scores, whole, "error rate" if labels else "RMSE")
+    return _table(list(named), scores, whole, "error rate" if labels else name_of_error(units))
+
+
+def target_units(data: TaskData) -> FloatArray | None:
+    """(m,) Deviation of each task's targets where tasks are different quantities, as in the wide form; else None."""
+    if data.n_tasks == 1 or not data.shared_design:
+        return None
+    units = [
+        np.sqrt(np.cov(np.asarray(data.y[begin:end], dtype=np.float64), aweights=data.weight[begin:end], ddof=0))
+        for begin, end in data.spans
+    ]
+    return np.where(np.array(units) > 0, units, 1.0)
+
+
+def name_of_error(units: FloatArray | None) -> str:
+    """What the error of numbers is."""
+    return "RMSE" if units is None else "RMSE in deviations"
 
 
 def loo_of(estimator: Any) -> dict[str, float]:
@@ -200,14 +218,18 @@ def _named(estimators: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _read(estimator: Any, X: Any, y: Any, tasks: Any, *rest: Any) -> TaskData:
-    """Data as an estimator reads them; several classes of one task stay labels of one task."""
+def labelled_data(estimator: Any, X: Any, y: Any, tasks: Any, *rest: Any) -> TaskData:
+    """Data as an estimator reads them; several classes stay labels of the tasks as they were."""
     reader = clone(estimator)
     if getattr(reader, "class_weight", None) is not None:
         reader.set_params(class_weight=None)  # each fit has its own
     data: TaskData = reader.training_data(X, y, tasks, *rest)
     if not is_classifier(reader) or len(reader.classes_) == 2:
         return data
+    if reader._has_cuts:  # ordered classes, by their numbers
+        return data.with_target(reader.classes_[data.y.astype(np.int64)])
+    if reader._form != "classes":
+        return without_class_tasks(data, reader.classes_, reader.tasks_)
     rows = np.arange(data.design.shape[0])
     return replace(
         data,
@@ -261,7 +283,9 @@ def _fold_fit(estimator: Any, train: TaskData, fold_draws: int | None) -> Any:
         return with_short_chains(estimator, fold_draws).fit(train)
 
 
-def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool, fold_draws: int | None) -> FoldScores:
+def _fold_scores(
+    estimator: Any, data: TaskData, fold: Fold, units: FloatArray | None, labels: bool, fold_draws: int | None
+) -> FoldScores:
     """Error, log score and what else suits the targets."""
     train, test = take(data, fold.train).data, take(data, fold.test).data
     fitted = _fold_fit(estimator, train, fold_draws)
@@ -274,11 +298,12 @@ def _fold_scores(estimator: Any, data: TaskData, fold: Fold, labels: bool, fold_
     residual = np.asarray(test.y, dtype=np.float64) - predicted
     log_score = float(weight @ _log_score(fitted, train, test, residual))
     family = find_family(getattr(fitted, "loss", "squared"))
+    scaled = residual if units is None else residual / units[_numbers_in(data, test)]
     return FoldScores(
-        float(np.sqrt(weight @ residual**2)),
+        float(np.sqrt(weight @ scaled**2)),
         log_score,
         r2=_explained(train, test, residual) if family.targets == "numbers" else np.nan,
-        deviance=_count_deviance(family, test, log_score) if family.targets == "counts" else np.nan,
+        deviance=count_deviance(family, np.asarray(test.y, dtype=np.float64), weight, log_score) if family.targets == "counts" else np.nan,
     )
 
 
@@ -321,13 +346,15 @@ def _is_wide(fitted: Any, test: TaskData) -> bool:
     return len(fitted.tasks_) > 1 and len(fitted.classes_) == 2 and test.shared_design
 
 
-def _count_deviance(family: Any, test: TaskData, log_score: float) -> float:
-    """Twice the mean of ln p of counts under their own means, less that under the fit; of families with the log link."""
+def count_deviance(family: Any, y: FloatArray, weight: FloatArray, log_score: float) -> float:
+    """Twice the mean of ln p of counts under their own means, less that under the fit; of families with the log link.
+
+    ``weight`` sums to 1; ``log_score`` is the mean of ln p under the fit.
+    """
     if not family.offers("log_density"):
         return float("nan")
-    y = np.asarray(test.y, dtype=np.float64)
     perfect = family.log_density(y, np.log(np.maximum(y, SMALLEST_PROBABILITY)))
-    return 2.0 * (float(test.weight @ perfect) / float(test.weight.sum()) - log_score)
+    return 2.0 * (float(weight @ perfect) - log_score)
 
 
 def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArray) -> FloatArray:
@@ -341,6 +368,12 @@ def _log_score(fitted: Any, train: TaskData, test: TaskData, residual: FloatArra
     own = _task_numbers(fitted, test)
     family = with_offset(family, test.eta_offset)
     return family.log_density(test.y, test.linear_predictor(fitted.coef_[own].T, fitted.intercept_[own]))
+
+
+def _numbers_in(data: TaskData, test: TaskData) -> IntArray:
+    """(N,) The task of each test observation, as its number in all data."""
+    place = {name: t for t, name in enumerate(data.task_names.tolist())}
+    return np.array([place[name] for name in test.task_names.tolist()])[test.task]
 
 
 def _task_numbers(fitted: Any, test: TaskData) -> IntArray:
@@ -359,6 +392,8 @@ def _label_log_score(fitted: Any, test: TaskData) -> FloatArray:
         # The wide form: probability of the second class per row and task
         second = probability[test.rows, test.task]
         own = np.where(chosen == 1, second, 1.0 - second)
+    elif probability.ndim == 3:
+        own = probability[test.rows, test.task, chosen]
     else:
         own = probability[np.arange(len(chosen)), chosen]
     return np.asarray(np.log(np.maximum(own, SMALLEST_PROBABILITY)))

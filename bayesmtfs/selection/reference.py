@@ -22,9 +22,10 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.selection.comparison import ComparedFit, Comparison, compare, loo_of
+from bayesmtfs.selection.comparison import ComparedFit, Comparison, compare, count_deviance, labelled_data, loo_of, target_units
 from bayesmtfs.types import BoolArray, FloatArray
 
+SMALLEST_PROBABILITY = 1e-12
 NO_FEATURE = 1e12  # a penalty at which no feature is kept, in any units that make sense
 N_PENALTIES, RATIO = 30, 1e-2
 
@@ -74,7 +75,7 @@ class Pooled(BaseEstimator):
 
     @staticmethod
     def _one_task(data: TaskData) -> TaskData:
-        return TaskData.from_long(data.X, data.y, sample_weight=data.weight)
+        return TaskData.from_long(data.X, data.y, sample_weight=data.weight, offset=data.eta_offset)
 
 
 def reference_fits(
@@ -117,7 +118,17 @@ def with_choices_fixed(fit: Any) -> Any:
     return plain(**{**shared, **chosen})
 
 
-def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int = 5, **options: Any) -> Comparison:
+def held_out_errors(
+    fit: Any,
+    X: Any,
+    y: Any = None,
+    tasks: Any = None,
+    cv: int = 5,
+    *,
+    exposure: Any = None,
+    offset: Any = None,
+    **options: Any,
+) -> Comparison:
     """How well a fit predicts rows that it has not seen, beside the references.
 
     All are fitted to the training rows of the same folds, with the penalty (and q) that was chosen on all rows. A posterior
@@ -127,7 +138,7 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
     Parameters
     ----------
     fit : fitted estimator
-    X, y, tasks : the data of the fit
+    X, y, tasks, exposure, offset : the data of the fit
     cv : number of folds
     **options : further parameters of the references; they are standardised unless this is said otherwise
     """
@@ -136,16 +147,16 @@ def held_out_errors(fit: Any, X: Any, y: Any = None, tasks: Any = None, cv: int 
     options = {"standardize": True, **options}
     pooled = getattr(fit, "_form", None) == "long"  # else tasks are different quantities, or there is one
     references = reference_fits(hasattr(fit, "classes_"), fit.loss, not pooled, task_column=fit.task_column, **options)
-    data = clone(fit).training_data(X, y, tasks, None)
+    data = labelled_data(fit, X, y, tasks, None, exposure, offset)
     estimators = {name: _chosen(reference, data) for name, reference in references.items()}
     if not hasattr(fit, "posterior_"):
         estimators = {"this fit": with_choices_fixed(fit), **estimators}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # names are those of the data
-        found = compare(estimators, X, y, tasks, cv=cv, progress=False)
+        found = compare(estimators, X, y, tasks, cv=cv, exposure=exposure, offset=offset, progress=False)
     if not hasattr(fit, "posterior_"):
         return found
-    own = leave_one_out(fit)
+    own = leave_one_out(fit, None if hasattr(fit, "classes_") else target_units(data))
     return Comparison(tuple(sorted((*found.fits, own), key=lambda one: one.error)), found.error_name)
 
 
@@ -157,8 +168,11 @@ def _chosen(reference: Any, data: TaskData) -> Any:
     return with_choices_fixed(clone(reference).fit(data)) if is_path else reference
 
 
-def leave_one_out(fit: Any) -> ComparedFit:
-    """Errors of a posterior's leave-one-out predictions: mean of y_i given all other rows."""
+def leave_one_out(fit: Any, units: FloatArray | None = None) -> ComparedFit:
+    """Errors of a posterior's leave-one-out predictions: mean of y_i given all other rows.
+
+    With ``units`` (m,), the deviations of different targets (`target_units`), R2 is the mean over the tasks.
+    """
     # ArviZ takes seconds to load, which a comparison without posteriors need not wait for
     from arviz_stats.loo import loo_expectations
 
@@ -169,24 +183,49 @@ def leave_one_out(fit: Any) -> ComparedFit:
         predicted = np.asarray(expectation(tree, var_name="y", kind="mean")[0], dtype=np.float64).ravel()
     y = np.asarray(tree["observed_data"]["y"].values, dtype=np.float64).ravel()
     task, weight = (tree["constant_data"][name].values for name in ("task_index", "weight"))
+    if getattr(fit, "_form", None) == "classes":
+        return _left_out_classes(fit, predicted, y, weight)
     weight = weight / weight.sum()
-    known = loo_of(fit)
+    known, family = loo_of(fit), find_family(fit.loss)
     measures: dict[str, float] = {}
-    if find_family(fit.loss).targets == "labels":
+    if family.targets == "labels":
         lost = (np.sign(predicted) != y).astype(np.float64)
         error = float(weight @ lost)
         spread = float(np.sqrt(weight @ (lost - error) ** 2 / len(y)))
         measures["deviance"] = -2.0 * known.get("elpd", np.nan) / len(y)
     else:
-        squares = (y - predicted) ** 2
+        scale = 1.0 if units is None else units[task]
+        squares = ((y - predicted) / scale) ** 2
         error = float(np.sqrt(weight @ squares))
         spread = float(np.sqrt(weight @ (squares - error**2) ** 2 / len(y)) / (2.0 * error)) if error > 0 else 0.0
         total = np.bincount(task, weight)
         means = np.bincount(task, weight * y) / total
-        apart = (y - means[task]) / np.maximum(1.0 - weight / total[task], 1e-12)  # the mean of the others
-        measures["r2"] = float(1.0 - weight @ squares / (weight @ apart**2))
+        apart = (y - means[task]) / scale / np.maximum(1.0 - weight / total[task], 1e-12)  # the mean of the others
+        group = np.zeros_like(task) if units is None else task
+        left, about = (np.bincount(group, weight * part) for part in (squares, apart**2))
+        if family.targets == "numbers":
+            measures["r2"] = float(np.mean(1.0 - left / about))
+        elif family.targets == "counts" and family.offers("log_density"):
+            measures["deviance"] = count_deviance(family, y, weight, known.get("elpd", np.nan) / len(y))
     log_score = known.get("elpd", np.nan) / len(y)
     return ComparedFit(
         "this fit (leave-one-out)", error, spread, np.nan, np.nan, log_score, np.nan,
         int(np.sum(fit.get_support())), np.nan, **known, **measures,
+    )  # fmt: skip
+
+
+def _left_out_classes(fit: Any, predicted: FloatArray, y: FloatArray, weight: FloatArray) -> ComparedFit:
+    """The same of several classes, one task (one against the rest) each over the same rows: the likeliest class counts."""
+    k = len(fit.classes_)
+    probability = np.maximum((1.0 + predicted.reshape(k, -1)) / 2.0, SMALLEST_PROBABILITY)
+    probability /= probability.sum(axis=0)
+    weight = weight.reshape(k, -1)[0] / weight.reshape(k, -1)[0].sum()
+    truth = np.argmax(y.reshape(k, -1), axis=0)
+    n = len(truth)
+    lost = (np.argmax(probability, axis=0) != truth).astype(np.float64)
+    error = float(weight @ lost)
+    log_score = float(weight @ np.log(probability[truth, np.arange(n)]))
+    return ComparedFit(
+        "this fit (leave-one-out)", error, float(np.sqrt(weight @ (lost - error) ** 2 / n)), np.nan, np.nan, log_score,
+        np.nan, int(np.sum(fit.get_support())), np.nan, **loo_of(fit), deviance=-2.0 * log_score,
     )  # fmt: skip
