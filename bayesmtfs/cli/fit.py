@@ -9,7 +9,17 @@ import typer
 from rich.table import Table
 
 import bayesmtfs
-from bayesmtfs.cli.console import Force, Seed, Speaker, UsageError, as_text, check_free, method_table, new_folder, own_words
+from bayesmtfs.cli.console import (
+    Force,
+    Seed,
+    Speaker,
+    UsageError,
+    as_text,
+    check_free,
+    method_table,
+    new_folder,
+    own_words,
+)
 from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:

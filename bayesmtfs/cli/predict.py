@@ -51,7 +51,7 @@ def predict(
     if missing:
         listed = ", ".join(map(repr, missing[:MOST_NAMED])) + (" ..." if len(missing) > MOST_NAMED else "")
         raise ValueError(f"{data} lacks columns that the model was fitted on: {listed}; add them")
-    target, event = _target(result, frame, target), _event(result, frame)
+    targets, event = _target(result, frame, target), _event(result, frame)
     with speaker.working("Predicting ..."):
         columns = predicted_columns(model, frame[wanted])
     task_column = getattr(model, "task_column", None)
@@ -59,8 +59,10 @@ def predict(
     table = pd.DataFrame({"row": np.arange(1, len(frame) + 1), **own, **columns})
     write_csv(table, out)
     speaker.say(f"{len(table)} predictions are in {out}")
-    score = _score(model, frame, wanted, target, event)
-    about = {"R2": f" (share of the squares about {'the mean of all rows' if len(target) < 2 else 'the means of targets'})"}
+    score = _score(model, frame, wanted, targets, event)
+    about = {
+        "R2": f" (share of the squares about {'the mean of all rows' if len(targets) < 2 else 'the means of targets'})"
+    }
     speaker.say(*(f"{words}: {value:.4g}{about.get(words, '')}" for words, value in score.items()))
     speaker.answer({"out": str(out), "n_rows": len(table), **score})
 

@@ -278,8 +278,8 @@ def _refuse_strange_targets(columns: list[Any]) -> None:
         distinct = column.nunique()
         if column.dtype.kind == "f" and np.isinf(column).any():
             raise ValueError(
-                f"the target {column.name!r} is infinite in {int(np.isinf(column).sum())} rows; put numbers there, or leave "
-                "the cells empty, which leaves the rows out"
+                f"the target {column.name!r} is infinite in {int(np.isinf(column).sum())} rows; put numbers there, or "
+                "leave the cells empty, which leaves the rows out"
             )
         if distinct == 1:
             raise ValueError(f"the target {column.name!r} is {column.iloc[0]} in all rows; there is nothing to explain")
@@ -318,5 +318,9 @@ def within_tasks(kind: TargetKind, y: Any, task: str | None) -> TargetKind:
     if not kind.labels or kind.family is not None or task is None or y.nunique() <= 2:
         return kind
     note = f"Target: {y.nunique()} classes within every task, --family multinomial; effects are those of each class"
-    note += "; if they have an order, number them by it and pass --family ordinal." if y.nunique() in ORDERED_LEVELS else "."
+    note += (
+        "; if they have an order, number them by it and pass --family ordinal."
+        if y.nunique() in ORDERED_LEVELS
+        else "."
+    )
     return kind._replace(family="multinomial", note=note)

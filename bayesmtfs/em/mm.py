@@ -13,11 +13,11 @@ otherwise), and the offset may be lowered in stages from the size of the largest
 manner of Candes, Wakin and Boyd 2008, section 4): the first stages are nearly the convex problem, which leads to better
 optima. The objective trace begins where the last stage does, and never rises.
 
-Student's t and Huber's loss have ``sum_i c_i l(r_i / sigma) + N ln sigma`` for the first and the last term. It lies below the weighted
-squared loss that touches it at the last residuals (`Family.weights`), so that every step is a weighted fit of squares,
-and ``sigma^2`` the weighted mean of squared residuals: EM for a hidden precision (Lange, Little and Taylor 1989). Where
-a family learns a parameter, such as the dispersion of counts, minus the log-likelihood stands for L, and the parameter
-of each task moves to its best value after every step.
+Student's t and Huber's loss have ``sum_i c_i l(r_i / sigma) + N ln sigma`` for the first and the last term. It lies below
+the weighted squared loss that touches it at the last residuals (`Family.weights`), so that every step is a weighted fit of
+squares, and ``sigma^2`` the weighted mean of squared residuals: EM for a hidden precision (Lange, Little and Taylor 1989).
+Where a family learns a parameter, such as the dispersion of counts, minus the log-likelihood stands for L, and the
+parameter of each task moves to its best value after every step.
 """
 
 import logging

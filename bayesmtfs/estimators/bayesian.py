@@ -289,9 +289,7 @@ class BayesianEstimator(MultiTaskEstimator):
         if self.unknown_task == "population" and prior in ("mixed_norm", "spike"):
             raise ValueError(prediction.NO_POPULATION)
         if self.unknown_task == "population" and find_family(self.loss).coupled:
-            raise ValueError(
-                f"unknown_task='population' does not go with loss={self.loss!r}; use unknown_task='mean'"
-            )
+            raise ValueError(f"unknown_task='population' does not go with loss={self.loss!r}; use unknown_task='mean'")
         bounds = self.row_scale_bounds
         if prior == "jeffreys" and bounds is None:
             raise ValueError(
@@ -589,9 +587,9 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     With ``loss="multinomial"`` there may be several classes within every task, each with coefficients of its own: the tree
     has a task for every pair of task and class, a row of the prior holds a feature's coefficients over all of them, and
-    ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"`` classes are ordered, numbers in rising order, with
-    one linear predictor and ``thresholds_`` in every task, N(0, s^2) in rising order a priori with the s of intercepts.
-    Both are sampled by NUTS.
+    ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"`` classes are ordered, numbers in rising order,
+    with one linear predictor and ``thresholds_`` in every task, N(0, s^2) in rising order a priori with the s of
+    intercepts. Both are sampled by NUTS.
 
     Parameters
     ----------
@@ -640,7 +638,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     def probability_interval(
         self, X: Any, tasks: Any = None, interval: float = INTERVAL, *, offset: Any = None
     ) -> tuple[FloatArray, ...]:
-        """Probability of ``classes_[1]`` (several classes: of each, one against the rest or of their law) and how sure it is.
+        """Probability of ``classes_[1]`` (several classes: of each, one against the rest or of their law), and how sure.
 
         Parameters
         ----------

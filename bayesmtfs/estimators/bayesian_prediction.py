@@ -100,9 +100,7 @@ class PredictiveDraws:
         coef, intercept = self._flat("coef"), self._flat("intercept")
         coef = coef.reshape(*coef.shape[:2], -1, self.n_classes)  # (S, p', m, K)
         intercept = intercept.reshape(len(intercept), -1, self.n_classes)
-        coef, intercept = (
-            (coef[:, :, t], intercept[:, t]) if t >= 0 else (coef.mean(axis=2), intercept.mean(axis=1))
-        )
+        coef, intercept = (coef[:, :, t], intercept[:, t]) if t >= 0 else (coef.mean(axis=2), intercept.mean(axis=1))
         step = max(LARGEST_BLOCK // intercept.size, 1)
         blocks = []
         for start in range(0, max(X.shape[0], 1), step):

@@ -134,7 +134,9 @@ class GeneralizedNormalRows(BatchEstimator):
         special = "weights" if family.offers("weights") else "learned" if family.learned else ""
         if special and not isinstance(self, GeneralizedNormalEstimator):
             raise ValueError(f"{name} does not have loss={self.loss!r}; use GeneralizedNormalRegressor, or a posterior")
-        stated = family.offers("conjugate") and not isinstance(getattr(self, "noise", "learn"), str)  # convex, noise given
+        stated = family.offers("conjugate") and not isinstance(
+            getattr(self, "noise", "learn"), str
+        )  # convex, noise given
         if special and self.shared_mean and not stated:
             raise ValueError(f"shared_mean=True does not go with loss={self.loss!r}; leave it out, or use another loss")
         if family.learned:
@@ -230,7 +232,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     ----------
     loss : str or Family
         "squared", or any smooth family of numbers or counts with a curvature; ``"student_t(4)"`` and ``"huber"`` are fitted
-        by weighted squares, their scale learned as the noise is; with ``"negative_binomial(learn)"`` the dispersion is learned.
+        by weighted squares, their scale learned as the noise is; with ``"negative_binomial(learn)"`` the dispersion is
+        learned.
     norm_q : float in [1, inf], default 2
         Shape of a row.
     offset : float, None or "learn"
@@ -240,13 +243,14 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         loss, a noise that is given or a shared mean it is 1e-3, the default of regressors.
     noise : "learn", float or None
         sigma, one for all tasks: the loss is divided by its square (Student's t and Huber: its residuals by sigma). "learn"
-        needs one of these losses. None, the default of classifiers, is 1 unless it is chosen with the offset; then the row prior is ``(||w^i||_q + offset)^-(m
-        sigma^2)``.
+        needs one of these losses. None, the default of classifiers, is 1 unless it is chosen with the offset; then the
+        row prior is ``(||w^i||_q + offset)^-(m sigma^2)``.
     graduated : bool
         Lower an offset that is given in stages down to its value, for better minima.
     noise_floor : float or None
         Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does, and takes a quarter of the
-        median absolute deviation (as a standard deviation) with Student's t and Huber where features outnumber the rows of a task.
+        median absolute deviation (as a standard deviation) with Student's t and Huber where features outnumber the rows of
+        a task.
     tol : float
         Fall of the objective per observation at which the fit has converged.
     max_iter : int
@@ -276,8 +280,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
         if self.noise == "learn" and not (self._family.quadratic or self._family.offers("weights")) and not by_default:
             raise ValueError(
-                f"noise='learn' needs loss='squared', 'huber' or 'student_t' but loss is {self.loss!r}; pass a number, such "
-                "as 1.0"
+                f"noise='learn' needs loss='squared', 'huber' or 'student_t' but loss is {self.loss!r}; pass a number, "
+                "such as 1.0"
             )
 
     def _fit(self, data: TaskData) -> None:

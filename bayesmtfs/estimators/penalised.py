@@ -270,6 +270,9 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
         super()._store(data, solution, scaling, tol, **settings)
         self.__dict__.pop("thresholds_", None)
         if find_family(self.loss).has_cuts:
-            rows, eta = OrdinalRows(data.y, data.weight, data.offsets), data.linear_predictor(self.coef_.T, self.intercept_)
+            rows, eta = (
+                OrdinalRows(data.y, data.weight, data.offsets),
+                data.linear_predictor(self.coef_.T, self.intercept_),
+            )
             eta = eta if data.eta_offset is None else eta + data.eta_offset
             self.thresholds_ = rows.cuts(eta, len(self.classes_))

@@ -350,7 +350,8 @@ class Family:
         if missing:
             offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
             way_out = f"; {way_out}" if way_out else ""
-            way_out += f" (its rows share one loss, which MixedNorm* and Bayesian* fit with loss={self.name!r})" if self.coupled else ""
+            if self.coupled:
+                way_out += f" (its rows share one loss, which MixedNorm* and Bayesian* fit with loss={self.name!r})"
             raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}{way_out}")
 
     def _missing(self, offer: str) -> ValueError:

@@ -9,8 +9,9 @@ whose conjugate is finite where :math:`\nu` is a probability vector (Boyd and Va
 example 3.25). Inside, every class of a task is a task of its own over the same rows, with targets +1 for the class and
 -1 for the others, so that a row of W holds a feature's coefficients over tasks x classes. All classes have coefficients,
 as in Zhu and Hastie 2004 (*Biostatistics* 5:427-443): a constant that is added to those of a feature in one task changes
-no probability, and the penalty, or the prior of a posterior, chooses it. Solvers are given the diagonal of the second derivatives ``diag(p) - p p'``, as
-in Friedman, Hastie and Tibshirani 2010 (*Journal of Statistical Software* 33, section 4); the whole is at most twice it.
+no probability, and the penalty, or the prior of a posterior, chooses it. Solvers are given the diagonal of the second
+derivatives ``diag(p) - p p'``, as in Friedman, Hastie and Tibshirani 2010 (*Journal of Statistical Software* 33,
+section 4); the whole is at most twice it.
 """
 
 from typing import Any
@@ -124,7 +125,7 @@ class MultinomialRows(Multinomial):
         import pymc as pm
         import pytensor.tensor as pt
 
-        rows, observation = self.rows, self._spread(np.arange(len(self.rows))[:, np.newaxis]).astype(np.int64)
+        rows, observation = self.rows, self._spread(np.arange(float(len(self.rows)))[:, np.newaxis]).astype(np.int64)
 
         def log_density(value: Any, eta: Any) -> Any:
             return pt.switch(value > 0, eta - pt.logsumexp(eta[rows], axis=1)[observation], 0.0)

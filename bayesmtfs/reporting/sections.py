@@ -58,7 +58,11 @@ def section(fit: Any, name: str, anchor: str, source: Source = Source()) -> str:
 
 def _data(result: FitResult, source: Source) -> str:
     facts: dict[str, Any] = {}
-    for name, value in (("file", source.file), ("target", source.target.replace(",", ", ")), ("column of the task", source.task)):
+    for name, value in (
+        ("file", source.file),
+        ("target", source.target.replace(",", ", ")),
+        ("column of the task", source.task),
+    ):
         if value:
             facts[name] = value
     facts["kind of target"] = words.model_of_targets(result)[1]
@@ -259,7 +263,9 @@ def _map(result: FitResult, shown: FitResult, top: IntArray) -> str:
     if frame_probability is not None:
         caption = "In which tasks: probability that a feature is in the model, stronger colour for more probable."
         return markup.figure(charts.heat_map(names, labels, values, hovers, 1.0), caption)
-    caption = "In which tasks: effects, orange above 0 and blue below, stronger for larger; the value under the pointer."
+    caption = (
+        "In which tasks: effects, orange above 0 and blue below, stronger for larger; the value under the pointer."
+    )
     return markup.figure(charts.heat_map(names, labels, values, hovers, float(np.abs(values).max())), caption)
 
 
@@ -332,7 +338,7 @@ def _units_of_targets(result: FitResult, observed: FloatArray) -> tuple[FloatArr
     tree = result.posterior
     if tree is None or "constant_data" not in tree.children or "task_index" not in tree["constant_data"]:
         return None
-    task = tree["constant_data"]["task_index"].values
+    task: IntArray = tree["constant_data"].dataset["task_index"].to_numpy()
     if len(task) != len(observed):
         return None
     n = np.maximum(np.bincount(task), 1)

@@ -5,7 +5,8 @@ weights,
 
     error      root mean square error, or share of wrong labels; of numbers in the wide form, where tasks are different
                quantities, root mean square error in deviations of each task's targets,
-    r2         of numbers: 1 - squares / squares about each task's mean in the training rows; of the wide form the mean over tasks,
+    r2         of numbers: 1 - squares / squares about each task's mean in the training rows; of the wide form the
+               mean over tasks,
     auc        of two classes: area under the curve within tasks, weighted by their rows,
     deviance   of labels -2 ln p(y), of counts twice the logarithm by which a perfect fit is likelier, mean over rows,
     log score  mean of ln p(y | fit): under the predictive mean and deviation of a posterior; under the prediction and
@@ -303,7 +304,11 @@ def _fold_scores(
         float(np.sqrt(weight @ scaled**2)),
         log_score,
         r2=_explained(train, test, residual) if family.targets == "numbers" else np.nan,
-        deviance=count_deviance(family, np.asarray(test.y, dtype=np.float64), weight, log_score) if family.targets == "counts" else np.nan,
+        deviance=(
+            count_deviance(family, np.asarray(test.y, dtype=np.float64), weight, log_score)
+            if family.targets == "counts"
+            else np.nan
+        ),
     )
 
 

@@ -22,7 +22,15 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.penalised import MixedNormClassifier, MixedNormRegressor
 from bayesmtfs.estimators.penalised_cv import MixedNormClassifierCV, MixedNormRegressorCV
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.selection.comparison import ComparedFit, Comparison, compare, count_deviance, labelled_data, loo_of, target_units
+from bayesmtfs.selection.comparison import (
+    ComparedFit,
+    Comparison,
+    compare,
+    count_deviance,
+    labelled_data,
+    loo_of,
+    target_units,
+)
 from bayesmtfs.types import BoolArray, FloatArray
 
 SMALLEST_PROBABILITY = 1e-12

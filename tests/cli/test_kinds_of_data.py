@@ -125,7 +125,11 @@ RNG = np.random.default_rng(5)
         (RNG.geometric(0.3, N), None, "that count something: --family poisson"),
         (1 + np.arange(N) % 5, None, "5 whole levels: --family ordinal"),
         (RNG.integers(-3, 30, N), None, "Target: numbers, --family squared."),
-        (np.array(["low", "mid", "top"])[np.arange(N) % 3], "multinomial", "number them by it and pass --family ordinal"),
+        (
+            np.array(["low", "mid", "top"])[np.arange(N) % 3],
+            "multinomial",
+            "number them by it and pass --family ordinal",
+        ),
     ],
 )
 @pytest.mark.parametrize("german", [False, True])
