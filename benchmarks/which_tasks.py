@@ -42,6 +42,7 @@ class Estimate(NamedTuple):
     feature: Floats | None = None  # (p,)
     entry: Floats | None = None  # (p, m)
     sets: list[list[int]] | None = None
+    chains: Floats | None = None  # R-hat of the log-posterior, largest difference of chains in a feature's probability
 
 
 # ---------------------------------------------------------------------- methods
@@ -55,11 +56,14 @@ def by_posterior(prior: str, data: DataSet, labels: bool, short: bool = False) -
     start = time.process_time()
     model.fit(*_as_given(data, labels), **_tasks_of(data, labels))
     seconds = time.process_time() - start
-    sets = None
+    sets = chains = None
     if prior == "spike":
-        sets = [one.features.tolist() for one in bm.selection.credible_sets(model)]
+        sets = [one.features.tolist() for one in bm.selection.credible_sets(model, data.X)]
+        found = model.diagnostics_
+        rhat = [row.rhat for row in found.table if row.variable == "lp"]
+        chains = np.array([*(rhat or [np.nan]), np.nan if found.inclusion_gap is None else found.inclusion_gap])
     probabilities = model.inclusion_probability_, model.task_inclusion_probability_.T
-    return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets)
+    return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets, chains)
 
 
 def _as_given(data: DataSet, labels: bool) -> tuple[Floats, Floats]:
@@ -161,6 +165,7 @@ class Score(NamedTuple):
     entries: tuple[int, int, int] | None = None
     bins: Floats | None = None  # (10, 3) of entry probabilities: how many, their sum, true ones
     sets: tuple[int, int, int] | None = None  # holding a relevant feature, all, features in them
+    chains: Floats | None = None  # as in an estimate
 
 
 def score(data: DataSet, estimate: Estimate) -> Score:
@@ -188,6 +193,7 @@ def score(data: DataSet, estimate: Estimate) -> Score:
         (int((entries & ~effect).sum()), int(entries.sum()), int(effect.sum())),
         np.column_stack([np.bincount(place, part, 10) for part in parts]),
         sets,
+        estimate.chains,
     )
 
 
@@ -234,6 +240,16 @@ def print_bins(scores: list[Score]) -> None:
     for count, stated, true in total:
         if count:
             print(f"| {stated / count:.3f} | {true / count:.3f} | {count:.0f} |")
+
+
+def print_chains(scores: list[Score]) -> None:
+    """Print how far chains agree."""
+    known = np.array([s.chains for s in scores if s.chains is not None])
+    if len(known):
+        middle, most, least = np.median(known, axis=0), known.max(axis=0), (known[:, 1] <= 0.05).sum()
+        print(f"\nR-hat of the log posterior: median {middle[0]:.3f}, largest {most[0]:.3f}.", end=" ")
+        print(f"Chains' inclusion differs by {middle[1]:.3f} in the median, {most[1]:.3f} at most, {least} of", end=" ")
+        print(f"{len(known)} sets by .05 or less.")
 
 
 # ---------------------------------------------------------------------- runs
@@ -284,6 +300,7 @@ def print_tables(options: argparse.Namespace) -> None:
         if any(s.bins is not None for s in total[name]):
             print(f"\nEntries of {name} by the probability that it states:")
             print_bins(total[name])
+            print_chains(total[name])
 
 
 def run_rivals(folder: Path, jobs: int) -> None:
@@ -300,6 +317,7 @@ def run_rivals(folder: Path, jobs: int) -> None:
     ours = Parallel(n_jobs=jobs)(delayed(_fit_stored)(data[n]) for n in names)
     print_table("rivals' data sets", [*rows, ("spike", ours)])
     print_bins(ours)
+    print_chains(ours)
 
 
 def _stored_estimate(stored: dict[str, Floats], name: str, method: str) -> Estimate:
