@@ -5,7 +5,7 @@
     uv run python benchmarks/which_tasks.py rivals FOLDER         # data sets with the estimates of other packages
 
 ``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in
-the folder is not fitted again, so that a run may be stopped and go on. "spike, short" has two chains of 500
+the folder is not fitted again, so that a run may be stopped and go on. "short" are two chains of 500
 draws.
 
 Discoveries are the largest set whose mean probability of being false is at most 5%. Missed is the share of the signal's
@@ -105,6 +105,7 @@ METHODS: dict[str, Callable[[DataSet, bool], Estimate]] = {
     "spike": lambda data, labels: by_posterior("spike", data, labels),
     "half-Cauchy": lambda data, labels: by_posterior("generalized_normal", data, labels),
     "spike, short": lambda data, labels: by_posterior("spike", data, labels, short=True),
+    "half-Cauchy, short": lambda data, labels: by_posterior("generalized_normal", data, labels, short=True),
     "l1,2 CV": by_group_lasso,
     "lasso": by_lasso,
     **{name: lambda data, labels, name=name: Estimate(*fit_in_r(name, data.X, data.Y)) for name in NAMES},
