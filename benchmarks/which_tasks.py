@@ -1,7 +1,7 @@
 """Which features, and in which tasks: false discoveries, power, missed signal and credible sets where effects are zero.
 
     uv run python benchmarks/which_tasks.py fit --seeds 100,101 --out FOLDER [--kinds main] [--methods "spike;lasso"]
-    uv run python benchmarks/which_tasks.py tables --out FOLDER   # of what was fitted until now
+    uv run python benchmarks/which_tasks.py tables --out FOLDER [--by-scenario]   # of what was fitted until now
     uv run python benchmarks/which_tasks.py rivals FOLDER         # data sets with the estimates of other packages
 
 ``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in
@@ -17,6 +17,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -280,12 +281,15 @@ def seeds_of(options: argparse.Namespace) -> list[int]:
 
 
 def print_tables(options: argparse.Namespace) -> None:
-    """Tables of each kind and of all of them, over the data sets that all methods have that are in a table."""
+    """Tables of each kind (or scenario) and of all, over the data sets that all methods have that are in a table."""
     names = options.methods.split(";") if options.methods else list(METHODS)
     total: dict[str, list[Score]] = {name: [] for name in names}
+    grouped: dict[str, list[str]] = {}
     for kind in kinds_of(options.kinds):
+        grouped.setdefault(KINDS[kind].scenario if options.by_scenario else kind, []).append(kind)
+    for title, kinds in grouped.items():
         rows: dict[str, list[Score]] = {name: [] for name in names}
-        for seed in seeds_of(options):
+        for kind, seed in product(kinds, seeds_of(options)):
             found = {name: kept(options.out, name, kind, seed) for name in names}
             if any(found[n] is None for n in names if can_fit(n, kind)):
                 continue
@@ -293,7 +297,7 @@ def print_tables(options: argparse.Namespace) -> None:
             for name, estimate in found.items():
                 if estimate is not None:
                     rows[name].append(score(data, estimate))
-        print_table(kind, rows.items())
+        print_table(title, rows.items())
         for name, scores in rows.items():
             total[name] += scores
     print_table("all", total.items())
@@ -342,6 +346,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="main", help="main, other, labels, all, or names separated by semicolons")
     parser.add_argument("--methods", default="", help="names, separated by semicolons; all")
     parser.add_argument("--out", type=Path, default=Path("which-tasks"), help="folder of estimates")
+    parser.add_argument("--by-scenario", action="store_true", help="one table for shared and own rows of a scenario")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     if options.what == "rivals":
