@@ -133,6 +133,8 @@ class Family:
         Name of a parameter of the density, beside the noise, that ``loss="name(learn)"`` leaves to the data.
     learned : str or None
         That name, in a family whose parameter is learned; see `given`.
+    one_for_all : bool
+        Whether all tasks have the same value of it.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Family:
     augmentation: ClassVar[Any] = None
     learnable: ClassVar[str | None] = None
     learned: str | None = None
+    one_for_all: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -358,6 +361,14 @@ class Family:
         return ValueError(f"{type(self).__name__} does not offer {OFFERS[offer]}; define `{offer}`")
 
 
+def best_on_log_scale(loss: Any, bounds: tuple[float, float]) -> float:
+    """Positive number at whose logarithm a loss is least: on a grid between bounds, then between its points."""
+    grid = np.linspace(*bounds, 24)
+    best = int(np.argmin([loss(place) for place in grid]))
+    ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
+
+
 # ---------------------------------------------------------------------- weighted sums
 
 
@@ -462,7 +473,7 @@ call_centre = _caller(CENTRE)
 
 _KNOWN: dict[str, Family] = {}
 LEARN = "learn"
-_STATED = re.compile(r"(\w+)\(([-+.\deE]+|learn)\)")  # a name with a parameter
+_STATED = re.compile(r"(\w+)\(\s*([-+.\deE]+|learn)\s*\)")  # a name with a parameter
 
 
 def register(family: Family) -> None:

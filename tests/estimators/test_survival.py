@@ -3,6 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from statsmodels.duration.hazard_regression import PHReg
 
@@ -135,6 +136,27 @@ def test_a_frame_and_a_file_give_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "same",
+    [
+        lambda y: np.array(
+            y.tolist(), dtype=[("Status", bool), ("Survival_in_days", float)]
+        ),  # scikit-survival's veterans
+        lambda y: np.array([(t, e) for e, t in y.tolist()], dtype=[("months", float), ("dead", bool)]),
+        lambda y: pd.DataFrame({"months": y["time"], "dead": y["event"]}),
+        lambda y: pl.DataFrame({"event": y["event"], "time": y["time"], "more": y["time"]}),
+        lambda y: np.column_stack([y["time"], y["event"]]),
+        lambda y: pd.DataFrame({"event": y["event"].astype(object), "time": y["time"]}),
+    ],
+)
+def test_times_and_events_are_found_under_other_names(same):
+    X, y, tasks = simulate(n=80)
+    wanted = bm.MixedNormSurvival().fit(X, y, tasks=tasks)
+    model = bm.MixedNormSurvival().fit(X, same(y), tasks=tasks)
+    np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    assert model.score(X, same(y), tasks=tasks) == wanted.score(X, y, tasks=tasks)
+
+
+@pytest.mark.parametrize(
     ("model", "change", "message"),
     [
         (bm.MixedNormRegressor(loss="cox"), lambda y: y["time"], "a family of survival; use MixedNormSurvival"),
@@ -144,6 +166,8 @@ def test_a_frame_and_a_file_give_the_same(tmp_path):
         (bm.MixedNormSurvival(loss="squared"), lambda y: y, "use 'cox'"),
         (bm.MixedNormSurvival(fit_intercept=True), lambda y: y, "baseline hazard takes its place"),
         (bm.MixedNormSurvival(), lambda y: y["time"], "pass a structured array with a boolean field 'event'"),
+        (bm.MixedNormSurvival(), lambda y: np.column_stack([y["event"], y["time"]]), "two columns: time, and 1"),
+        (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"a": y["event"] * 1, "b": y["time"]}), "one of them boolean"),
         (bm.MixedNormSurvival(), lambda y: y[:-1], "pass one per row"),
         (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"event": 2, "time": y["time"]}), "neither True"),
         (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"event": 1, "time": -y["time"]}), "at least 0"),
