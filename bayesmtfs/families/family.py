@@ -320,6 +320,14 @@ class Family:
         return self.linear_mean or self.has_noise
 
     @property
+    def effect_words(self) -> str:
+        """What an effect is a change of, where it is not counted in deviations of the target: of the linear predictor."""
+        if self.in_target_units:
+            return ""
+        known = {"counts": "the log of the expected count", "survival": "the log of the hazard"}
+        return known.get(self.targets, "the log-odds" if self.offers("log_density") else "the linear predictor")
+
+    @property
     def has_noise(self) -> bool:
         """Whether the density has a noise deviation."""
         return any(parameter.name == "noise" for parameter in self.dispersion)
@@ -354,7 +362,7 @@ class Family:
             offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
             way_out = f"; {way_out}" if way_out else ""
             if self.coupled:
-                way_out += f" (its rows share one loss, which MixedNorm* and Bayesian* fit with loss={self.name!r})"
+                way_out += f"; its rows share one loss: use MixedNorm* or Bayesian* with loss={self.name!r}"
             raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}{way_out}")
 
     def _missing(self, offer: str) -> ValueError:
