@@ -509,6 +509,16 @@ class FitResult:
         }
         return tree
 
+    @property
+    def effects_in_words(self) -> str:
+        """What the effects are measured in, one sentence; nothing where their unit is not known."""
+        if self.effect_unit is None:
+            return ""
+        changed = self.settings.get("effects_change")
+        if changed:
+            return f"Effects are changes of {changed} per deviation of the feature within tasks."
+        return "Effects are in deviations of the target per deviation of the feature, both within tasks."
+
     def summary(self, n_rows: int = 10, user_units: bool = False) -> str:
         """Text with the number of selected features, how the fit ended, and the largest rows.
 
@@ -536,7 +546,7 @@ class FitResult:
         if len(ranked) == 0:
             return "\n".join([*lines, "No feature is selected."])
         if shown is not self:
-            lines.insert(2, "Effects are in deviations of the target per deviation of the feature, both within tasks.")
+            lines.insert(2, self.effects_in_words)
         if counts:
             lines.insert(-1, f"Selected features: {counts}.")
         header = ("feature", "norm", "largest", "in task", "tasks")
