@@ -24,7 +24,6 @@ from bayesmtfs.families import Family, Gaussian, Ordinal, find_family, is_known,
 from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
-
 NO_DEVIANCE = 1e-9  # per row, of counts that are all 0
 
 
