@@ -42,6 +42,15 @@ OPTIONS = {
     "scale_target": "standardize",
     **{name: name.replace("_", "-") for name in ("unknown_task", "draws", "tune", "chains", "max_features", "rule")},
 }
+# What no option does, or does in another way
+PYTHON_ONLY = {
+    " (see diagnostics_)": "",
+    ", or set it to None": "",
+    "raise max_iter or tol": "in Python, raise max_iter or tol",
+    "standardize=True, but ": "",
+    "set standardize=False": "pass --no-standardize",
+    "set standardize=True": "leave --no-standardize out",
+}
 
 
 class UsageError(ValueError):
@@ -58,8 +67,10 @@ def run(command: Callable[..., None]) -> Callable[..., None]:
         except EXPECTED as error:
             if debug:
                 raise
-            _say_error(f"missing {error}" if isinstance(error, KeyError) else own_words(f"{error}"))
-            raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+            said = f"missing {error}" if isinstance(error, KeyError) else own_words(f"{error}")
+            _say_error(said)
+            wrong_usage = isinstance(error, UsageError) or re.match(r"--[a-z-]+ is ", said)
+            raise typer.Exit(2 if wrong_usage else 1) from None
         if work.interrupted:
             _say_error("interrupted; what was finished before is kept")
             raise typer.Exit(INTERRUPTED)
@@ -145,8 +156,8 @@ def own_words(message: str) -> str:
     >>> own_words("loss='student_t' is not convex; use loss='huber' here, or BayesianRegressor")
     '--family student_t is not convex; use --family huber here, or --route posterior'
     """
-    for python in (" (see diagnostics_)", ", or set it to None"):  # which no option does
-        message = message.replace(python, "")
+    for python, ours in PYTHON_ONLY.items():
+        message = message.replace(python, ours)
     message = message.replace("draws and tune", "draws and --tune")
     message = re.sub(r"\bloss=['\"]([^'\"]+)['\"]", r"--family \1", message)
     for name, route in ESTIMATOR_ROUTES.items():  # where a message advises one

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ROUNDS_PER_FEATURE, FEWEST_PASSES, MOST_PASSES = 400, 10, 200  # of the online route
 ROUNDING = 1e-10  # below which a number is 0
 FOLDS = 5  # on which a fit is measured
+MOST_IN_HEADING = 3  # targets
 MODEL = "model.bayesmtfs"  # name of the fitted estimator inside the folder
 
 Data = Annotated[Path, typer.Argument(help="Table: CSV, TSV, Parquet, Arrow (.arrow, .feather) or NPZ.")]
@@ -50,8 +51,8 @@ FamilyName = Annotated[
     str | None,
     typer.Option(
         "--family",
-        help="Family of the target: squared, poisson, negative_binomial(1), huber, quantile(0.9), absolute, logistic or "
-        "hinge; found out where not said.",
+        help="Family of the target: squared, student_t(4), huber, absolute, quantile(0.9), poisson, negative_binomial(1), "
+        "logistic, hinge, multinomial or ordinal; found out where not said.",
     ),
 ]
 Event = Annotated[
@@ -164,6 +165,10 @@ def fit(
         _write(model, folder, described, source)
     facts = _facts(model)
     speaker.say(own_words(model.result_.summary()))
+    if whole_rows(model.result_):
+        speaker.say(
+            "\nThis fit keeps a feature in all tasks or in none, which it assumes; --route posterior says in which tasks."
+        )
     if "norm_q" in facts:
         speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
     if errors is not None:
@@ -172,6 +177,13 @@ def fit(
         speaker.say(f"\n{notes[-1]}")
     speaker.say(f"\nModel, effects, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": notes, "errors": source.as_dict()["errors"]})
+
+
+def whole_rows(result: Any) -> bool:
+    """Whether a point estimate has found nothing out about tasks: its features are in all of them by assumption."""
+    one_by_one = result.settings.get("task_sparsity") or result.settings.get("norm_q") in (1, 1.0)
+    kinds = set(result.sharing.kind.tolist()) - {"none"}
+    return result.n_tasks > 1 and result.posterior is None and not one_by_one and kinds == {"all"}
 
 
 def q_in_words(facts: dict[str, Any]) -> str:
@@ -272,13 +284,19 @@ def _write(model: Any, folder: Path, origin: dict[str, Any], source: "Source") -
     model.save(folder / MODEL)
     model.result_.to_frame().to_csv(folder / "effects.csv", index=False)
     model.result_.to_frame(form="features").to_csv(folder / "features.csv", index=False)
-    report(model, folder / "report.html", f"{source.target}: which features, in which tasks", source)
+    report(model, folder / "report.html", f"{_named_target(source.target)}: which features, in which tasks", source)
     figure = Figure(figsize=(7, 6), layout="constrained")
     plots.effects(model, ax=figure.add_subplot())
     figure.savefig(folder / "effects.png", dpi=150)
     facts = {**origin, **_facts(model), "settings": model.result_.settings, "versions": model.result_.versions}
     facts["source"] = source.as_dict()
     (folder / "summary.json").write_text(as_text(facts), encoding="utf-8")
+
+
+def _named_target(target: str) -> str:
+    """The target, or several, for a heading."""
+    names = [name.strip() for name in target.split(",")]
+    return target if len(names) == 1 else ", ".join(names) if len(names) <= MOST_IN_HEADING else f"{len(names)} targets"
 
 
 def _facts(model: Any) -> dict[str, Any]:

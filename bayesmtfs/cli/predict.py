@@ -129,4 +129,7 @@ def _score(model: Any, frame: Any, wanted: list[Any], target: list[str], event: 
     words = "share of the deviance explained" if by_deviance else "R2"
     words = "share of right labels" if hasattr(model, "classes_") else words
     y = known[target] if len(target) > 1 else known[target[0]]
-    return {words: float(model.score(known[wanted], y))}
+    found = {words: float(model.score(known[wanted], y))}
+    if words == "R2" and len(target) == 1:
+        found["RMSE"] = float(np.sqrt(np.mean((known[target[0]].to_numpy() - model.predict(known[wanted])) ** 2)))
+    return found

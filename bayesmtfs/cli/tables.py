@@ -2,6 +2,7 @@
 
 import csv
 import re
+import shlex
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +19,14 @@ TEXT_ENDINGS = (".csv", ".tsv", ".txt")
 LOOKED_AT = 200  # lines of a text file that tell how it is written
 DECIMAL_COMMA, DECIMAL_POINT = re.compile(r"\s*[-+]?\d+,\d+\s*"), re.compile(r"\s*[-+]?\d*\.\d+\s*")
 DATE = r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
+DOTTED_DATE = r"\d{1,2}\.\d{1,2}\.\d{4}"  # 31.12.2024
 MOST_CLASSES = 50  # different texts in a target
 ORDERED_LEVELS = range(3, 8)  # numbers of levels of a target that may be ordered classes
 EVENT_NAMES = (
     *("event", "died", "death", "dead", "deceased", "failed", "failure", "relapse", "recurrence", "status", "censored"),
     *("gestorben", "verstorben", "ereignis"),
 )
+FEWEST_NUMBERED, MOSTLY = 10, 0.8  # rows, and the share of steps of one, from which on a column may number the rows
 LONG_TAIL = 0.5  # skewness above which whole numbers from 0 are taken for counts
 OVERDISPERSED = 1.5  # variance of counts, in units of their mean, that is worth a word
 WORDS = Words(
@@ -49,13 +52,27 @@ class Table(NamedTuple):
 
     def notes(self) -> list[str]:
         """What a reader of the result should know about how the table was read."""
-        X, _, left_out = self.rows
+        X, y, left_out = self.rows
         notes = [f"{left_out} of {left_out + len(X)} rows have no target and are left out."] if left_out else []
+        if y.ndim == 2 and (empty := int(y.isna().sum().sum())):
+            notes.append(f"{empty} of the other {y.size} cells of targets are empty and not used.")
         levels = {name: X[name].nunique() for name in X.columns if X[name].dtype == "category"}
         if levels:
             listed = ", ".join(f"{name} ({count} levels)" for name, count in levels.items())
             notes.append(f"Categories, each selected as a whole: {listed}.")
-        return notes
+        return notes + [
+            f"If {name} only numbers the rows, --drop {shlex.quote(str(name))} leaves it out."
+            for name in X.columns
+            if name != self.task and _numbers_rows(X[name])
+        ]
+
+
+def _numbers_rows(column: Any) -> bool:
+    """Whether a column rises by whole steps, nearly always by one, as numbers of rows do."""
+    if column.dtype.kind not in "iu" or len(column) < FEWEST_NUMBERED:
+        return False
+    steps = np.diff(column.to_numpy())
+    return bool(np.all(steps > 0)) and float(np.mean(steps == 1)) > MOSTLY
 
 
 def read_table(path: Path, form: TextForm = TextForm()) -> Any:
@@ -89,6 +106,8 @@ def _from_text(path: Path, form: TextForm) -> Any:
 
     with path.open(encoding="utf-8-sig", newline="") as stream:
         lines = list(islice(stream, LOOKED_AT))
+    if not any(line.strip() for line in lines):
+        raise ValueError("it is empty; pass a table with a header and at least one row")
     sep = form.sep or _separator(lines)
     cells = list(csv.reader(lines, delimiter=sep))
     header = cells[0] if cells else []
@@ -100,10 +119,12 @@ def _from_text(path: Path, form: TextForm) -> Any:
 
 
 def _separator(lines: list[str]) -> str:
-    """The separator that gives all lines the same number of columns, and most of them."""
-    widths = {sep: {len(row) for row in csv.reader(lines, delimiter=sep) if row} for sep in SEPARATORS}
-    even = {sep: max(found) for sep, found in widths.items() if len(found) == 1}
-    return max(even, key=even.__getitem__) if even else ","
+    """The separator that gives all lines the same number of columns, and most of them; else that of the header."""
+    widths = {sep: [len(row) for row in csv.reader(lines, delimiter=sep) if row] for sep in SEPARATORS}
+    even = {sep: found[0] for sep, found in widths.items() if found and len(set(found)) == 1 and found[0] > 1}
+    in_header = {sep: found[0] if found else 0 for sep, found in widths.items()}
+    columns = even or in_header
+    return max(columns, key=columns.__getitem__)
 
 
 def _decimal(cells: list[str]) -> str:
@@ -159,6 +180,11 @@ def observations(
         raise UsageError("--task does not go with --targets: the columns are the tasks; leave one of them out")
     wanted = [target] if target is not None else _listed(targets)
     special = [name for name in (task, event, exposure) if name is not None]
+    twice = [name for name in dict.fromkeys([*wanted, *special]) if [*wanted, *special].count(name) > 1]
+    if twice:
+        raise UsageError(
+            f"column {twice[0]!r} is named for two purposes; --target, --task, --event and --exposure are different columns"
+        )
     named = [*wanted, *special, *_listed(drop), *_listed(categories)]
     unknown = [name for name in dict.fromkeys(named) if name not in frame.columns]
     if unknown:
@@ -193,13 +219,14 @@ def _comma_hint(frame: Any) -> str:
 
 
 def dates_as_dates(frame: Any) -> Any:
-    """Columns of texts that are all dates, such as 2024-03-01, as dates; the readers count their days."""
+    """Columns of texts that are all dates, such as 2024-03-01 or 1.3.2024, as dates; the readers count their days."""
     import pandas as pd
 
     for name in frame.columns:
         texts = frame[name].dropna() if pd.api.types.is_string_dtype(frame[name].dtype) else frame[name][:0]
-        if len(texts) and texts.astype(str).str.fullmatch(DATE).all():
-            frame[name] = pd.to_datetime(frame[name], errors="coerce", utc=False)
+        for form, options in ((DATE, {}), (DOTTED_DATE, {"format": "%d.%m.%Y"})):
+            if len(texts) and texts.astype(str).str.fullmatch(form).all():
+                frame[name] = pd.to_datetime(frame[name], errors="coerce", utc=False, **options)
     return frame
 
 

@@ -163,6 +163,8 @@ class Words(NamedTuple):
     texts: str = "drop it, or convert it to a categorical dtype if each of them is a category"
     kinds: str = "drop it, or turn it into numbers or categories"
     gaps: str = "drop those rows or impute them (a feature may be missing in all rows of a task, not in some)"
+    no_task: str = "name the task of those rows, or drop them"
+    infinite: str = "put numbers there, or drop those rows"
     gaps_allowed: bool = False  # of features
 
 
@@ -197,6 +199,12 @@ def _is_text(series: nw.Series[Any]) -> bool:
     return isinstance(series.dtype, nw.String)
 
 
+def _where(rows: BoolArray, numbers: IntArray, words: Words) -> str:
+    """Which of the rows that were read, by their numbers in the table."""
+    listed = _listed(f"{number + words.first_row}" for number in numbers[rows])
+    return f"{rows.sum()} of {len(rows)} rows ({words.row} {listed})"
+
+
 def _problems(X: nw.DataFrame[Any], task: Any, texts: set[Any], numbers: IntArray, words: Words) -> list[str]:
     """What keeps the features of a table from being read, column by column."""
     found = []
@@ -206,14 +214,15 @@ def _problems(X: nw.DataFrame[Any], task: Any, texts: set[Any], numbers: IntArra
         if fact is not None:
             found.append(f"column {series.name!r} {fact}; {words.texts if text else words.kinds}")
         gaps = missing_rows(series)
+        if not is_task and series.dtype.is_float() and (infinite := np.isinf(_numbers(series))).any():
+            found.append(f"column {series.name!r} is infinite in {_where(infinite, numbers, words)}; {words.infinite}")
         if words.gaps_allowed and not is_task:
             continue
         if gaps.any() and words.absent and not is_task:
             gaps = gaps & ~_absent(gaps, None if task is None else X.get_column(task))
         if gaps.any():
-            where = _listed(f"{number + words.first_row}" for number in numbers[gaps])
-            shown = f"{gaps.sum()} of {len(gaps)} rows ({words.row} {where})"
-            found.append(f"column {series.name!r} is missing in {shown}; {words.gaps}")
+            way_out = words.no_task if is_task else words.gaps
+            found.append(f"column {series.name!r} is missing in {_where(gaps, numbers, words)}; {way_out}")
     return found
 
 

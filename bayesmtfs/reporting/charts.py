@@ -18,8 +18,8 @@ LETTER = 6.8  # width of a letter
 ROW = 17.0  # height of a row of features
 TALLEST_ROW, MARK = 40.0, 3.4  # of a row with many tasks, and of one of its marks
 TOP, BOTTOM, LEGEND = 8.0, 34.0, 16.0
-MOST_COLOURS = 6  # that the page has for tasks
-LONGEST_NAME = 20
+MOST_COLOURS = 8  # that the page has for tasks
+LONGEST_NAME, LONGEST_LEVEL, TAIL = 20, 12, 8
 
 
 class Drawing:
@@ -99,12 +99,23 @@ def _bottom_axis(drawing: Drawing, scale: Scale, y: float, title: str, top: floa
         x = float(scale(tick))
         drawing.line(x, top, x, y, "zero" if tick == 0 else "guide")
         drawing.words(x, y + 13, f"{tick:g}", "middle")
-    drawing.words((scale.start + scale.end) / 2, y + 28, title, "middle")
+    half = 0.5 * LETTER * len(title)  # of its room, in which it does not leave the drawing
+    middle = (scale.start + scale.end) / 2
+    drawing.words(max(min(middle, WIDTH - half), WIDTH / 2), y + 28, title, "middle")
+
+
+def _fitted(name: str) -> str:
+    """A name that fits, without its middle where it is too long: ends tell names apart, and levels of categories do."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    level = name[name.rfind("[") :] if name.endswith("]") and "[" in name else ""
+    tail = level if 0 < len(level) <= LONGEST_LEVEL else name[-TAIL:]
+    return f"{name[: LONGEST_NAME - 3 - len(tail)]}...{tail}"
 
 
 def _named(names: Sequence[str]) -> tuple[list[str], float]:
     """Names that fit, and the room that they take."""
-    short = [name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 5]}...{name[-3:]}" for name in names]
+    short = [_fitted(name) for name in names]
     return short, 10.0 + LETTER * max(map(len, short), default=1)
 
 

@@ -150,7 +150,7 @@ def _selection_sentence(result: FitResult) -> str:
         return f"None of the {result.n_features} features is selected; a weaker penalty or prior selects more."
     counts = counts_in_words(result.sharing)
     sentence = f"{n_selected} of {result.n_features} features are selected{f': {counts}' if counts else ''}."
-    return sentence + (f" {result.effects_in_words}" if result.effect_unit is not None else "")
+    return f"{sentence} {result.effects_in_words}".rstrip()
 
 
 def feature_table(result: FitResult, name: str) -> str:

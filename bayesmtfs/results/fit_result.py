@@ -511,7 +511,9 @@ class FitResult:
 
     @property
     def effects_in_words(self) -> str:
-        """A sentence on the unit of effects."""
+        """What the effects are measured in, one sentence; nothing where their unit is not known."""
+        if self.effect_unit is None:
+            return ""
         changed = self.settings.get("effects_change")
         if changed:
             return f"Effects are changes of {changed} per deviation of the feature within tasks."

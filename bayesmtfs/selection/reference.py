@@ -3,8 +3,9 @@
 `reference_fits` gives estimators for `compare`, in the family of the targets:
 
     task mean            every task's best constant (no feature)
-    pooled lasso         all rows as if they were one task, penalty by cross-validation; not in the wide form, where tasks
-                         are different quantities
+    pooled lasso         one slope per feature for all tasks, penalty by cross-validation; numbers over a dense design keep
+                         a level for every task (targets and features about their means in it), other targets have one
+                         level; not in the wide form, where tasks are different quantities
     lasso per task       the l1,1 fit, which tells nothing from one task to another, penalty by cross-validation
 
 A fit that does not beat the task mean has found nothing; one that does not beat the pooled fit or the single tasks gains
@@ -12,7 +13,7 @@ nothing from treating them as related tasks.
 """
 
 import warnings
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -39,7 +40,7 @@ N_PENALTIES, RATIO = 30, 1e-2
 
 
 class Pooled(BaseEstimator):
-    """An estimator that takes the rows of all tasks for those of one.
+    """An estimator that takes the rows of all tasks for those of one, of numbers about the means of each task.
 
     Parameters
     ----------
@@ -54,21 +55,25 @@ class Pooled(BaseEstimator):
 
     def fit(self, data: TaskData) -> Self:
         """Fit all rows of all tasks together."""
-        self.fitted_ = clone(self.estimator).fit(self._one_task(data))
         self.tasks_, m = data.task_names, data.n_tasks
+        self._levels = _levels_of(data) if self._has_levels(data) else None
+        self.fitted_ = clone(self.estimator).fit(self._one_task(data)[0])
         self.coef_: FloatArray = np.tile(self.fitted_.coef_, (m, 1))
         self.intercept_: FloatArray = np.tile(self.fitted_.intercept_, m)
+        if self._levels is not None:
+            self.intercept_ = self.intercept_ + self._levels.y - self._levels.X @ self.fitted_.coef_[0]
         if hasattr(self.fitted_, "classes_"):
             self.classes_ = self.fitted_.classes_
         return self
 
     def predict(self, data: TaskData) -> Any:
         """Predict rows, in the order of the data."""
-        return self.fitted_.predict(self._one_task(data))
+        pooled, level = self._one_task(data)
+        return self.fitted_.predict(pooled) if level is None else self.fitted_.predict(pooled) + level
 
     def predict_proba(self, data: TaskData) -> FloatArray:
         """Probabilities of the classes."""
-        found: FloatArray = self.fitted_.predict_proba(self._one_task(data))
+        found: FloatArray = self.fitted_.predict_proba(self._one_task(data)[0])
         return found
 
     def get_support(self) -> BoolArray:
@@ -81,9 +86,33 @@ class Pooled(BaseEstimator):
         loss: str | Family = self.estimator.loss
         return loss
 
-    @staticmethod
-    def _one_task(data: TaskData) -> TaskData:
-        return TaskData.from_long(data.X, data.y, sample_weight=data.weight, offset=data.eta_offset)
+    def _has_levels(self, data: TaskData) -> bool:
+        return find_family(self.loss).in_target_units and isinstance(data.X, np.ndarray)
+
+    def _one_task(self, data: TaskData) -> tuple[TaskData, FloatArray | None]:
+        """The rows as those of one task, and the levels of their targets where these are taken off."""
+        X, y, level = data.X, data.y, None
+        if self._levels is not None:
+            place = {name: t for t, name in enumerate(self.tasks_.tolist())}
+            own = np.array([place[name] for name in data.task_names.tolist()])[data.task]
+            level = self._levels.y[own]
+            X, y = X - self._levels.X[own], y - level
+        return TaskData.from_long(X, y, sample_weight=data.weight, offset=data.eta_offset), level
+
+
+class Levels(NamedTuple):
+    """Means within tasks: of the features (m, p), and of the targets (m,)."""
+
+    X: FloatArray
+    y: FloatArray
+
+
+def _levels_of(data: TaskData) -> Levels:
+    X, y = np.asarray(data.X, dtype=np.float64), np.asarray(data.y, dtype=np.float64)
+    means = [
+        (np.average(X[a:b], 0, data.weight[a:b]), np.average(y[a:b], None, data.weight[a:b])) for a, b in data.spans
+    ]
+    return Levels(np.array([x for x, _ in means]), np.array([level for _, level in means]))
 
 
 def reference_fits(

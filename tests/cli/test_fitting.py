@@ -152,7 +152,7 @@ def test_wrong_options_are_named(bayesmtfs, table, tmp_path, options, message):
     ("name", "content", "message"),
     [
         ("absent.csv", None, "does not exist"),
-        ("empty.csv", b"", "cannot be read"),
+        ("empty.csv", b"", "it is empty"),
         ("header.csv", b"a,b\n", "no rows"),
         ("broken.parquet", b"PAR1 nonsense", "cannot be read"),
         ("broken.npz", b"nonsense", "cannot be read"),
@@ -329,3 +329,45 @@ def test_the_positive_class_is_named_everywhere(bayesmtfs, frame, tmp_path):
     )
     assert json.loads((tmp_path / "o" / "summary.json").read_text(encoding="utf-8"))["positive_class"] == "low"
     assert "low: a positive effect speaks for it" in (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
+
+
+def test_infinite_cells_rows_without_a_task_and_dates_with_dots(bayesmtfs, frame, tmp_path):
+    days = [f"{1 + i % 28}.3.2024" for i in range(len(frame))]
+    broken = frame.drop(columns="level").assign(day=days)
+    broken.to_csv(tmp_path / "good.csv", index=False)
+    broken.loc[4, "g1"], broken.loc[[7, 8], "school"] = np.inf, None
+    broken.to_csv(tmp_path / "t.csv", index=False)
+    options = ("--target", "score", "--task", "school", "--penalty", "0.1", "--out", tmp_path / "o")
+    refused = bayesmtfs("fit", tmp_path / "t.csv", *options)
+    assert refused.exit_code == 1 and "'g1' is infinite in 1 of 90 rows (line 6)" in refused.stderr
+    assert "'school' is missing in 2 of 90 rows (line 9, 10); name the task of those rows" in refused.stderr
+    good = bayesmtfs("fit", tmp_path / "good.csv", *options)
+    assert good.exit_code == 0 and "Categories" not in good.output  # a number of days
+    assert "day" in bm.load(tmp_path / "o" / "model.bayesmtfs").result_.feature_names
+
+
+def test_wrong_numbers_and_columns_named_twice_are_wrong_usage(bayesmtfs, table, tmp_path):
+    few = bayesmtfs("fit", table, "--target", "score", "--route", "posterior", "--draws", 0, "--out", tmp_path / "o")
+    assert few.exit_code == 2 and "--draws is 0" in few.stderr
+    same = bayesmtfs("fit", table, "--target", "score", "--task", "score", "--out", tmp_path / "o")
+    assert same.exit_code == 2 and "'score' is named for two purposes" in same.stderr
+
+
+def test_a_column_that_numbers_the_rows_and_empty_cells_of_targets_are_told(bayesmtfs, frame, tmp_path):
+    wide = frame[["g0", "g1", "g2"]].assign(pupil=np.arange(100, 190), one=frame["score"], two=-frame["score"])
+    wide.loc[[1, 2, 3], "one"], wide.loc[3, "two"] = np.nan, np.nan
+    wide.to_csv(tmp_path / "wide.csv", index=False)
+    options = ("--targets", "one,two", "--penalty", "0.01", "--out", tmp_path / "o")
+    told = bayesmtfs("fit", tmp_path / "wide.csv", *options).output
+    assert "If pupil only numbers the rows, --drop pupil leaves it out." in told and "If g0" not in told
+    assert "1 of 90 rows have no target" in told and "2 of the other 178 cells of targets are empty" in told
+    assert "in all tasks or in none" in told  # what l1,2 assumes
+    page = (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
+    assert "<h1>one, two: which features" in page
+
+
+@pytest.mark.parametrize("line", ["b;3", "b;3;4;5"])
+def test_uneven_lines_have_the_separator_of_the_header(bayesmtfs, tmp_path, line):
+    (tmp_path / "t.csv").write_text(f"task;x;y\na;1;2\n{line}\n")
+    result = bayesmtfs("fit", tmp_path / "t.csv", "--target", "y", "--task", "task", "--out", tmp_path / "o")
+    assert result.exit_code == 1 and "no column" not in result.stderr

@@ -22,12 +22,30 @@ def test_the_task_mean_is_the_mean_of_each_task(sim):
     np.testing.assert_allclose(model.intercept_, [sim.y[sim.tasks == t].mean() for t in range(3)], rtol=1e-6)
 
 
-def test_pooled_rows_are_those_of_one_task(sim):
-    data = bm.TaskData.from_long(sim.X, sim.y, sim.tasks)
+def test_pooled_numbers_have_one_slope_and_a_level_for_every_task(sim):
+    """The lasso of scikit-learn about the means of every task, which its predictions get back."""
+    far = sim.y + 100.0 * sim.tasks
+    data, new = (
+        bm.TaskData.from_long(sim.X, far, sim.tasks),
+        bm.TaskData.from_long(sim.X[90:], far[90:], sim.tasks[90:]),
+    )
     found = Pooled(bm.MixedNormRegressor(penalty_strength=0.3, tol=1e-10)).fit(data)
-    alone = Lasso(alpha=0.3, tol=1e-12).fit(data.X, data.y)
+    X, y = (part - np.array([part[sim.tasks == t].mean(axis=0) for t in range(3)])[sim.tasks] for part in (sim.X, far))
+    alone = Lasso(alpha=0.3, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(found.coef_, np.tile(alone.coef_, (3, 1)), atol=1e-6)
-    np.testing.assert_allclose(found.predict(data), alone.predict(data.X), atol=1e-6)
+    np.testing.assert_allclose(found.predict(data), alone.predict(X) + far - y, atol=1e-5)
+    np.testing.assert_allclose(found.predict(new), (alone.predict(X) + far - y)[90:], atol=1e-5)
+    by_hand = np.einsum("ij,ij->i", sim.X, found.coef_[sim.tasks]) + found.intercept_[sim.tasks]
+    np.testing.assert_allclose(found.predict(data), by_hand, atol=1e-8)
+
+
+def test_pooled_labels_are_rows_of_one_task(sim):
+    y = np.where(sim.y > 0, 1.0, -1.0)
+    data = bm.TaskData.from_long(sim.X, y, sim.tasks)
+    found = Pooled(bm.MixedNormClassifier(penalty_strength=0.1, tol=1e-10)).fit(data)
+    alone = bm.MixedNormClassifier(penalty_strength=0.1, tol=1e-10).fit(sim.X, y)
+    np.testing.assert_allclose(found.coef_, np.tile(alone.coef_, (3, 1)), atol=1e-6)
+    np.testing.assert_allclose(found.predict_proba(data), alone.predict_proba(sim.X), atol=1e-6)
 
 
 def test_tasks_with_effects_of_opposite_signs_need_their_own(sim):
