@@ -21,7 +21,7 @@ def inner(**options: Any) -> Callable[[Function], Function]:
 
     Examples
     --------
-    >>> @inner(error_model="numpy")
+    >>> @inner(cache=False)
     ... def twice(x):
     ...     return 2 * x
     >>> twice(1.0)
@@ -50,7 +50,7 @@ def lean(**options: Any) -> Callable[[Function], Function]:
 
     Examples
     --------
-    >>> @lean()
+    >>> @lean(cache=False)
     ... def twice(x):
     ...     return 2 * x
     >>> twice(1.0)

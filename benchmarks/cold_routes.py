@@ -126,6 +126,15 @@ def posterior() -> Callable[[], Any]:
     return lambda: BayesianRegressor(draws=50, tune=50, chains=2, progress=False).fit(sim.X, sim.y, tasks=sim.tasks)
 
 
+@route
+def posterior_labels() -> Callable[[], Any]:
+    """Gibbs sampler of labels with the default prior."""
+    from bayesmtfs import BayesianClassifier
+
+    sim = _data("classification")
+    return lambda: BayesianClassifier(draws=50, tune=50, chains=2, progress=False).fit(sim.X, sim.y, tasks=sim.tasks)
+
+
 def fit_twice(name: str) -> dict[str, float]:
     """CPU seconds of the first and the second fit."""
     warnings.simplefilter("ignore")

@@ -23,9 +23,9 @@ from bayesmtfs.estimators.distributed import fit_dask
 N_FEATURES, N_TASKS, N_FILES = 30, 20, 8
 
 
-def write_rows(folder: Path, n_rows: int) -> None:
+def write_rows(folder: Path, n_rows: int, seed: int = 0) -> None:
     """Files of random rows of tasks that share five features."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     W = np.zeros((N_TASKS, N_FEATURES))
     W[:, :5] = rng.standard_normal((N_TASKS, 5))
     for number in range(N_FILES):

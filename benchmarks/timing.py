@@ -92,7 +92,7 @@ def descend(entry: Entry, competitor: Competitor, prepared: Prepared, problem: P
         entry.gap, entry.tol, entry.cpu, entry.wall = worst_gap(problem, answers), tol, cpu, wall
         entry.selected = int(np.count_nonzero(answers[-1][0].any(axis=1)))
         entry.curve.append((cpu, entry.gap, tol))
-        used += wall
+        used += cpu
         if entry.gap <= TARGET and tol <= competitor.counted_from * (1 + 1e-9):
             entry.status = "certified"
             return

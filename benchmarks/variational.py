@@ -1,11 +1,11 @@
 """The variational posterior: time and quality beside the sampler, features that screening keeps, calibration.
 
-    uv run python benchmarks/variational.py [--seeds 900,901] [--tasks 6] [--correlation 0.9]   # beside the sampler
+    uv run python benchmarks/variational.py [--seeds 900,901] [--kinds main]                      # beside the sampler
     uv run python benchmarks/variational.py --sizes 1000,10000 [--rows 400] [--tasks 8]          # CPU time
     uv run python benchmarks/variational.py --screening 200 [--features 5000]                    # relevant ones kept
     uv run python benchmarks/variational.py --calibration 60                                     # truth from the prior
 
-Data as in `which_tasks.py`. Seconds are of the CPU, the second fit, so that nothing is compiled.
+Data as in `which_tasks.py`. Seconds are of the CPU; run it twice, since the first run compiles.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 import which_tasks
 from numpy.typing import NDArray
+from which_tasks_data import KINDS, Kind, draw_data_set
 
 import bayesmtfs as bm
 from bayesmtfs.data.scaling import in_sampling_units, sampling_units
@@ -46,26 +47,25 @@ def fit_scaled(data: TaskData) -> tuple[object, float]:
 
 def beside_the_sampler(options: argparse.Namespace) -> None:
     """Inclusion probabilities, coefficients and seconds of both samplers."""
-    print("| data | own | sampler | missed | features false/found | entries false/found | CPU s | largest gap |")
-    print("|---" * 8 + "|")
-    for own in (False, True):
-        for scenario in which_tasks.SCENARIOS:
-            for seed in map(int, options.seeds.split(",")):
-                rng_data = which_tasks.draw_data_set(scenario, seed, options.tasks, own, False)
-                known: Floats | None = None
-                for sampler in ("gibbs", "variational"):
-                    model = bm.BayesianRegressor(sampler=sampler, random_state=0, n_jobs=1, progress=False)
-                    start = time.process_time()
-                    model.fit(rng_data.X, rng_data.Y)
-                    seconds = time.process_time() - start
-                    signal = rng_data.Xt @ model.coef_.T + model.intercept_
-                    chances = model.inclusion_probability_, model.task_inclusion_probability_.T
-                    score = which_tasks.score(rng_data, which_tasks.Estimate(signal, seconds, *chances))
-                    gap = 0.0 if known is None else float(np.abs(chances[0] - known).max())
-                    known = chances[0]
-                    features, entries = (f"{part[0]}/{part[1]}" for part in (score.features, score.entries))
-                    cells = [scenario, str(own), sampler, f"{score.missed:.3f}", features, entries]
-                    print("| " + " | ".join([*cells, f"{seconds:.1f}", f"{gap:.3f}"]) + " |", flush=True)
+    print("| data | sampler | missed | features false/found | entries false/found | CPU s | largest gap |")
+    print("|---" * 7 + "|")
+    for name in which_tasks.kinds_of(options.kinds):
+        for seed in map(int, options.seeds.split(",")):
+            data = draw_data_set(KINDS[name], seed)
+            known: Floats | None = None
+            for sampler in ("gibbs", "variational"):
+                model = bm.BayesianRegressor(sampler=sampler, random_state=0, n_jobs=1, progress=False)
+                start = time.process_time()
+                model.fit(data.X, data.Y)
+                seconds = time.process_time() - start
+                chances = model.inclusion_probability_, model.task_inclusion_probability_.T
+                estimate = which_tasks.Estimate(seconds, model.coef_.T, model.intercept_, *chances)
+                score = which_tasks.score(data, estimate)
+                gap = 0.0 if known is None else float(np.abs(chances[0] - known).max())
+                known = chances[0]
+                features, entries = (f"{part[0]}/{part[1]}" for part in (score.features, score.entries))
+                cells = [name, sampler, f"{score.missed:.3f}", features, entries, f"{seconds:.1f}", f"{gap:.3f}"]
+                print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def sizes(options: argparse.Namespace) -> None:
@@ -86,9 +86,10 @@ def sizes(options: argparse.Namespace) -> None:
 
 def screening(options: argparse.Namespace) -> None:
     """Share of the relevant features that are kept."""
+    kind = Kind("independent", m=options.tasks, p=options.features)
     kept: dict[str, list[float]] = {"variational": [], "correlation": []}
     for seed in map(int, options.seeds.split(",")):
-        data = which_tasks.draw_data_set("independent", seed, options.tasks, False, False, p=options.features)
+        data = draw_data_set(kind, seed)
         units, relevant = scaled(data.X, data.Y), data.B.any(axis=1)
         kept["variational"].append(features_to_draw(fit_scaled(units)[0], options.screening)[relevant].mean())
         kept["correlation"].append(screen(units, Gaussian(), True, options.screening)[relevant].mean())
@@ -120,6 +121,7 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="900,901")
+    parser.add_argument("--kinds", default="main", help="as in which_tasks.py")
     parser.add_argument("--tasks", type=int, default=6)
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--features", type=int, default=5000)

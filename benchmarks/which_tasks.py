@@ -1,11 +1,11 @@
 """Which features, and in which tasks: false discoveries, power, missed signal and credible sets where effects are zero.
 
     uv run python benchmarks/which_tasks.py fit --seeds 100,101 --out FOLDER [--kinds main] [--methods "spike;lasso"]
-    uv run python benchmarks/which_tasks.py tables --out FOLDER   # of what was fitted until now
+    uv run python benchmarks/which_tasks.py tables --out FOLDER [--by-scenario]   # of what was fitted until now
     uv run python benchmarks/which_tasks.py rivals FOLDER         # data sets with the estimates of other packages
 
 ``which_tasks_data.py`` says which kinds of data there are, ``peers_in_r.py`` which other packages. An estimate that is in
-the folder is not fitted again, so that a run may be stopped and go on. "spike, short" has two chains of 500
+the folder is not fitted again, so that a run may be stopped and go on. "short" are two chains of 500
 draws.
 
 Discoveries are the largest set whose mean probability of being false is at most 5%. Missed is the share of the signal's
@@ -17,6 +17,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ class Estimate(NamedTuple):
     feature: Floats | None = None  # (p,)
     entry: Floats | None = None  # (p, m)
     sets: list[list[int]] | None = None
+    chains: Floats | None = None  # R-hat of the log-posterior, largest difference of chains in a feature's probability
 
 
 # ---------------------------------------------------------------------- methods
@@ -55,11 +57,14 @@ def by_posterior(prior: str, data: DataSet, labels: bool, short: bool = False) -
     start = time.process_time()
     model.fit(*_as_given(data, labels), **_tasks_of(data, labels))
     seconds = time.process_time() - start
-    sets = None
+    sets = chains = None
     if prior == "spike":
-        sets = [one.features.tolist() for one in bm.selection.credible_sets(model)]
+        sets = [one.features.tolist() for one in bm.selection.credible_sets(model, data.X)]
+        found = model.diagnostics_
+        rhat = [row.rhat for row in found.table if row.variable == "lp"]
+        chains = np.array([*(rhat or [np.nan]), np.nan if found.inclusion_gap is None else found.inclusion_gap])
     probabilities = model.inclusion_probability_, model.task_inclusion_probability_.T
-    return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets)
+    return Estimate(seconds, model.coef_.T, model.intercept_, *probabilities, sets, chains)
 
 
 def _as_given(data: DataSet, labels: bool) -> tuple[Floats, Floats]:
@@ -101,6 +106,7 @@ METHODS: dict[str, Callable[[DataSet, bool], Estimate]] = {
     "spike": lambda data, labels: by_posterior("spike", data, labels),
     "half-Cauchy": lambda data, labels: by_posterior("generalized_normal", data, labels),
     "spike, short": lambda data, labels: by_posterior("spike", data, labels, short=True),
+    "half-Cauchy, short": lambda data, labels: by_posterior("generalized_normal", data, labels, short=True),
     "l1,2 CV": by_group_lasso,
     "lasso": by_lasso,
     **{name: lambda data, labels, name=name: Estimate(*fit_in_r(name, data.X, data.Y)) for name in NAMES},
@@ -161,6 +167,7 @@ class Score(NamedTuple):
     entries: tuple[int, int, int] | None = None
     bins: Floats | None = None  # (10, 3) of entry probabilities: how many, their sum, true ones
     sets: tuple[int, int, int] | None = None  # holding a relevant feature, all, features in them
+    chains: Floats | None = None  # as in an estimate
 
 
 def score(data: DataSet, estimate: Estimate) -> Score:
@@ -188,6 +195,7 @@ def score(data: DataSet, estimate: Estimate) -> Score:
         (int((entries & ~effect).sum()), int(entries.sum()), int(effect.sum())),
         np.column_stack([np.bincount(place, part, 10) for part in parts]),
         sets,
+        estimate.chains,
     )
 
 
@@ -236,6 +244,16 @@ def print_bins(scores: list[Score]) -> None:
             print(f"| {stated / count:.3f} | {true / count:.3f} | {count:.0f} |")
 
 
+def print_chains(scores: list[Score]) -> None:
+    """Print how far chains agree."""
+    known = np.array([s.chains for s in scores if s.chains is not None])
+    if len(known):
+        middle, most, least = np.median(known, axis=0), known.max(axis=0), (known[:, 1] <= 0.05).sum()
+        print(f"\nR-hat of the log posterior: median {middle[0]:.3f}, largest {most[0]:.3f}.", end=" ")
+        print(f"Chains' inclusion differs by {middle[1]:.3f} in the median, {most[1]:.3f} at most, {least} of", end=" ")
+        print(f"{len(known)} sets by .05 or less.")
+
+
 # ---------------------------------------------------------------------- runs
 
 
@@ -263,12 +281,15 @@ def seeds_of(options: argparse.Namespace) -> list[int]:
 
 
 def print_tables(options: argparse.Namespace) -> None:
-    """Tables of each kind and of all of them, over the data sets that all methods have that are in a table."""
+    """Tables of each kind (or scenario) and of all, over the data sets that all methods have that are in a table."""
     names = options.methods.split(";") if options.methods else list(METHODS)
     total: dict[str, list[Score]] = {name: [] for name in names}
+    grouped: dict[str, list[str]] = {}
     for kind in kinds_of(options.kinds):
+        grouped.setdefault(KINDS[kind].scenario if options.by_scenario else kind, []).append(kind)
+    for title, kinds in grouped.items():
         rows: dict[str, list[Score]] = {name: [] for name in names}
-        for seed in seeds_of(options):
+        for kind, seed in product(kinds, seeds_of(options)):
             found = {name: kept(options.out, name, kind, seed) for name in names}
             if any(found[n] is None for n in names if can_fit(n, kind)):
                 continue
@@ -276,7 +297,7 @@ def print_tables(options: argparse.Namespace) -> None:
             for name, estimate in found.items():
                 if estimate is not None:
                     rows[name].append(score(data, estimate))
-        print_table(kind, rows.items())
+        print_table(title, rows.items())
         for name, scores in rows.items():
             total[name] += scores
     print_table("all", total.items())
@@ -284,6 +305,7 @@ def print_tables(options: argparse.Namespace) -> None:
         if any(s.bins is not None for s in total[name]):
             print(f"\nEntries of {name} by the probability that it states:")
             print_bins(total[name])
+            print_chains(total[name])
 
 
 def run_rivals(folder: Path, jobs: int) -> None:
@@ -300,6 +322,7 @@ def run_rivals(folder: Path, jobs: int) -> None:
     ours = Parallel(n_jobs=jobs)(delayed(_fit_stored)(data[n]) for n in names)
     print_table("rivals' data sets", [*rows, ("spike", ours)])
     print_bins(ours)
+    print_chains(ours)
 
 
 def _stored_estimate(stored: dict[str, Floats], name: str, method: str) -> Estimate:
@@ -323,6 +346,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="main", help="main, other, labels, all, or names separated by semicolons")
     parser.add_argument("--methods", default="", help="names, separated by semicolons; all")
     parser.add_argument("--out", type=Path, default=Path("which-tasks"), help="folder of estimates")
+    parser.add_argument("--by-scenario", action="store_true", help="one table for shared and own rows of a scenario")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     if options.what == "rivals":

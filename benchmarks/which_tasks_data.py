@@ -61,6 +61,7 @@ OTHER = {
     "50 tasks, equal": Kind("equal", m=50, n=100),
     "p = n / 10": Kind("random", p=20, n_relevant=4),
     "p = 2.5 n": Kind("random", p=1000, n=400),
+    "p = 12.5 n": Kind("random", p=5000, n=400),
     "p = 10 n": Kind("subset", p=1000, n=100),
     "tight correlation, subset": Kind("subset", correlation=0.995),
     "tight correlation, random, own": Kind("random", True, correlation=0.995),

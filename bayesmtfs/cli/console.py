@@ -150,6 +150,9 @@ class Speaker:
             typer.echo(as_text({**found, "warnings": self.warnings}))
 
 
+ESTIMATOR_ROUTES = {"GeneralizedNormal": "--route em --prior generalized_normal", "Bayesian": "--route posterior"}
+
+
 def own_words(message: str) -> str:
     """A message of the package in the words of the command line.
 
@@ -157,11 +160,16 @@ def own_words(message: str) -> str:
     --------
     >>> own_words('draws is 0; set unknown_task="mean" to predict with the average task')
     '--draws is 0; pass --unknown-task mean to predict with the average task'
+    >>> own_words("loss='student_t' is not convex; use loss='huber' here, or BayesianRegressor")
+    '--family student_t is not convex; use --family huber here, or --route posterior'
     """
     for python, ours in PYTHON_ONLY.items():
         message = message.replace(python, ours)
     for last in ("tune", "target_accept"):
         message = re.sub(rf"\b(draws|tune) and {last}\b", rf"\1 and --{last.replace('_', '-')}", message)
+    message = re.sub(r"\bloss=['\"]([^'\"]+)['\"]", r"--family \1", message)
+    for name, route in ESTIMATOR_ROUTES.items():  # where a message advises one
+        message = re.sub(rf"\b(use|in|or) {name}(?:Regressor|Classifier)\b", rf"\1 {route}", message)
     for name, option in OPTIONS.items():
         message = re.sub(rf"\b(?:set )?{name}=[\"']?(\w+)[\"']?", rf"pass --{option} \1", message)
         message = re.sub(rf"(?<!-)\b{name}(?= is \S+; )", f"--{option}", message)

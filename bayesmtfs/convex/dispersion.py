@@ -27,9 +27,15 @@ ROUNDS = 50
 Solve = Callable[[Problem, Solution | None], Solution]
 
 
-def best_parameters(problem: Problem, family: Family, eta: FloatArray) -> FloatArray:
-    """(m,) Parameter of the largest likelihood in each task at a linear predictor (N,)."""
-    y, family = np.asarray(problem.data.y, dtype=np.float64), with_offset(family, problem.data.eta_offset)
+def best_parameters(problem: Problem, family: Family, eta: FloatArray, noise: float = 1.0) -> FloatArray:
+    """(m,) Parameter of the largest likelihood at a linear predictor (N,), in each task or one for all.
+
+    With a noise, targets and linear predictor are divided by it.
+    """
+    y, eta = np.asarray(problem.data.y, dtype=np.float64) / noise, eta / noise
+    family = with_offset(family, problem.data.eta_offset)
+    if family.one_for_all:
+        return np.full(problem.data.n_tasks, family.best_parameter(y, eta, problem.weight))
     rows = [(family.of_rows(a, b), slice(a, b)) for a, b in problem.data.spans]
     return np.array([own.best_parameter(y[at], eta[at], problem.weight[at]) for own, at in rows])
 

@@ -17,7 +17,8 @@ def read_survival(y: Any, n_rows: int) -> FloatArray:
 
     Parameters
     ----------
-    y : (n,) structured array with a boolean field ``event`` and a field ``time``, or a frame with such columns
+    y : (n,) structured array with a boolean field ``event`` and a field ``time`` (under any names where there are only
+        two fields), a frame with such columns, or (n, 2) numbers: time, and event as 1 or 0
     n_rows : n
 
     Examples
@@ -27,6 +28,8 @@ def read_survival(y: Any, n_rows: int) -> FloatArray:
     array([ 2., -5.])
     """
     event, time = _fields(y)
+    if event.dtype.kind == "O" and all(isinstance(entry, bool | np.bool_) for entry in event):
+        event = event.astype(bool)
     if len(time) != n_rows:
         raise ValueError(
             f"y has {len(time)} entries but X has {n_rows} rows (inconsistent numbers of samples); pass one per row"
@@ -42,17 +45,31 @@ def read_survival(y: Any, n_rows: int) -> FloatArray:
 
 def _fields(y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """Event and time as they are given."""
+    found: dict[str, Any] = {}
     if frames.is_frame(y):
-        if set(FIELDS) <= set(frames.column_names(y)):
-            return as_array(frames.column_values(y, "event"), "event"), as_array(
-                frames.column_values(y, "time"), "time"
-            )
+        columns = frames.column_names(y)
+        if set(FIELDS) <= set(columns) or len(columns) == 2:
+            found = {name: as_array(frames.column_values(y, name), name) for name in columns}
     else:
         array = np.asarray(y)
-        if array.dtype.names is not None and set(FIELDS) <= set(array.dtype.names) and array.ndim == 1:
-            return array["event"], array["time"]
+        if array.dtype.names is not None and array.ndim == 1:
+            found = {name: array[name] for name in array.dtype.names}
+        elif (
+            array.ndim == 2
+            and array.shape[1] == 2
+            and array.dtype.kind in "biuf"
+            and np.isin(array[:, 1], (0, 1)).all()
+        ):
+            return array[:, 1], array[:, 0]
+    if set(FIELDS) <= set(found):
+        return found["event"], found["time"]
+    truth = [name for name, values in found.items() if values.dtype.kind == "b"]
+    if len(found) == 2 and len(truth) == 1:  # under names of their own, as scikit-survival's data sets have them
+        event = found.pop(truth[0])
+        return event, next(iter(found.values()))
     raise ValueError(
         "y does not hold right-censored times; pass a structured array with a boolean field 'event' and a float field "
-        "'time', such as np.array(list(zip(died, time)), dtype=[('event', bool), ('time', float)]), or a frame with such "
-        "columns"
+        "'time', such as np.array(list(zip(died, time)), dtype=[('event', bool), ('time', float)]) (other names do where "
+        "there are two fields, one of them boolean), a frame with such columns, or an array of two columns: time, and 1 "
+        "where the event happened or 0"
     )

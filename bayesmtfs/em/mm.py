@@ -16,8 +16,9 @@ optima. The objective trace begins where the last stage does, and never rises.
 Student's t and Huber's loss have ``sum_i c_i l(r_i / sigma) + N ln sigma`` for the first and the last term. It lies below
 the weighted squared loss that touches it at the last residuals (`Family.weights`), so that every step is a weighted fit of
 squares, and ``sigma^2`` the weighted mean of squared residuals: EM for a hidden precision (Lange, Little and Taylor 1989).
-Where a family learns a parameter, such as the dispersion of counts, minus the log-likelihood stands for L, and the
-parameter of each task moves to its best value after every step.
+Where a family learns a parameter, such as the dispersion of counts or the degrees of freedom of Student's t, minus the
+log-likelihood stands for L, and the parameter of each task (of Student's t one for all) moves to its best value after
+every step: ECME (Liu and Rubin 1994).
 """
 
 import logging
@@ -76,7 +77,8 @@ def data_loss(problem: Problem, state: MMState) -> float:
     """Sum of the losses over sigma^2, or of the losses at residuals over sigma."""
     y, eta, family = problem.data.y, state.eta, known_family(problem, state)
     if state.parameters is not None:
-        return -float(problem.weight @ family.log_density(np.asarray(y, dtype=np.float64), eta))
+        y, unit = np.asarray(y, dtype=np.float64), state.noise if family.offers("weights") else 1.0
+        return -float(problem.weight @ family.log_density(y / unit, eta / unit))
     if family.offers("weights"):
         return total(family, y / state.noise, eta / state.noise, problem.weight)
     return total(family, y, eta, problem.weight) / state.noise**2
@@ -124,18 +126,21 @@ def is_hopeless(found: Solution) -> bool:
 
 
 def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
-    """``sigma^2 = 2 L / N``, not below its floor, and what the family learns."""
-    if problem.family.learned is not None:
-        return state._replace(parameters=best_parameters(problem, problem.family, state.eta))
-    if settings.noise is not None:
+    """``sigma^2 = 2 L / N``, not below its floor, and what the family learns at that sigma."""
+    family = problem.family
+    if settings.noise is None:
+        if family.offers("weights"):
+            known = known_family(problem, state)
+            rows = problem.weight * known.weights(problem.data.y - state.eta, state.noise)
+            loss = total(Gaussian(), problem.data.y, state.eta, rows)
+        else:
+            loss = total(family, problem.data.y, state.eta, problem.weight)
+        variance = 2.0 * loss / float(problem.weight.sum())
+        state = state._replace(noise=max(float(np.sqrt(variance)), settings.noise_floor))
+    if family.learned is None:
         return state
-    if problem.family.offers("weights"):
-        rows = problem.weight * problem.family.weights(problem.data.y - state.eta, state.noise)
-        loss = total(Gaussian(), problem.data.y, state.eta, rows)
-    else:
-        loss = total(problem.family, problem.data.y, state.eta, problem.weight)
-    variance = 2.0 * loss / float(problem.weight.sum())
-    return state._replace(noise=max(float(np.sqrt(variance)), settings.noise_floor))
+    unit = state.noise if family.offers("weights") else 1.0
+    return state._replace(parameters=best_parameters(problem, family, state.eta, unit))
 
 
 def first_state(problem: Problem, start: Solution, settings: MMSettings) -> MMState:

@@ -540,6 +540,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         labels: Any = getattr(self, "classes_", ())
         if len(labels) == 2:
             settings = {**settings, "positive_class": str(labels[1])}
+        changed = families.find_family(self.loss).effect_words if families.is_known(self.loss) else ""
+        if changed:
+            settings = {**settings, "effects_change": changed}
         return FitResult(
             method=type(self).__name__,
             feature_names=self._feature_names,

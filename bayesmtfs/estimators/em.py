@@ -99,6 +99,8 @@ class GeneralizedNormalRows(BatchEstimator):
         "offset_",
         "row_scales_",
         "objective_trace_",
+        "dispersion_",
+        "degrees_",
         "mean_coef_",
         "mean_strength_",
     )
@@ -140,7 +142,7 @@ class GeneralizedNormalRows(BatchEstimator):
         if special and self.shared_mean and not stated:
             raise ValueError(f"shared_mean=True does not go with loss={self.loss!r}; leave it out, or use another loss")
         if family.learned:
-            family.require(f"{name}, which does not learn it,", "best_parameter")
+            family.require(f"{name}, which would learn it,", "best_parameter")
 
     @property
     def _family(self) -> Family:
@@ -232,8 +234,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     ----------
     loss : str or Family
         "squared", or any smooth family of numbers or counts with a curvature; ``"student_t(4)"`` and ``"huber"`` are fitted
-        by weighted squares, their scale learned as the noise is; with ``"negative_binomial(learn)"`` the dispersion is
-        learned.
+        by weighted squares, their scale learned as the noise is; with ``"student_t(learn)"`` the degrees of freedom
+        are learned, one number for all tasks, and with ``"negative_binomial(learn)"`` the dispersion of each task.
     norm_q : float in [1, inf], default 2
         Shape of a row.
     offset : float, None or "learn"
@@ -258,8 +260,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
 
     Attributes
     ----------
-    dispersion_ : (n_tasks,)
-        Of counts, where it is learned.
+    dispersion_ : (n_tasks,), degrees_ : float
+        With ``loss="negative_binomial(learn)"`` and ``"student_t(learn)"``.
     objective_trace_ : (n_iter_ + 1,)
         Problem (5) at the final noise and offset, plus ``N ln sigma`` where sigma is learned; it never rises.
     """
@@ -306,9 +308,11 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
             solution, mean = shared_mean.as_sums(mean_problem, point), point.mean
         else:
             solution, state = mm.solve_state(problem, start, settings, progress=self.progress)
-            self.__dict__.pop("dispersion_", None)
+            for name in ("dispersion_", "degrees_"):
+                self.__dict__.pop(name, None)
             if state.parameters is not None:
-                self.dispersion_ = state.parameters
+                found = float(state.parameters[0]) if family.one_for_all else state.parameters
+                setattr(self, f"{family.learned}_", found)
         self._store_rows(data, solution, scaling, settings.norm_q, mean, offset=settings.offset)
 
     @property

@@ -133,6 +133,8 @@ class Family:
         Name of a parameter of the density, beside the noise, that ``loss="name(learn)"`` leaves to the data.
     learned : str or None
         That name, in a family whose parameter is learned; see `given`.
+    one_for_all : bool
+        Whether all tasks have the same value of it.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Family:
     augmentation: ClassVar[Any] = None
     learnable: ClassVar[str | None] = None
     learned: str | None = None
+    one_for_all: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -317,6 +320,14 @@ class Family:
         return self.linear_mean or self.has_noise
 
     @property
+    def effect_words(self) -> str:
+        """What an effect is a change of, where it is not counted in deviations of the target: of the linear predictor."""
+        if self.in_target_units:
+            return ""
+        known = {"counts": "the log of the expected count", "survival": "the log of the hazard"}
+        return known.get(self.targets, "the log-odds" if self.offers("log_density") else "the linear predictor")
+
+    @property
     def has_noise(self) -> bool:
         """Whether the density has a noise deviation."""
         return any(parameter.name == "noise" for parameter in self.dispersion)
@@ -351,11 +362,19 @@ class Family:
             offered = ", ".join(words for offer, words in OFFERS.items() if self.offers(offer)) or "nothing"
             way_out = f"; {way_out}" if way_out else ""
             if self.coupled:
-                way_out += f" (its rows share one loss, which MixedNorm* and Bayesian* fit with loss={self.name!r})"
+                way_out += f"; its rows share one loss: use MixedNorm* or Bayesian* with loss={self.name!r}"
             raise ValueError(f"{route} needs {' and '.join(missing)}; {type(self).__name__} offers {offered}{way_out}")
 
     def _missing(self, offer: str) -> ValueError:
         return ValueError(f"{type(self).__name__} does not offer {OFFERS[offer]}; define `{offer}`")
+
+
+def best_on_log_scale(loss: Any, bounds: tuple[float, float]) -> float:
+    """Positive number at whose logarithm a loss is least: on a grid between bounds, then between its points."""
+    grid = np.linspace(*bounds, 24)
+    best = int(np.argmin([loss(place) for place in grid]))
+    ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
+    return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
 
 
 # ---------------------------------------------------------------------- weighted sums
@@ -462,7 +481,7 @@ call_centre = _caller(CENTRE)
 
 _KNOWN: dict[str, Family] = {}
 LEARN = "learn"
-_STATED = re.compile(r"(\w+)\(([-+.\deE]+|learn)\)")  # a name with a parameter
+_STATED = re.compile(r"(\w+)\(\s*([-+.\deE]+|learn)\s*\)")  # a name with a parameter
 
 
 def register(family: Family) -> None:

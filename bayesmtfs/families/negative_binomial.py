@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln, xlogy
 
 from bayesmtfs.families.augmentation import NEGATIVE_BINOMIAL, ScaleMixture
-from bayesmtfs.families.family import LEARN, ROUNDING, Family, name_with
+from bayesmtfs.families.family import LEARN, ROUNDING, Family, best_on_log_scale, name_with
 from bayesmtfs.families.poisson import SMALLEST_COUNT, draw_counts, exponential, log_mean_count
 from bayesmtfs.types import FloatArray
 
@@ -113,10 +112,7 @@ class NegativeBinomial(Family):
         def loss(log_alpha: float) -> float:
             return -float(weight @ self.given(math.exp(log_alpha)).log_density(y, eta))
 
-        grid = np.linspace(*LOG_BOUNDS, 24)
-        best = int(np.argmin([loss(log_alpha) for log_alpha in grid]))
-        ends = float(grid[max(best - 1, 0)]), float(grid[min(best + 1, len(grid) - 1)])
-        return math.exp(minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-9}).x)
+        return best_on_log_scale(loss, LOG_BOUNDS)
 
     @property
     def augmentation(self) -> ScaleMixture:

@@ -11,18 +11,20 @@ MM fit it by weighted least squares, which lower the objective at every step to 
 one, and the Gibbs sampler draws omega (`bayesmtfs.families.augmentation`).
 """
 
+import math
 from typing import Any, cast
 
 import numpy as np
 from scipy.special import gammaln
 
 from bayesmtfs.families.augmentation import STUDENT_T, ScaleMixture
-from bayesmtfs.families.family import LEARN, Dispersion, Family, name_with
+from bayesmtfs.families.family import LEARN, Dispersion, Family, best_on_log_scale, name_with
 from bayesmtfs.types import FloatArray
 
 DEGREES = 4.0
 CONSTANT_STEPS = 200  # of weighted means
 CONSTANT_TOL = 1e-14
+LOG_BOUNDS = (math.log(0.1), math.log(1e4))  # of degrees that are learned
 FAR = 1e8  # residual from which on nu does not matter beside its square
 
 
@@ -33,7 +35,7 @@ class StudentT(Family):
     ----------
     degrees : float or "learn"
         nu, above 0. As a name: ``loss="student_t(3)"``; ``"student_t"`` is 4, and ``"student_t(learn)"`` leaves it to the
-        data, one number for all tasks, in posteriors only.
+        data, one number for all tasks.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class StudentT(Family):
     of_residuals = True
     dispersion = (Dispersion("noise"),)
     learnable = "degrees"
+    one_for_all = True
 
     def __init__(self, degrees: float | str = DEGREES) -> None:
         known = degrees == LEARN if isinstance(degrees, str) else 0.0 < degrees < np.inf
@@ -70,6 +73,15 @@ class StudentT(Family):
         known = StudentT()
         known.degrees, known.name = parameter, self.name
         return known
+
+    def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
+        """Degrees of freedom of the largest likelihood at residuals in units of the noise."""
+        residual = np.subtract(y, eta)
+
+        def loss(log_degrees: float) -> float:
+            return -float(weight @ self.given(math.exp(log_degrees)).log_density(residual, np.zeros(())))
+
+        return best_on_log_scale(loss, LOG_BOUNDS)
 
     @property
     def curvature_bound(self) -> float:  # type: ignore[override]  # the degrees may be learned

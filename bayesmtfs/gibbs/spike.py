@@ -187,7 +187,7 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
         draw_noise(rng, data, prior, state)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
             fill_rates(prior, state)  # of the new rates of tasks, for the density
-            keep(prior, rows, state, kept, (number - tune) // sweeps)
+            keep(prior, rows, state, kept, (number - tune) // sweeps, space.numbers)
 
 
 @lean()
@@ -530,14 +530,7 @@ def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: Spike
     """Weights of rho and C over the rows that are on, of omega over the tables."""
     weights = state.weights
     for part in range(2):
-        for k in range(len(prior.slabs.scale)):
-            counts[k] = 0.0
-        for i in range(len(state.on)):
-            if state.on[i]:
-                if part == 0:
-                    counts[prior.slabs.scale[state.slab[i]]] += 1.0
-                elif rows.starts[i + 1] - rows.starts[i] == 1:
-                    counts[prior.slabs.share[state.slab[i]]] += 1.0
+        count_slabs(prior, rows, state, part, counts)
         draw_dirichlet(rng, counts, prior.dirichlet[part], weights.scale if part == 0 else weights.share)
     for table in range(weights.n_tables[0]):
         if weights.counts[table] > 0:
@@ -545,12 +538,31 @@ def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: Spike
                 counts[o] = math.log(weights.rate[o]) + log_base(weights, table, o)
             exponentiate(counts, len(weights.rate))
             state.table_rate[table] = choose(rng, counts, len(weights.rate))
-    for o in range(len(weights.rate)):
-        counts[o] = 0.0
-    for table in range(weights.n_tables[0]):
-        if weights.counts[table] > 0:
-            counts[state.table_rate[table]] += 1.0
+    count_rates(state, counts)
     draw_dirichlet(rng, counts, prior.dirichlet[2], weights.rate)
+
+
+@lean()
+def count_slabs(prior: SpikeNumbers, rows: RowMap, state: SpikeState, part: int, counts: FloatArray) -> None:
+    """How many rows that are on have each rho (part 0) or, of single features, each C (part 1)."""
+    for k in range(len(prior.slabs.scale)):
+        counts[k] = 0.0
+    for i in range(len(state.on)):
+        if state.on[i]:
+            if part == 0:
+                counts[prior.slabs.scale[state.slab[i]]] += 1.0
+            elif rows.starts[i + 1] - rows.starts[i] == 1:
+                counts[prior.slabs.share[state.slab[i]]] += 1.0
+
+
+@lean()
+def count_rates(state: SpikeState, counts: FloatArray) -> None:
+    """How many tables have each omega."""
+    for o in range(len(state.weights.rate)):
+        counts[o] = 0.0
+    for table in range(state.weights.n_tables[0]):
+        if state.weights.counts[table] > 0:
+            counts[state.table_rate[table]] += 1.0
 
 
 @lean()
@@ -628,24 +640,27 @@ def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: Spik
 
 
 @lean()
-def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState) -> float:
-    """Logarithm of the prior density of the state, coefficients and patterns included, up to a constant."""
+def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState, counts: FloatArray) -> float:
+    """Logarithm of the prior density of the state, up to a constant; weights of rho, C and omega are integrated out."""
     weights, m, n_on, n_tables, alpha = state.weights, len(state.noise), 0, 0, state.weights.concentration[0]
     value = 0.0
     for i in range(len(state.on)):
         if state.on[i]:
             n_on += 1
-            value += math.log(weights.scale[prior.slabs.scale[state.slab[i]]])
-            if rows.starts[i + 1] - rows.starts[i] == 1:
-                value += math.log(weights.share[prior.slabs.share[state.slab[i]]])
             value += log_slab_density(prior, rows, state, i)
+    for part in range(2):
+        count_slabs(prior, rows, state, part, counts)
+        value += log_of_counts(counts, len(weights.scale if part == 0 else weights.share), prior.dirichlet[part])
+    count_rates(state, counts)
+    value += log_of_counts(counts, len(weights.rate), prior.dirichlet[2])
     for table in range(weights.n_tables[0]):
         if weights.counts[table] > 0:
             n_tables += 1
-            value += math.lgamma(weights.counts[table]) + math.log(weights.rate[state.table_rate[table]])
-            value += log_base(weights, table, state.table_rate[table])
+            value += math.lgamma(weights.counts[table]) + log_base(weights, table, state.table_rate[table])
     value += n_tables * math.log(alpha) + math.lgamma(alpha) - math.lgamma(alpha + n_on)
     value += n_on * math.log(state.rate[0]) + (len(state.on) + prior.n_left_out - n_on) * math.log1p(-state.rate[0])
+    for k in range(len(prior.rates)):
+        value += prior.log_rates[k] if state.rate[0] == prior.rates[k] else 0.0
     for t in range(m):
         for k in range(len(prior.task_rates)):
             value += prior.log_task_rates[k] if state.task_rate[t] == prior.task_rates[k] else 0.0
@@ -654,6 +669,16 @@ def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState) -> float:
             variance = state.noise[t] * state.noise[t]
             value -= (prior.noise_shape + 1.0) * math.log(variance) + prior.noise_rate / variance
     return value
+
+
+@lean()
+def log_of_counts(counts: FloatArray, size: int, concentration: float) -> float:
+    """Logarithm of the probability of a sequence with these counts, Dirichlet weights integrated out."""
+    value, total = -size * math.lgamma(concentration), 0.0
+    for k in range(size):
+        value += math.lgamma(concentration + counts[k])
+        total += counts[k]
+    return value + math.lgamma(size * concentration) - math.lgamma(size * concentration + total)
 
 
 @lean()
@@ -677,11 +702,13 @@ def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: in
 
 
 @lean()
-def keep(prior: SpikeNumbers, rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int) -> None:
+def keep(
+    prior: SpikeNumbers, rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int, numbers: FloatArray
+) -> None:
     """Copy the state."""
     p, m = state.W.shape
     kept.inclusion_rate[draw], kept.log_likelihood[draw] = state.rate[0], state.log_likelihood[0]
-    kept.log_posterior[draw] = state.log_likelihood[0] + log_prior(prior, rows, state)
+    kept.log_posterior[draw] = state.log_likelihood[0] + log_prior(prior, rows, state, numbers)
     for t in range(m):
         kept.intercept[draw, t], kept.noise[draw, t] = state.intercept[t], state.noise[t]
     for i in range(p):

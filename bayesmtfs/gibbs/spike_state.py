@@ -38,7 +38,7 @@ class SpikeDraws(NamedTuple):
     noise: FloatArray  # (draws, m)
     inclusion_rate: FloatArray  # (draws,) pi
     log_likelihood: FloatArray  # (draws,)
-    log_posterior: FloatArray  # (draws,) of all that is drawn, up to a constant
+    log_posterior: FloatArray  # (draws,) up to a constant; weights of grids integrated out
     n_features: FloatArray  # (draws,) features that are on in some task
     interrupted: bool
 

@@ -61,6 +61,7 @@ Report = Callable[[float], None]
 POLL = 0.1  # seconds between looks at the chains
 SPIKE_SWEEPS = 3  # for each draw under the prior with exact zeros
 SHORT_TUNE, SHORT_DRAWS = 100, 250  # sweeps of the chains over the features of a variational fit; before, and kept
+SHORT_VISITS = 50_000  # with few such features more sweeps are kept, as many as make this many visits of a row
 
 
 @dataclass(frozen=True)
@@ -381,7 +382,7 @@ def _variational(data: TaskData, request: PosteriorRequest, stated: dict[str, An
         )
     kept = variational.features_to_draw(fitted)
     n_off = n_left_out + _n_rows(data, ~kept)
-    repeats = -(-request.draws // SHORT_DRAWS)
+    repeats = -(-request.draws // max(SHORT_DRAWS, SHORT_VISITS // _n_rows(data, kept)))
     short = replace(request, tune=min(request.tune, SHORT_TUNE), draws=-(-request.draws // repeats))
     drawn = with_all_features(_spike(chosen_features(data, kept), short, stated, n_off, sweeps=1), kept)
     gap = float(np.ptp(drawn.variables["included"].max(axis=3).mean(axis=1), axis=0).max(initial=0.0))

@@ -156,15 +156,6 @@ RESULT_KIND = "FitResult"
 NAME_WIDTH = 32
 EVEN_ODDS = 0.5
 DEFAULT_EFFECT_SIZE = 0.05  # in deviations of y per deviation of x, within tasks
-# What an effect is per deviation of the feature, by the family of the target
-_EFFECT_OF = {
-    **dict.fromkeys(("squared", "absolute", "huber", "quantile", "student_t"), "in deviations of the target"),
-    **dict.fromkeys(("logistic", "ordinal"), "changes of the log-odds"),
-    "multinomial": "changes of the log-probability of a class, but for what all classes share,",
-    "hinge": "changes of the decision function",
-    **dict.fromkeys(("poisson", "negative_binomial"), "changes of the logarithm of the mean"),
-    "cox": "changes of the logarithm of the hazard",
-}
 _OLD_PREFIX = "extras."  # of arrays in files of version 0.1.0
 # Axes of every array, which are also those in a saved file, for programs that open it as NetCDF.
 RESULT_AXES = {
@@ -320,15 +311,6 @@ class FitResult:
         chances = None if self.posterior is None else self.entry_probability()
         entries: BoolArray = (self.coef != 0 if chances is None else chances > EVEN_ODDS) & self.selected
         return entries
-
-    @property
-    def effects_in_words(self) -> str:
-        """What the effects are measured in, one sentence; nothing where their unit is not known."""
-        if self.effect_unit is None:
-            return ""
-        what = _EFFECT_OF.get(str(self.settings.get("loss", "squared")).partition("(")[0], "")
-        within = "both within tasks" if what.endswith("of the target") else "within tasks"
-        return f"Effects are {what}{' ' if what else ''}per deviation of the feature, {within}."
 
     @property
     def sharing(self) -> Sharing:
@@ -526,6 +508,16 @@ class FitResult:
             "convergence": self.convergence.verdict(),
         }
         return tree
+
+    @property
+    def effects_in_words(self) -> str:
+        """What the effects are measured in, one sentence; nothing where their unit is not known."""
+        if self.effect_unit is None:
+            return ""
+        changed = self.settings.get("effects_change")
+        if changed:
+            return f"Effects are changes of {changed} per deviation of the feature within tasks."
+        return "Effects are in deviations of the target per deviation of the feature, both within tasks."
 
     def summary(self, n_rows: int = 10, user_units: bool = False) -> str:
         """Text with the number of selected features, how the fit ended, and the largest rows.

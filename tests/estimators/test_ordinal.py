@@ -60,8 +60,11 @@ def test_objective_with_an_offset_is_that_of_cvxpy():
     model = bm.MixedNormClassifier(2, 0.1, loss="ordinal", tol=1e-8).fit(X, y, tasks=tasks, offset=offset)
     assert model.objective_ == pytest.approx(cvxpy_objective(X, y, tasks, 0.1, 2, None, offset), rel=1e-6)
     p = model.predict_proba(X, tasks=tasks, offset=offset)
-    zero = model.predict_proba(X, tasks=tasks)
-    assert np.log(p[np.arange(len(y)), y - 1]).sum() > np.log(zero[np.arange(len(y)), y - 1]).sum()
+    loss = -np.log(p[np.arange(len(y)), y - 1]) @ (1.0 / np.bincount(tasks)[tasks])
+    assert loss + 0.1 * np.linalg.norm(model.coef_, axis=0).sum() == pytest.approx(model.objective_, rel=1e-9)
+    shares = model.predict_proba(X, tasks=tasks)  # without an offset
+    np.testing.assert_allclose(model.predict_proba(X, tasks=tasks, offset=np.zeros(len(X))), shares)
+    assert np.abs(shares - p).max() > 0.1
 
 
 def test_wide_form_over_one_design_is_the_long_form():

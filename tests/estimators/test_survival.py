@@ -3,6 +3,7 @@
 import cvxpy as cp
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from statsmodels.duration.hazard_regression import PHReg
 
@@ -19,16 +20,22 @@ def simulate(n=150, p=5, ties=False, seed=0):
     return X, np.array(list(zip(died, time, strict=True)), dtype=[("event", bool), ("time", float)]), tasks
 
 
-def cvxpy_objective(X, y, tasks, strength, q, weight=None):
-    """Smallest objective without ties, by a conic solver."""
+def cvxpy_objective(X, y, tasks, strength, q, weight=None, offset=None):
+    """Smallest objective by a conic solver, tied events after Efron (without weights)."""
     W, loss = cp.Variable((X.shape[1], 3)), 0.0
     weight = np.ones(len(X)) if weight is None else weight
     for t, task in enumerate(np.unique(tasks)):
         own = np.flatnonzero(tasks == task)
         eta, time, w = X[own] @ W[:, t], y["time"][own], weight[own]
-        pooled = eta + np.log(w)
-        events = np.flatnonzero(y["event"][own])
-        loss += sum(w[i] * (cp.log_sum_exp(pooled[time >= time[i]]) - eta[i]) for i in events) / w.sum()
+        eta = eta if offset is None else eta + offset[own]
+        happened, part = y["event"][own], 0.0
+        for at in np.unique(time[happened]):
+            dying = happened & (time == at)
+            for k in range(dying.sum()):  # of the tied ones a share k / d has gone already
+                left = np.where(dying, 1.0 - k / dying.sum(), 1.0)[time >= at]
+                part += w[dying].mean() * cp.log_sum_exp((eta + np.log(w))[time >= at] + np.log(left))
+            part -= cp.sum(cp.multiply(w, eta)[dying])
+        loss += part / w.sum()
     penalty = sum(cp.norm(W[i], "inf" if q == np.inf else q) for i in range(X.shape[1]))
     return cp.Problem(cp.Minimize(loss + strength * penalty)).solve(
         solver="CLARABEL", tol_gap_rel=1e-7, tol_gap_abs=1e-7
@@ -46,6 +53,16 @@ def test_objective_is_that_of_cvxpy(q, weighted):
     assert 0 < model.get_support().sum() < 5
     wanted = cvxpy_objective(X, y, tasks, model.penalty_strength_, q, weight)
     np.testing.assert_allclose(model.objective_, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("q", [1, 2, 4, np.inf])
+def test_objective_with_ties_and_offsets_is_that_of_cvxpy(q):
+    X, y, tasks = simulate(n=90, ties=True)
+    assert len(np.unique(y["time"])) < 45
+    offset = np.random.default_rng(5).normal(size=90)
+    model = bm.MixedNormSurvival(q, 0.1, tol=1e-8).fit(X, y, tasks=tasks, offset=offset)
+    assert model.converged_
+    np.testing.assert_allclose(model.objective_, cvxpy_objective(X, y, tasks, 0.1, q, None, offset), rtol=1e-6)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -135,6 +152,27 @@ def test_a_frame_and_a_file_give_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "same",
+    [
+        lambda y: np.array(
+            y.tolist(), dtype=[("Status", bool), ("Survival_in_days", float)]
+        ),  # scikit-survival's veterans
+        lambda y: np.array([(t, e) for e, t in y.tolist()], dtype=[("months", float), ("dead", bool)]),
+        lambda y: pd.DataFrame({"months": y["time"], "dead": y["event"]}),
+        lambda y: pl.DataFrame({"event": y["event"], "time": y["time"], "more": y["time"]}),
+        lambda y: np.column_stack([y["time"], y["event"]]),
+        lambda y: pd.DataFrame({"event": y["event"].astype(object), "time": y["time"]}),
+    ],
+)
+def test_times_and_events_are_found_under_other_names(same):
+    X, y, tasks = simulate(n=80)
+    wanted = bm.MixedNormSurvival().fit(X, y, tasks=tasks)
+    model = bm.MixedNormSurvival().fit(X, same(y), tasks=tasks)
+    np.testing.assert_array_equal(model.coef_, wanted.coef_)
+    assert model.score(X, same(y), tasks=tasks) == wanted.score(X, y, tasks=tasks)
+
+
+@pytest.mark.parametrize(
     ("model", "change", "message"),
     [
         (bm.MixedNormRegressor(loss="cox"), lambda y: y["time"], "a family of survival; use MixedNormSurvival"),
@@ -144,6 +182,8 @@ def test_a_frame_and_a_file_give_the_same(tmp_path):
         (bm.MixedNormSurvival(loss="squared"), lambda y: y, "use 'cox'"),
         (bm.MixedNormSurvival(fit_intercept=True), lambda y: y, "baseline hazard takes its place"),
         (bm.MixedNormSurvival(), lambda y: y["time"], "pass a structured array with a boolean field 'event'"),
+        (bm.MixedNormSurvival(), lambda y: np.column_stack([y["event"], y["time"]]), "two columns: time, and 1"),
+        (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"a": y["event"] * 1, "b": y["time"]}), "one of them boolean"),
         (bm.MixedNormSurvival(), lambda y: y[:-1], "pass one per row"),
         (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"event": 2, "time": y["time"]}), "neither True"),
         (bm.MixedNormSurvival(), lambda y: pd.DataFrame({"event": 1, "time": -y["time"]}), "at least 0"),

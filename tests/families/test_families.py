@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
+import bayesmtfs as bm
 from bayesmtfs import families
 from bayesmtfs.families import Family, Gaussian, find_family, names, register
 
@@ -292,3 +293,19 @@ def test_unknown_loss_lists_the_known_ones(loss):
     with pytest.raises(ValueError, match="'squared', 'absolute', 'logistic', 'hinge'") as raised:
         find_family(loss)
     assert repr(loss) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("squared", "deviations of the target per deviation"),
+        ("poisson", "changes of the log of the expected count per deviation"),
+        ("logistic", "changes of the log-odds per deviation"),
+        ("hinge", "changes of the linear predictor per deviation"),
+    ],
+)
+def test_summaries_say_what_effects_are(loss, words):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    y = targets_of(loss, X[:, 0])
+    kind = bm.MixedNormClassifier if find_family(loss).targets == "labels" else bm.MixedNormRegressor
+    assert words in kind(loss=loss).fit(X, y).result_.summary()

@@ -55,6 +55,7 @@ def test_names_state_parameters():
     for family in (Quantile(0.9), Huber(2.0), Quantile(1 / 3), NegativeBinomial(0.25)):
         assert find_family(family.name) == family and registered_name(family) == family.name
     assert Quantile(0.9).name == "quantile(0.9)" and Quantile().name == "quantile" and Huber().name == "huber"
+    assert find_family("negative_binomial( 0.5 )") == NegativeBinomial(0.5)
     assert is_known("quantile(.9)") and not is_known("quantum(0.9)")
     with pytest.raises(ValueError, match="'squared', which has no parameter"):
         find_family("squared(2)")

@@ -79,7 +79,7 @@ def test_the_log_posterior_is_likelihood_times_prior():
 
 
 def log_prior_by_hand(parts):
-    """Up to a constant: inverse gamma noise, normal effects, tables, weights of grids."""
+    """Up to a constant: inverse gamma noise, normal effects, tables; weights of grids are integrated out."""
     prior, state, weights = parts.prior, parts.state, parts.state.weights
     on, m = np.flatnonzero(state.on), len(state.noise)
     value = stats.invgamma.logpdf(state.noise**2, prior.noise_shape, scale=prior.noise_rate).sum()
@@ -87,8 +87,6 @@ def log_prior_by_hand(parts):
     value += len(on) * np.log(state.rate[0]) + (len(state.on) - len(on)) * np.log1p(-state.rate[0])
     value += sum(prior.log_task_rates[list(prior.task_rates).index(rate)] for rate in state.task_rate)
     for i in on:
-        scale, share = prior.slabs.scale[state.slab[i]], prior.slabs.share[state.slab[i]]
-        value += np.log(weights.scale[scale] * weights.share[share])
         w, size = state.W[i, state.patterns[i]], int(state.patterns[i].sum())
         M, V = prior.slabs.mean_variance[state.slab[i]], prior.slabs.own_variance[state.slab[i]]
         if V > 0.0:
@@ -103,6 +101,17 @@ def log_prior_by_hand(parts):
         rate = state.table_rate[table]
         pattern = weights.tables[table][np.newaxis].astype(float)
         value += log_pattern_probability(pattern, prior.pattern_rates[[rate]], state.task_rate)[0, 0]
-        value += np.log(weights.rate[rate])
     assert m == pattern.shape[1]
+    numbers = (prior.slabs.scale[state.slab[on]], prior.slabs.share[state.slab[on]], state.table_rate[tables])
+    for chosen, weight, strength in zip(
+        numbers, (weights.scale, weights.share, weights.rate), prior.dirichlet, strict=True
+    ):
+        value += log_probability_of_sequence(chosen, np.full(len(weight), strength))
     return value
+
+
+def log_probability_of_sequence(chosen, strengths):
+    """Of numbers in an order, under Dirichlet weights."""
+    counts = np.bincount(chosen, minlength=len(strengths))
+    orders = gammaln(len(chosen) + 1) - gammaln(counts + 1).sum()
+    return stats.dirichlet_multinomial.logpmf(counts, strengths, len(chosen)) - orders
