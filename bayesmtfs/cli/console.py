@@ -204,7 +204,7 @@ def method_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, title: str | None = None
 ) -> Table:
     """A table for a terminal with one method per row, numbers to the right."""
-    table = Table(title=title, caption=caption, box=SIMPLE)
+    table = Table(title=title, caption=caption, box=SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("method", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
