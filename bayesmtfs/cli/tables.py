@@ -55,7 +55,8 @@ class Table(NamedTuple):
         X, y, left_out = self.rows
         notes = [f"{left_out} of {left_out + len(X)} rows have no target and are left out."] if left_out else []
         if y.ndim == 2 and (empty := int(y.isna().sum().sum())):
-            notes.append(f"{empty} of the other {y.size} cells of targets are empty and not used.")
+            other = "the other " if left_out else ""
+            notes.append(f"{empty} of {other}{y.size} cells of targets are empty and not used.")
         levels = {name: X[name].nunique() for name in X.columns if X[name].dtype == "category"}
         if levels:
             listed = ", ".join(f"{name} ({count} levels)" for name, count in levels.items())
