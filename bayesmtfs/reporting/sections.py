@@ -161,7 +161,11 @@ def feature_table(result: FitResult, name: str) -> str:
     whole = result
     result, what = shown_of(whole, user_units=False)
     found = whole.to_frame(form="features")
-    order = np.lexsort((-found["norm"].to_numpy(), ~whole.selected))[:MOST_ROWS]
+    gone = np.zeros(whole.n_features, bool) if whole.screened_out is None else whole.screened_out
+    likely = found["probability"].to_numpy() if "probability" in found else np.zeros(whole.n_features)
+    norm = found["norm"].to_numpy()
+    keys = np.where(whole.selected, -norm, -likely)  # of those that are not selected the likeliest first
+    order = np.lexsort((-norm, keys, gone, ~whole.selected))[:MOST_ROWS]
     drawn = whole.posterior is not None
     columns: list[Column | str] = [
         Column("feature", is_text=True),
@@ -371,7 +375,8 @@ def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
         "least correlation",
     ]
     caption = "Credible sets: each holds a feature of the model with probability of at least 95%."
-    return table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
+    heading = "<h3>Credible sets: which features stand in for each other</h3>"
+    return heading + table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
 
 
 def _paper(fit: Any, source: Source) -> str:
