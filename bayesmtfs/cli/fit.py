@@ -20,6 +20,7 @@ from bayesmtfs.cli.console import (
     new_folder,
     own_words,
 )
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
 from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:
@@ -109,6 +110,15 @@ def fit(
     max_features: Annotated[
         int, typer.Option(help="Most features of the posterior route; others are screened.")
     ] = 1000,
+    expected_features: Annotated[
+        float | None, typer.Option(help="Features that the posterior route expects to matter; learned where not said.")
+    ] = None,
+    effect_size: Annotated[
+        float, typer.Option(help="Least effect that counts, for posteriors without exact zeros.")
+    ] = DEFAULT_EFFECT_SIZE,
+    target_accept: Annotated[
+        float, typer.Option(help="Accepted steps of the sampler nuts: nearer to 1 is slower and diverges less.")
+    ] = 0.9,
     epochs: Annotated[int | None, typer.Option(help="Passes of the online route; by the table where not said.")] = None,
     jobs: Jobs = None,
     baselines: Baselines = True,
@@ -129,10 +139,11 @@ def fit(
     if event is not None:
         kind, hints = survival_kind(route, classify, family), []
     else:
-        kind, hints = within_tasks(kind_of_target(y, classify, family), y, task), event_hint(X, y)
+        kind, hints = within_tasks(kind_of_target(y, classify, family, exposure is not None), y, task), event_hint(X, y)
     _check_exposure(exposure, kind)
     _check_route(route, kind)
-    notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
+    counted = [f"Exposure: {exposure}; effects are those on counts per unit of it."] if exposure is not None else []
+    notes = [*table.notes(), kind.note, *counted, *hints, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     options = {
         "task_column": task,
@@ -144,6 +155,9 @@ def fit(
         "tune": draws if tune is None else tune,
         "chains": chains,
         "max_features": max_features,
+        "expected_features": expected_features,
+        "effect_size": effect_size,
+        "target_accept": target_accept,
         "average": True,
         "epochs": enough_passes(X, task) if epochs is None else epochs,
         "impute": impute,
@@ -151,7 +165,7 @@ def fit(
     model = make_estimator(kind.labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
         model.fit(X, y, **({} if exposure is None else {"exposure": exposure}))
-    errors = None
+    errors, said = None, len(notes)
     if baselines and event is not None:
         notes.append("Errors on held-out rows are not measured for survival times.")
     elif baselines:
@@ -173,8 +187,7 @@ def fit(
         speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
     if errors is not None:
         speaker.say("", comparison_table(errors, FOLDS, brief=True))
-    elif baselines:
-        speaker.say(f"\n{notes[-1]}")
+    speaker.say(*(f"\n{note}" for note in notes[said:]))
     speaker.say(f"\nModel, effects, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": notes, "errors": source.as_dict()["errors"]})
 
@@ -216,7 +229,13 @@ def _errors_of(
 
     options = {name: value for name, value in options.items() if name != "loss"}
     try:
-        return held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
+        found = held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
+        if not any(one.name.startswith("this fit") for one in found.fits):
+            notes.append(
+                "This posterior has no leave-one-out predictions; bayesmtfs compare --methods posterior fits it in every "
+                "fold."
+            )
+        return found
     except ValueError as error:
         notes.append(own_words(f"Errors on held-out rows were not measured: {error}"))
         return None
@@ -240,17 +259,13 @@ def _check_exposure(exposure: str | None, kind: "TargetKind") -> None:
         raise UsageError("--exposure is for counts; pass --family poisson or 'negative_binomial(1)', or leave it out")
 
 
-def _goes(route: str, kind: "TargetKind", shared_mean: bool = False) -> bool:
-    """Whether a route takes a target: several classes within tasks go with two, without a shared mean."""
+def _check_route(route: str, kind: "TargetKind") -> None:
+    """Refuse several classes within tasks on the routes that do not have them."""
     from bayesmtfs.families import find_family
 
     family = None if kind.family is None else find_family(kind.family)
     unordered = family is not None and family.targets == "labels" and family.coupled and not family.has_cuts
-    return (route in ("map", "posterior") and not shared_mean) or not unordered
-
-
-def _check_route(route: str, kind: "TargetKind") -> None:
-    if not _goes(route, kind):
+    if unordered and route not in ("map", "posterior"):
         raise UsageError(
             f"--route {route} does not go with several classes within tasks; use --route map or posterior, leave --task "
             "out (one model for all rows), or make a target of two classes"
@@ -365,14 +380,10 @@ def compare(
     form = TextForm(sep, decimal)
     table = observations(data, target, targets, task, drop, categories, form, None, exposure, impute is not None)
     X, y, _ = table.rows
-    kind = within_tasks(kind_of_target(y, classify, family), y, task)
+    kind = within_tasks(kind_of_target(y, classify, family, exposure is not None), y, task)
     _check_exposure(exposure, kind)
-    if methods is None:
-        names = [name for name in names if _goes(SHORT[name]["route"], kind, name == "shared_mean")]
-    for name in names:
+    for name in names if methods is not None else ():
         _check_route(SHORT[name]["route"], kind)
-    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
-    speaker.say(*notes)
     more: dict[str, Any] = {
         "task_column": task,
         "standardize": standardize,
@@ -381,6 +392,12 @@ def compare(
         "impute": impute,
     }
     models = {name: make_estimator(kind.labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
+    left_out = [] if methods is not None else _refused(models, X, y, exposure)
+    models = {name: model for name, model in models.items() if name not in left_out}
+    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
+    if left_out:
+        notes.append(f"Left out, since they do not take such a target: {', '.join(left_out)}.")
+    speaker.say(*notes)
     if baselines:
         from bayesmtfs.selection.reference import reference_fits
 
@@ -393,6 +410,17 @@ def compare(
         write_csv(found.to_frame(), out)
     speaker.say(comparison_table(found, folds))
     speaker.answer({"methods": found.to_frame().to_dict(orient="records"), "notes": notes})
+
+
+def _refused(models: dict[str, Any], X: Any, y: Any, exposure: str | None) -> list[str]:
+    """Names of the models that refuse the family of the target, unless all do."""
+    refused = []
+    for name, model in models.items():
+        try:
+            model.training_data(X, y, None, None, exposure)
+        except ValueError:
+            refused.append(name)
+    return refused if len(refused) < len(models) else []
 
 
 def comparison_table(comparison: "Comparison", folds: int, brief: bool = False) -> Table:
@@ -502,6 +530,8 @@ def make_estimator(
         chosen["norm_q"], strength = list(SHAPES), "cv"
     if family == "MixedNorm" and strength == "cv":
         chosen["n_penalties"] = 50
+        if options.get("loss") == "multinomial":  # whose rows share one loss: small penalties take minutes
+            chosen |= {"n_penalties": 30, "penalty_ratio": 0.01}
     elif family in ("MixedNorm", "OnlineMixedNorm"):
         chosen["penalty_strength"] = "learn" if strength == "cv" else strength
     face = "Survival" if options.get("loss") == "cox" else "Classifier" if classify else "Regressor"
