@@ -259,17 +259,13 @@ def _check_exposure(exposure: str | None, kind: "TargetKind") -> None:
         raise UsageError("--exposure is for counts; pass --family poisson or 'negative_binomial(1)', or leave it out")
 
 
-def _goes(route: str, kind: "TargetKind", shared_mean: bool = False) -> bool:
-    """Whether a route takes a target: several classes within tasks go with two, without a shared mean."""
+def _check_route(route: str, kind: "TargetKind") -> None:
+    """Refuse several classes within tasks on the routes that do not have them."""
     from bayesmtfs.families import find_family
 
     family = None if kind.family is None else find_family(kind.family)
     unordered = family is not None and family.targets == "labels" and family.coupled and not family.has_cuts
-    return (route in ("map", "posterior") and not shared_mean) or not unordered
-
-
-def _check_route(route: str, kind: "TargetKind") -> None:
-    if not _goes(route, kind):
+    if unordered and route not in ("map", "posterior"):
         raise UsageError(
             f"--route {route} does not go with several classes within tasks; use --route map or posterior, leave --task "
             "out (one model for all rows), or make a target of two classes"
@@ -386,12 +382,8 @@ def compare(
     X, y, _ = table.rows
     kind = within_tasks(kind_of_target(y, classify, family, exposure is not None), y, task)
     _check_exposure(exposure, kind)
-    if methods is None:
-        names = [name for name in names if _goes(SHORT[name]["route"], kind, name == "shared_mean")]
-    for name in names:
+    for name in names if methods is not None else ():
         _check_route(SHORT[name]["route"], kind)
-    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
-    speaker.say(*notes)
     more: dict[str, Any] = {
         "task_column": task,
         "standardize": standardize,
@@ -400,6 +392,12 @@ def compare(
         "impute": impute,
     }
     models = {name: make_estimator(kind.labels, **SHORT[name], seed=seed, progress=False, **more) for name in names}
+    left_out = [] if methods is not None else _refused(models, X, y, exposure)
+    models = {name: model for name, model in models.items() if name not in left_out}
+    notes = [*table.notes(), kind.note, *class_notes(y, kind.labels)]
+    if left_out:
+        notes.append(f"Left out, since they do not take such a target: {', '.join(left_out)}.")
+    speaker.say(*notes)
     if baselines:
         from bayesmtfs.selection.reference import reference_fits
 
@@ -412,6 +410,17 @@ def compare(
         write_csv(found.to_frame(), out)
     speaker.say(comparison_table(found, folds))
     speaker.answer({"methods": found.to_frame().to_dict(orient="records"), "notes": notes})
+
+
+def _refused(models: dict[str, Any], X: Any, y: Any, exposure: str | None) -> list[str]:
+    """Names of the models that refuse the family of the target, unless all do."""
+    refused = []
+    for name, model in models.items():
+        try:
+            model.training_data(X, y, None, None, exposure)
+        except ValueError:
+            refused.append(name)
+    return refused if len(refused) < len(models) else []
 
 
 def comparison_table(comparison: "Comparison", folds: int, brief: bool = False) -> Table:

@@ -308,10 +308,25 @@ class NewtonRounds(WorkingSetRounds):
                 alive = norms > 0
                 intercept = point.intercept + step * move.intercept
                 W = W[np.repeat(alive, working.rows.sizes)]
-                self.point = ActivePoint(working.chosen[alive], W, intercept, eta, loss, penalty)
+                self.point = self._levelled(ActivePoint(working.chosen[alive], W, intercept, eta, loss, penalty))
                 break
             step *= 0.5
         return step
+
+    def _levelled(self, point: ActivePoint) -> ActivePoint:
+        """The point with the cheapest of the coefficients that have its loss, where a coupled family leaves a choice.
+
+        Its linear predictor then has other constants, which change no loss and no slope.
+        """
+        problem, penalty = self.problem, self.rows.penalty
+        if not problem.family.coupled or np.any(penalty.task_sparsity):
+            return point
+        W = problem.family.levelled(point.W, penalty.norm_q)
+        if W is point.W:
+            return point
+        rows = self.rows.take(point.active)
+        value = rows.value(W, rows.norms(W)) + problem.ridge_value(W)
+        return point._replace(W=W, penalty=value) if value < point.penalty else point
 
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
         """Return the current point, since no step goes up, and leave a lasting working set to the next solve."""

@@ -103,37 +103,43 @@ class BayesianSurvival(SurvivalFace, BayesianEstimator):
         self._baseline_draws = baselines
         self.cumulative_baseline_hazard_ = baselines.mean(axis=0)
 
-    def predict_cumulative_hazard_function(self, X: Any, tasks: Any = None, interval: float | None = None) -> Any:
+    def predict_cumulative_hazard_function(
+        self, X: Any, tasks: Any = None, interval: float | None = None, *, offset: Any = None
+    ) -> Any:
         """Posterior mean of the cumulated hazard of every row (n, k) at the k ``event_times_``.
 
         Parameters
         ----------
-        X, tasks : as in `predict`
+        X, tasks, offset : as in `predict`
         interval : also give the ends of the central interval with this probability, over draws
 
         Returns
         -------
         the means, or a tuple of means, lower and upper ends, each (n, k)
         """
-        return self._over_draws(X, tasks, interval, survival=False)
+        return self._over_draws(X, tasks, interval, offset, survival=False)
 
-    def predict_survival_function(self, X: Any, tasks: Any = None, interval: float | None = None) -> Any:
+    def predict_survival_function(
+        self, X: Any, tasks: Any = None, interval: float | None = None, *, offset: Any = None
+    ) -> Any:
         """Probability (n, k) of every row to outlive each of the k ``event_times_``, the mean over draws.
 
         Parameters
         ----------
-        X, tasks : as in `predict`
+        X, tasks, offset : as in `predict`
         interval : also give the ends of the central interval of the probability, over draws
 
         Returns
         -------
         the means, or a tuple of means, lower and upper ends, each (n, k)
         """
-        return self._over_draws(X, tasks, interval, survival=True)
+        return self._over_draws(X, tasks, interval, offset, survival=True)
 
-    def _over_draws(self, X: Any, tasks: Any, interval: float | None, survival: bool) -> Any:
+    def _over_draws(self, X: Any, tasks: Any, interval: float | None, offset: Any, survival: bool) -> Any:
         check_interval(interval)
-        n_rows = len(self.predict(X, tasks))
+        n_rows = len(self.predict(X, tasks, offset=offset))
+        known = self._known_part(X, None, offset, (n_rows,))
+        X = self._without_named(X, None, offset)
         _, labels = self._split_task_column(X, tasks)
         own = np.zeros(n_rows, dtype=np.int64) if labels is None else match_labels(labels, n_rows, self.tasks_)
         rows = self._read_rows(X, tasks)
@@ -145,7 +151,8 @@ class BayesianSurvival(SurvivalFace, BayesianEstimator):
             baseline = self._baseline_draws[:, t] if t >= 0 else self._baseline_draws.mean(axis=1)
             coef = task.coef[self._baseline_places]
             for some in np.array_split(places, -(-len(places) // step)):
-                risk = np.exp(np.asarray(rows.X[some][:, draws.features] @ coef.T).T)
+                eta = np.asarray(rows.X[some][:, draws.features] @ coef.T).T
+                risk = np.exp(eta if known is None else eta + known[some])
                 hazard = risk[:, :, np.newaxis] * baseline[:, np.newaxis]  # (draws, rows, k)
                 values: FloatArray = np.exp(-hazard) if survival else hazard
                 found[0, some] = values.mean(axis=0)

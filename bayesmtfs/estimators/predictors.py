@@ -24,6 +24,8 @@ from bayesmtfs.families import Family, Gaussian, Ordinal, find_family, is_known,
 from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
+NO_DEVIANCE = 1e-9  # per row, of counts that are all 0
+
 
 @estimator_class(kw_only=True)
 class MultiTaskRegressor(RegressorMixin, MultiTaskEstimator):
@@ -170,7 +172,9 @@ def _explained_deviance(
     best = family.saturated(y)
     left = float(weight @ (family.value(y, eta) - best))
     constant = float(weight @ (family.value(y, np.full(len(y), family.best_constant(y, weight))) - best))
-    return 1.0 - left / constant if constant > 0 else float(left <= 0)
+    # without any event the best rate is 0, which no logarithm has: what is left of such a deviance is nothing
+    nothing = NO_DEVIANCE * float(weight.sum()) if family.targets == "counts" else 0.0
+    return 1.0 - left / constant if constant > nothing else float(left <= nothing)
 
 
 def score_by_task(

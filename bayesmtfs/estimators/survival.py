@@ -72,37 +72,38 @@ class SurvivalFace(MultiTaskEstimator):
     def _effect_unit(self, data: TaskData) -> FloatArray:
         return effect_unit(data, scale_target=False).T
 
-    def predict(self, X: Any, tasks: Any = None) -> FloatArray:
+    def predict(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
         """Predict risk scores ``x' w_t``: the larger, the sooner; they compare rows of one task.
 
         Parameters
         ----------
         X : (n, p) rows
         tasks : (n,) task labels, where the model was fitted on labelled tasks
+        offset : as in ``fit``; 0 without it, and without a column that was named in ``fit``
         """
-        return self._linear_predictor(X, tasks)
+        return self._full_predictor(X, tasks, offset=offset)
 
-    def predict_cumulative_hazard_function(self, X: Any, tasks: Any = None) -> FloatArray:
+    def predict_cumulative_hazard_function(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
         """Cumulated hazard of every row (n, k) at the k ``event_times_``; parameters as in `predict`."""
-        risk = np.exp(self.predict(X, tasks))
+        risk = np.exp(self.predict(X, tasks, offset=offset))
         _, labels = self._split_task_column(X, tasks)
         own = np.zeros(len(risk), dtype=np.int64) if labels is None else match_labels(labels, len(risk), self.tasks_)
         mean = self.cumulative_baseline_hazard_.mean(axis=0)  # of a task that was not there in fit
         baseline = np.where(own[:, np.newaxis] >= 0, self.cumulative_baseline_hazard_[own], mean)
         return risk[:, np.newaxis] * baseline
 
-    def predict_survival_function(self, X: Any, tasks: Any = None) -> FloatArray:
+    def predict_survival_function(self, X: Any, tasks: Any = None, *, offset: Any = None) -> FloatArray:
         """Probability (n, k) of every row to outlive each of the k ``event_times_``; parameters as in `predict`."""
-        return np.exp(-self.predict_cumulative_hazard_function(X, tasks))
+        return np.exp(-self.predict_cumulative_hazard_function(X, tasks, offset=offset))
 
-    def score(self, X: Any, y: Any = None, tasks: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, tasks: Any = None, *, offset: Any = None) -> float:
         """Concordance index of Harrell: share of the comparable pairs of rows of one task that the risks order rightly.
 
         Parameters
         ----------
-        X, y, tasks : as in ``fit``
+        X, y, tasks, offset : as in ``fit``
         """
-        risk = self.predict(X, tasks)
+        risk = self.predict(X, tasks, offset=offset)
         _, labels = self._split_task_column(X, tasks)
         signed = read_survival(y, len(risk))
         own = np.zeros(len(risk), dtype=np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]

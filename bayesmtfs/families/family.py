@@ -245,6 +245,13 @@ class Family:
         """Targets and weights whose loss is that of the given ones with an offset, up to a constant: for streams."""
         raise self._missing("absorbed")
 
+    def levelled(self, W: FloatArray, norm_q: float) -> FloatArray:
+        """Coefficients (k, m) of the same loss whose rows have the least q-norms; W itself unless the loss leaves a choice.
+
+        Only coupled families are asked, with the coefficients of any features in all tasks.
+        """
+        return W
+
     def zero_sums(self, y: FloatArray, dual: FloatArray, weight: FloatArray) -> FloatArray:
         """(N,) Dual variables near the given ones, in the domain of the conjugate, whose sum over each task is 0.
 

@@ -9,9 +9,10 @@ whose conjugate is finite where :math:`\nu` is a probability vector (Boyd and Va
 example 3.25). Inside, every class of a task is a task of its own over the same rows, with targets +1 for the class and
 -1 for the others, so that a row of W holds a feature's coefficients over tasks x classes. All classes have coefficients,
 as in Zhu and Hastie 2004 (*Biostatistics* 5:427-443): a constant that is added to those of a feature in one task changes
-no probability, and the penalty, or the prior of a posterior, chooses it. Solvers are given the diagonal of the second
-derivatives ``diag(p) - p p'``, as in Friedman, Hastie and Tibshirani 2010 (*Journal of Statistical Software* 33,
-section 4); the whole is at most twice it.
+no probability, and the penalty, or the prior of a posterior, chooses it: the one of the least norm, which is known
+(`least_norm_level`). Solvers are given a diagonal in place of the second derivatives ``diag(p) - p p'``, as in Friedman,
+Hastie and Tibshirani 2010 (*Journal of Statistical Software* 33, section 4): theirs times ``K / (K - 1)``, which is exact
+where the K classes are equally likely, but for those constants.
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ from bayesmtfs.types import FloatArray, IntArray
 
 RAREST = 1e-9  # share of a class that does not occur, in place of 0
 ROUNDING = 1e-9  # of probabilities and their sums
+BISECTIONS = 60
 
 
 class Multinomial(Family):
@@ -88,9 +90,14 @@ class MultinomialRows(Multinomial):
         return self._probability(eta) - (y > 0)
 
     def curvature(self, y: FloatArray, eta: FloatArray) -> FloatArray:
-        """Diagonal ``p (1 - p)`` of the second derivatives, which twice it bounds."""
-        p = self._probability(eta)
-        return p * (1.0 - p)
+        """``K / (K - 1)`` times the diagonal ``p (1 - p)`` of the second derivatives, which twice that diagonal bounds."""
+        p, n_classes = self._probability(eta), self.rows.shape[1]
+        return n_classes / (n_classes - 1) * p * (1.0 - p)
+
+    def levelled(self, W: FloatArray, norm_q: float) -> FloatArray:
+        """Coefficients (k, m) of the same probabilities with the least q-norms of rows."""
+        table = W.reshape(len(W), -1, self.rows.shape[1])
+        return np.asarray((table - least_norm_level(table, norm_q)).reshape(W.shape))
 
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:
         """Negative entropy ``nu ln nu`` of ``nu = dual + [row is that of the class]``; inf unless nu is a probability."""
@@ -151,3 +158,28 @@ class MultinomialRows(Multinomial):
         values = np.empty(self.rows.size)
         values[self.rows] = table
         return values
+
+
+def least_norm_level(values: FloatArray, norm_q: float) -> FloatArray:
+    """(..., 1) Constant c of the least ``||values - c||_q`` over the last axis.
+
+    Examples
+    --------
+    >>> least_norm_level(np.array([0.0, 1.0, 5.0]), np.inf), least_norm_level(np.array([0.0, 1.0, 5.0]), 1)
+    (array([2.5]), array([1.]))
+    """
+    if norm_q == 2:
+        return np.asarray(values.mean(axis=-1, keepdims=True))
+    ordered = np.sort(values, axis=-1)
+    low, high = ordered[..., :1], ordered[..., -1:]
+    if norm_q == np.inf:
+        return np.asarray(0.5 * (low + high))
+    if norm_q == 1:
+        k = values.shape[-1]
+        return np.clip(0.0, ordered[..., (k - 1) // 2, np.newaxis], ordered[..., k // 2, np.newaxis])
+    for _ in range(BISECTIONS):
+        middle = 0.5 * (low + high)
+        rest = values - middle
+        above = np.sum(np.sign(rest) * np.abs(rest) ** (norm_q - 1.0), axis=-1, keepdims=True) > 0.0
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.asarray(0.5 * (low + high))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs import selection
-from bayesmtfs.families import base_name
+from bayesmtfs.families import find_family, is_known
 from bayesmtfs.plots.axes import largest, result_of, shown_of
 from bayesmtfs.reporting import charts, markup, words
 from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text, verdict
@@ -88,7 +88,8 @@ def _some(names: Any, shown: int = 4) -> str:
 def _model(fit: Any, result: FitResult) -> str:
     described = words.describe(fit)
     facts = words.choices(fit)
-    if result.noise is not None and base_name(str(result.settings.get("loss", "squared"))) == "squared":
+    loss = result.settings.get("loss", "squared")
+    if result.noise is not None and is_known(loss) and find_family(loss).has_noise:
         low, high = result.noise.min(), result.noise.max()
         facts["noise"] = f"{low:.3g}" if len(result.noise) == 1 else f"{low:.3g} to {high:.3g} over the tasks"
     observed = words.model_of_targets(result)[0]

@@ -32,3 +32,14 @@ def test_labels_have_areas_and_their_classes_are_counted(bayesmtfs, frame, tmp_p
     assert "AUC" in result.output and "pooled" not in result.output
     counts = frame["level"].value_counts()
     assert f"high {counts['high']} (50%), low {counts['low']} (50%); a positive effect speaks for low" in result.output
+
+
+def test_methods_that_do_not_take_the_family_are_left_out(bayesmtfs, table):
+    options = ["--target", "score", "--task", "school", "--family", "huber", "--folds", 2, "--no-baselines"]
+    result = bayesmtfs("compare", table, *options)
+    assert result.exit_code == 0, result.output
+    assert "Left out, since they do not take such a target: jeffreys, matrix_variate." in " ".join(
+        result.output.split()
+    )
+    asked = bayesmtfs("compare", table, *options, "--methods", "jeffreys")
+    assert asked.exit_code == 1 and "does not have --family huber; use --route em" in " ".join(asked.stderr.split())

