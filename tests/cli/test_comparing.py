@@ -38,6 +38,8 @@ def test_methods_that_do_not_take_the_family_are_left_out(bayesmtfs, table):
     options = ["--target", "score", "--task", "school", "--family", "huber", "--folds", 2, "--no-baselines"]
     result = bayesmtfs("compare", table, *options)
     assert result.exit_code == 0, result.output
-    assert "Left out, since they do not take such a target: jeffreys, matrix_variate." in " ".join(result.output.split())
+    assert "Left out, since they do not take such a target: jeffreys, matrix_variate." in " ".join(
+        result.output.split()
+    )
     asked = bayesmtfs("compare", table, *options, "--methods", "jeffreys")
     assert asked.exit_code == 1 and "does not have --family huber; use --route em" in " ".join(asked.stderr.split())
