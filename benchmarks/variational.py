@@ -74,14 +74,24 @@ def sizes(options: argparse.Namespace) -> None:
         rng = np.random.default_rng(p)
         X, B = rng.standard_normal((options.rows, p)), np.zeros((p, options.tasks))
         B[rng.choice(p, 8, replace=False)] = 0.3 * rng.standard_normal((8, options.tasks))
-        data = scaled(X, X @ B + rng.standard_normal((options.rows, options.tasks)))
-        found, seconds = fit_scaled(data)
+        Y = X @ B + rng.standard_normal((options.rows, options.tasks))
+        found, seconds = fit_scaled(scaled(X, Y))
         chance = inclusion(found.found.state, p)
         print(
             f"p = {p}: {seconds:.1f} CPU s, {found.found.n_iter} sweeps, {len(found.found.state.effects)} effects, "
             f"{int((chance > 0.5).sum())} likely, {int((chance[B.any(axis=1)] > 0.5).sum())} of 8 relevant",
             flush=True,
         )
+        for sampler in ("variational", "gibbs"):
+            model = bm.BayesianRegressor(sampler=sampler, random_state=0, n_jobs=1, progress=False)
+            start = time.process_time()
+            model.fit(X, Y)
+            likely = model.inclusion_probability_ > 0.5
+            print(
+                f"  whole fit, {sampler}: {time.process_time() - start:.1f} CPU s, "
+                f"{int(likely.sum())} likely, {int(likely[B.any(axis=1)].sum())} of 8 relevant",
+                flush=True,
+            )
 
 
 def screening(options: argparse.Namespace) -> None:

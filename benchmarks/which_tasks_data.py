@@ -8,6 +8,7 @@ features of its own (``subgroups``). Every task has the same rows (``shared``) o
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,7 @@ class Kind:
     correlation: float = 0.9  # of neighbours
     noise: float = 2.0  # deviation, beside a signal of 1
     noise_kind: str = "normal"  # or "correlated" between tasks, "heavy" (Student t of 3 degrees)
+    heavy_effects: bool = False  # Student t of 2 degrees
     unequal: bool = False  # 20 to 500 own rows
     labels: bool = False
 
@@ -68,6 +70,7 @@ OTHER = {
     "correlated noise, subset": Kind("subset", noise_kind="correlated"),
     "correlated noise, independent": Kind("independent", noise_kind="correlated"),
     "heavy tails, random": Kind("random", noise_kind="heavy"),
+    "heavy-tailed effects, random": Kind("random", heavy_effects=True),
     "sizes 20 to 500, random": Kind("random", True, unequal=True),
     "sizes 20 to 500, equal": Kind("equal", True, unequal=True),
     "dense: 50 of 100, independent": Kind("independent", p=100, n_relevant=50, noise=1.0),
@@ -93,13 +96,16 @@ def genotypes(rng: np.random.Generator, n: int, frequency: Floats, correlation: 
     return counts
 
 
-def coefficients(scenario: str, rng: np.random.Generator, p: int, m: int, n_relevant: int = 5) -> Floats:
+def coefficients(
+    scenario: str, rng: np.random.Generator, p: int, m: int, n_relevant: int = 5, heavy: bool = False
+) -> Floats:
     """(p, m) Coefficients before they are scaled to the variance that they explain."""
+    draw = partial(rng.standard_t, 2) if heavy else rng.standard_normal
     B, half = np.zeros((p, m)), rng.permutation(m)[: max(m // 2, 1)]
     for number, i in enumerate(rng.choice(p, n_relevant, replace=False)):
-        effect = np.full(m, rng.standard_normal())
+        effect = np.full(m, draw())
         if scenario == "independent":
-            effect = rng.standard_normal(m)
+            effect = draw(m)
         elif scenario == "mostly null":
             half = rng.permutation(m)[:1]
         elif scenario == "random":
@@ -118,7 +124,7 @@ def draw_data_set(kind: Kind, seed: int) -> DataSet:
     sizes, m = kind.sizes(), kind.m
     n, frequency = sum(sizes) if kind.own else sizes[0], rng.uniform(0.05, 0.5, kind.p)
     X, Xt = (genotypes(rng, rows, frequency, kind.correlation) for rows in (n, 1000))
-    B = coefficients(kind.scenario, rng, kind.p, m, kind.n_relevant)
+    B = coefficients(kind.scenario, rng, kind.p, m, kind.n_relevant, kind.heavy_effects)
     spread = (Xt @ B).std(axis=0)
     B = B / np.where(spread > 0, spread, 1.0) * (1.5 if kind.labels else 1.0)
     eta = (X - Xt.mean(axis=0)) @ B

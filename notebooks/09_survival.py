@@ -74,10 +74,10 @@ posterior = bm.BayesianSurvival(random_state=0, **draws).fit(X[:, markers], y, t
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for place, marker in enumerate(markers):
     at = place + np.linspace(-0.25, 0.25, N_HOSPITALS)
-    ax.errorbar(at, posterior.coef_[:, place], 1.6 * posterior.coef_std_[:, place], fmt=".", color="C0")
+    ax.errorbar(at, posterior.coef_[:, place], 1.645 * posterior.coef_std_[:, place], fmt=".", color="C0")
     ax.plot(at, truth[marker], "k_", ms=8)
 ax.set(xlabel="marker", ylabel="log hazard ratio", xticks=range(len(markers)), xticklabels=markers)
-ax.set_title("89% intervals by hospital; dashes are the truth")
+ax.set_title("90% intervals by hospital; dashes are the truth")
 
 # %% [markdown]
 # ## How long?
@@ -88,7 +88,7 @@ ax.set_title("89% intervals by hospital; dashes are the truth")
 fig, ax = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for color, patient in zip(("C0", "C1"), (np.argmin(risk), np.argmax(risk)), strict=True):
     row = X[[patient]][:, markers]
-    mean, low, high = posterior.predict_survival_function(row, tasks=hospital[[patient]], interval=0.89)
+    mean, low, high = posterior.predict_survival_function(row, tasks=hospital[[patient]], interval=0.9)
     times = posterior.event_times_
     ax.step(times, mean[0], where="post", color=color)
     ax.fill_between(times, low[0], high[0], step="post", color=color, alpha=0.25, lw=0)

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from typer.models import ArgumentInfo
@@ -40,7 +41,13 @@ OPTIONS = {
     "n_jobs": "jobs",
     "cv": "folds",
     "scale_target": "standardize",
-    **{name: name.replace("_", "-") for name in ("unknown_task", "draws", "tune", "chains", "max_features", "rule")},
+    **{
+        name: name.replace("_", "-")
+        for name in (
+            *("unknown_task", "draws", "tune", "chains", "max_features", "rule"),
+            *("target_accept", "expected_features", "effect_size"),
+        )
+    },
 }
 # What no option does, or does in another way
 PYTHON_ONLY = {
@@ -158,7 +165,8 @@ def own_words(message: str) -> str:
     """
     for python, ours in PYTHON_ONLY.items():
         message = message.replace(python, ours)
-    message = message.replace("draws and tune", "draws and --tune")
+    for last in ("tune", "target_accept"):
+        message = re.sub(rf"\b(draws|tune) and {last}\b", rf"\1 and --{last.replace('_', '-')}", message)
     message = re.sub(r"\bloss=['\"]([^'\"]+)['\"]", r"--family \1", message)
     for name, route in ESTIMATOR_ROUTES.items():  # where a message advises one
         message = re.sub(rf"\b(use|in|or) {name}(?:Regressor|Classifier)\b", rf"\1 {route}", message)
@@ -196,7 +204,8 @@ def method_table(
     headings: Sequence[str], rows: Iterable[Sequence[str]], caption: str, title: str | None = None
 ) -> Table:
     """A table for a terminal with one method per row, numbers to the right."""
-    table = Table("method", title=title, caption=caption)
+    table = Table(title=title, caption=caption, box=SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
+    table.add_column("method", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:

@@ -20,6 +20,7 @@ from bayesmtfs.cli.console import (
     new_folder,
     own_words,
 )
+from bayesmtfs.results.fit_result import DEFAULT_EFFECT_SIZE
 from bayesmtfs.results.tables import INTERVAL
 
 if TYPE_CHECKING:
@@ -109,6 +110,15 @@ def fit(
     max_features: Annotated[
         int, typer.Option(help="Most features of the posterior route; others are screened.")
     ] = 1000,
+    expected_features: Annotated[
+        float | None, typer.Option(help="Features that the posterior route expects to matter; learned where not said.")
+    ] = None,
+    effect_size: Annotated[
+        float, typer.Option(help="Least effect that counts, for posteriors without exact zeros.")
+    ] = DEFAULT_EFFECT_SIZE,
+    target_accept: Annotated[
+        float, typer.Option(help="Accepted steps of the sampler nuts: nearer to 1 is slower and diverges less.")
+    ] = 0.9,
     epochs: Annotated[int | None, typer.Option(help="Passes of the online route; by the table where not said.")] = None,
     jobs: Jobs = None,
     baselines: Baselines = True,
@@ -129,10 +139,11 @@ def fit(
     if event is not None:
         kind, hints = survival_kind(route, classify, family), []
     else:
-        kind, hints = within_tasks(kind_of_target(y, classify, family), y, task), event_hint(X, y)
+        kind, hints = within_tasks(kind_of_target(y, classify, family, exposure is not None), y, task), event_hint(X, y)
     _check_exposure(exposure, kind)
     _check_route(route, kind)
-    notes = [*table.notes(), kind.note, *hints, *class_notes(y, kind.labels)]
+    counted = [f"Exposure: {exposure}; effects are those on counts per unit of it."] if exposure is not None else []
+    notes = [*table.notes(), kind.note, *counted, *hints, *class_notes(y, kind.labels)]
     speaker.say(*notes)
     options = {
         "task_column": task,
@@ -144,6 +155,9 @@ def fit(
         "tune": draws if tune is None else tune,
         "chains": chains,
         "max_features": max_features,
+        "expected_features": expected_features,
+        "effect_size": effect_size,
+        "target_accept": target_accept,
         "average": True,
         "epochs": enough_passes(X, task) if epochs is None else epochs,
         "impute": impute,
@@ -151,7 +165,7 @@ def fit(
     model = make_estimator(kind.labels, route, prior, norm_q, penalty, seed, speaker.progress, **options)
     with speaker.working(f"Fitting {type(model).__name__} to {len(X)} rows ..."):
         model.fit(X, y, **({} if exposure is None else {"exposure": exposure}))
-    errors = None
+    errors, said = None, len(notes)
     if baselines and event is not None:
         notes.append("Errors on held-out rows are not measured for survival times.")
     elif baselines:
@@ -173,8 +187,7 @@ def fit(
         speaker.say(f"\nq, how the tasks share a feature: {q_in_words(facts)}")
     if errors is not None:
         speaker.say("", comparison_table(errors, FOLDS, brief=True))
-    elif baselines:
-        speaker.say(f"\n{notes[-1]}")
+    speaker.say(*(f"\n{note}" for note in notes[said:]))
     speaker.say(f"\nModel, effects, plots and report are in {out}")
     speaker.answer({"out": str(out), **facts, "notes": notes, "errors": source.as_dict()["errors"]})
 
@@ -216,7 +229,13 @@ def _errors_of(
 
     options = {name: value for name, value in options.items() if name != "loss"}
     try:
-        return held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
+        found = held_out_errors(model, X, y, cv=FOLDS, standardize=standardize, **options)
+        if not any(one.name.startswith("this fit") for one in found.fits):
+            notes.append(
+                "This posterior has no leave-one-out predictions; bayesmtfs compare --methods posterior fits it in every "
+                "fold."
+            )
+        return found
     except ValueError as error:
         notes.append(own_words(f"Errors on held-out rows were not measured: {error}"))
         return None
@@ -361,7 +380,7 @@ def compare(
     form = TextForm(sep, decimal)
     table = observations(data, target, targets, task, drop, categories, form, None, exposure, impute is not None)
     X, y, _ = table.rows
-    kind = within_tasks(kind_of_target(y, classify, family), y, task)
+    kind = within_tasks(kind_of_target(y, classify, family, exposure is not None), y, task)
     _check_exposure(exposure, kind)
     for name in names if methods is not None else ():
         _check_route(SHORT[name]["route"], kind)
@@ -511,6 +530,8 @@ def make_estimator(
         chosen["norm_q"], strength = list(SHAPES), "cv"
     if family == "MixedNorm" and strength == "cv":
         chosen["n_penalties"] = 50
+        if options.get("loss") == "multinomial":  # whose rows share one loss: small penalties take minutes
+            chosen |= {"n_penalties": 30, "penalty_ratio": 0.01}
     elif family in ("MixedNorm", "OnlineMixedNorm"):
         chosen["penalty_strength"] = "learn" if strength == "cv" else strength
     face = "Survival" if options.get("loss") == "cox" else "Classifier" if classify else "Regressor"

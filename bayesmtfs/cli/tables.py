@@ -55,7 +55,8 @@ class Table(NamedTuple):
         X, y, left_out = self.rows
         notes = [f"{left_out} of {left_out + len(X)} rows have no target and are left out."] if left_out else []
         if y.ndim == 2 and (empty := int(y.isna().sum().sum())):
-            notes.append(f"{empty} of the other {y.size} cells of targets are empty and not used.")
+            other = "the other " if left_out else ""
+            notes.append(f"{empty} of {other}{y.size} cells of targets are empty and not used.")
         levels = {name: X[name].nunique() for name in X.columns if X[name].dtype == "category"}
         if levels:
             listed = ", ".join(f"{name} ({count} levels)" for name, count in levels.items())
@@ -249,7 +250,9 @@ class TargetKind(NamedTuple):
         return {"loss": self.family, "scale_target": standardize if find_family(self.family).in_target_units else None}
 
 
-def kind_of_target(y: Any, classify: bool | None = None, family: str | None = None) -> TargetKind:
+def kind_of_target(
+    y: Any, classify: bool | None = None, family: str | None = None, exposed: bool = False
+) -> TargetKind:
     """What the user says that the target is, or what it looks like.
 
     Parameters
@@ -257,6 +260,7 @@ def kind_of_target(y: Any, classify: bool | None = None, family: str | None = No
     y : column of targets, or a frame of them
     classify : whether targets are classes; None: found out
     family : name of a loss; None: found out
+    exposed : whether counts come from different times or areas, so that they spread more than their mean says
     """
     if family is not None:
         if base_name(family) not in names():
@@ -279,7 +283,7 @@ def kind_of_target(y: Any, classify: bool | None = None, family: str | None = No
             False,
             "poisson",
             "Target: counts (whole numbers from 0 with a long tail), --family poisson; --family squared takes them as "
-            f"numbers{more if spread > OVERDISPERSED else ''}.",
+            f"numbers{more if spread > OVERDISPERSED and not exposed else ''}.",
         )
     levels = [len(column.unique()) for column in columns]
     few = all(n in ORDERED_LEVELS for n in levels) and all(bool(np.all(np.mod(c, 1) == 0)) for c in columns)

@@ -313,12 +313,22 @@ class PenaltyRows:
 
     def blocks(self, n_tasks: int) -> Blocks:
         """How a matrix (k, m) is cut into these rows."""
-        groups = np.repeat(np.arange(self.n_rows), self.sizes) if self.grouped else None
-        return Blocks(len(self.features), n_tasks, groups=groups)
+        if n_tasks not in self._known_blocks:
+            groups = np.repeat(np.arange(self.n_rows), self.sizes) if self.grouped else None
+            self._known_blocks[n_tasks] = Blocks(len(self.features), n_tasks, groups=groups)
+        return self._known_blocks[n_tasks]
+
+    @cached_property
+    def _known_blocks(self) -> dict[int, Blocks]:
+        return {}
 
     def gather(self, W: FloatArray) -> FloatArray:
         """(R, entries) One line per row of the penalty, from a matrix (k, m)."""
-        return self.blocks(W.shape[1]).gather(W) if self.grouped else W
+        if not self.grouped:
+            return W
+        if self.n_rows > 0 and np.all(self.sizes == self.sizes[0]):
+            return W.reshape(self.n_rows, -1)
+        return self.blocks(W.shape[1]).gather(W)
 
     def value(self, W: FloatArray, norms: FloatArray) -> float:
         """Penalty of W (k, m), whose rows have the given q-norms."""

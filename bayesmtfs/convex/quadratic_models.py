@@ -249,7 +249,13 @@ class GramModel(QuadraticRowModel):
         sums = columns.adjoint(curvature)
         means = np.ascontiguousarray((sums[:, :k] / curvature_sums[:, np.newaxis]).T)
         self.Q = np.empty((k, len(sums), sums.shape[1]))
-        gram(columns.A, curvature, means, columns.offsets, self.Q)
+        n = columns.offsets[1]
+        if columns.alike and np.all(curvature.reshape(len(sums), n) == curvature[:n]):
+            one = np.empty((k, 1, sums.shape[1]))
+            gram(columns.A[:n], curvature[:n], np.ascontiguousarray(means[:, :1]), columns.offsets[:2], one)
+            self.Q[:] = one
+        else:
+            gram(columns.A, curvature, means, columns.offsets, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
         super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge, mean)
         if ridge > 0.0:

@@ -160,10 +160,14 @@ class RowProblem(NamedTuple):
         largest = float(self.penalty.dual_norm(correlation).max(initial=0.0))
         return objective, objective - best_dual(cross, square, largest)
 
-    def newton_cost(self, n_active: int) -> float:
-        """Operations of a Newton step on so many rows; infinite where its factors would take too much memory."""
-        n_parts = 1 if self.penalty.is_euclidean else self.target.shape[1]  # Cholesky factors
-        return 2.0 * n_parts * float(n_active) ** 3 if n_parts * n_active**2 <= MAX_FACTORS else np.inf
+    def newton_cost(self, W: FloatArray) -> float:
+        """Operations of a Newton step at W; infinite where its factors would take too much memory."""
+        sizes = np.full(W.shape[1], float(count_active(W)))  # of the systems, one per task
+        if self.penalty.is_euclidean:
+            sizes = sizes[:1]
+        elif self.penalty.norm_q == 1.0:  # zeros are held, and nothing couples the tasks
+            sizes = np.count_nonzero(W, axis=0).astype(np.float64)
+        return 2.0 * float(np.sum(sizes**3)) if np.sum(sizes**2) <= MAX_FACTORS else np.inf
 
 
 def count_active(W: FloatArray) -> int:
@@ -211,9 +215,9 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
         if goal.reached(gap) or gap > 0.9 * last or goal.n_iter >= goal.max_iter:
             return W
         last = gap
-        for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(count_active(W)) < np.inf else 0):
+        for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(W) < np.inf else 0):
             trial, n_steps = proximal_point(problem.gram, problem.penalty, W, correlation, sigma, 1e-9 * goal.gap)
-            goal.add(n_steps, problem.newton_cost(count_active(trial)) + STEP_OVERHEAD)
+            goal.add(n_steps, problem.newton_cost(trial) + STEP_OVERHEAD)
             trial_correlation = problem.correlation(trial)
             trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
             rounding = ROUNDING * problem.null_objective if trial_gap < gap else 0.0
@@ -243,7 +247,7 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> None:
             if goal.reached(gap) or decrease == 0.0:
                 return
             due = n_epochs + int(descent.WAIT * n_epochs)
-        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(n_active):
+        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(W):
             return
 
 

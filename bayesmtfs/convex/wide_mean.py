@@ -35,7 +35,7 @@ def serves(problem: Problem) -> bool:
     data = problem.data
     wide = data.n_features >= MANY_COLUMNS * data.n_observations and data.n_observations <= MOST_OBSERVATIONS
     single = data.groups is None and data.present is None and problem.ridge == 0.0
-    return wide and single and isinstance(problem.penalty, RowPenalty)
+    return wide and single and problem.penalty.has_row_steps
 
 
 class RowSpace(NamedTuple):

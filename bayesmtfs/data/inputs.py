@@ -403,8 +403,12 @@ def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntAr
     if groups is None:
         return None if encoding is None or not encoding.has_categories else encoding.column_index
     values, _ = _checked_labels(groups, n_columns, "groups", unit="column")
-    first: dict[Any, int] = {}
-    labels = np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
+    if values.dtype.kind in "iu":
+        _, seen, number = np.unique(values, return_index=True, return_inverse=True)
+        labels = np.argsort(np.argsort(seen))[number]  # in the order of their first appearance
+    else:
+        first: dict[Any, int] = {}
+        labels = np.array([first.setdefault(value, len(first)) for value in values.tolist()], dtype=np.int64)
     index = labels if encoding is None else labels[encoding.column_index]
     return None if len(np.unique(index)) == len(index) else index
 

@@ -53,7 +53,7 @@ NO_MEAN = "whose rows have no mean of their own; "
 def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_offset: bool = False) -> str:
     """Name of the prior that an estimator has, where ``prior="auto"`` is read as follows.
 
-    "spike", which answered best over the data of ``docs/pages/which_tasks.md``, where it is defined: rows with
+    "spike", which answered best over the data of ``docs/pages/which_prior.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
     precision which can be drawn at these sample weights, no offset beside it (but for losses of residuals, whose targets
     take it up), one of its own samplers, and no ``unknown_task="population"``.

@@ -30,7 +30,8 @@ def shown_of(fit: Any, user_units: bool) -> tuple[FitResult, str]:
     result = result_of(fit)
     if user_units or result.effect_unit is None:
         return result, "coefficient"
-    return result.as_effects(), "effect (in deviations within tasks)"
+    in_deviations = "of the target" in result.effects_in_words
+    return result.as_effects(), f"effect ({'in deviations' if in_deviations else 'per deviation'} within tasks)"
 
 
 def new_axes(ax: Axes | None, width: float = 6.0, height: float = 4.0) -> Axes:

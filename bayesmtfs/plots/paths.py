@@ -1,5 +1,6 @@
 """What happens along a penalty, over iterations, or over a stream."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,11 @@ def online_progress(history: Any, figure: Figure | None = None) -> Figure:
         each piece)
     figure : figure to draw on; a new one if None
     """
+    if not isinstance(history, Mapping):
+        raise TypeError(
+            f"history is a {type(history).__name__}; a fit keeps none: pass a mapping with 'rows', 'loss' and 'features', "
+            "one entry per call of partial_fit"
+        )
     missing = [name for name in ("rows", "loss", "features") if name not in history]
     if missing:
         raise ValueError(f"history has no {missing[0]!r}; pass a mapping with 'rows', 'loss' and 'features'")

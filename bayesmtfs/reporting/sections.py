@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs import selection
-from bayesmtfs.families import base_name
+from bayesmtfs.families import find_family, is_known
 from bayesmtfs.plots.axes import largest, result_of, shown_of
 from bayesmtfs.reporting import charts, markup, words
 from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text, verdict
@@ -88,7 +88,8 @@ def _some(names: Any, shown: int = 4) -> str:
 def _model(fit: Any, result: FitResult) -> str:
     described = words.describe(fit)
     facts = words.choices(fit)
-    if result.noise is not None and base_name(str(result.settings.get("loss", "squared"))) == "squared":
+    loss = result.settings.get("loss", "squared")
+    if result.noise is not None and is_known(loss) and find_family(loss).has_noise:
         low, high = result.noise.min(), result.noise.max()
         facts["noise"] = f"{low:.3g}" if len(result.noise) == 1 else f"{low:.3g} to {high:.3g} over the tasks"
     observed = words.model_of_targets(result)[0]
@@ -161,7 +162,11 @@ def feature_table(result: FitResult, name: str) -> str:
     whole = result
     result, what = shown_of(whole, user_units=False)
     found = whole.to_frame(form="features")
-    order = np.lexsort((-found["norm"].to_numpy(), ~whole.selected))[:MOST_ROWS]
+    gone = np.zeros(whole.n_features, bool) if whole.screened_out is None else whole.screened_out
+    likely = found["probability"].to_numpy() if "probability" in found else np.zeros(whole.n_features)
+    norm = found["norm"].to_numpy()
+    keys = np.where(whole.selected, -norm, -likely)  # of those that are not selected the likeliest first
+    order = np.lexsort((-norm, keys, gone, ~whole.selected))[:MOST_ROWS]
     drawn = whole.posterior is not None
     columns: list[Column | str] = [
         Column("feature", is_text=True),
@@ -371,7 +376,8 @@ def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
         "least correlation",
     ]
     caption = "Credible sets: each holds a feature of the model with probability of at least 95%."
-    return table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
+    heading = "<h3>Credible sets: which features stand in for each other</h3>"
+    return heading + table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
 
 
 def _paper(fit: Any, source: Source) -> str:

@@ -40,6 +40,11 @@ OBSERVED = {
         "<i>y</i> ~ NegBin(e<sup><i>η</i></sup>, <i>α</i>)",
         "overdispersed counts with the log link",
     ),
+    "student_t": ("<i>y</i> ~ <i>t<sub>ν</sub></i>(<i>η</i>, <i>σ<sub>t</sub></i>)", "numbers with Student's t noise"),
+    "ordinal": (
+        "P(<i>y</i> ≤ <i>k</i>) = 1 / (1 + e<sup>−(<i>c<sub>tk</sub></i> − <i>η</i>)</sup>)",
+        "ordered classes with the logistic link",
+    ),
     "multinomial": ("P(<i>y</i> = <i>k</i>) ∝ e<sup><i>η<sub>k</sub></i></sup>", "several classes"),
     "cox": ("hazard <i>h<sub>t</sub></i>(time) e<sup><i>η</i></sup>", "survival times with proportional hazards"),
     "huber": ("Huber's loss of <i>y</i> − <i>η</i>", "numbers with Huber's loss"),

@@ -170,7 +170,8 @@ def held_out_errors(
 
     All are fitted to the training rows of the same folds, with the penalty (and q) that was chosen on all rows. A posterior
     is not drawn again: its row has the errors of leave-one-out predictions by Pareto-smoothed importance sampling (Vehtari,
-    Gelman, Gabry 2017).
+    Gelman, Gabry 2017). One without the log-likelihood of single rows, as of several classes within tasks, has no row:
+    `compare` fits it again in every fold.
 
     Parameters
     ----------
@@ -191,7 +192,7 @@ def held_out_errors(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="X does not have valid feature names")  # names are those of the data
         found = compare(estimators, X, y, tasks, cv=cv, exposure=exposure, offset=offset, progress=False)
-    if not hasattr(fit, "posterior_"):
+    if not hasattr(fit, "posterior_") or "log_likelihood" not in fit.posterior_.children:
         return found
     own = leave_one_out(fit, None if hasattr(fit, "classes_") else target_units(data))
     return Comparison(tuple(sorted((*found.fits, own), key=lambda one: one.error)), found.error_name)

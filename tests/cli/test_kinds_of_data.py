@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import bayesmtfs as bm
-from bayesmtfs.cli import tables
+from bayesmtfs.cli import fit, tables
 
 N = 160
 
@@ -67,6 +67,33 @@ def test_exposure(bayesmtfs, table, tmp_path):
     np.testing.assert_allclose(written, expected, rtol=1e-5)
     numbers = bayesmtfs("fit", tmp_path / "table.csv", *options, "--family", "squared", "--out", tmp_path / "no")
     assert numbers.exit_code == 2 and "--exposure is for counts" in numbers.stderr
+
+
+@pytest.mark.slow
+def test_a_posterior_of_classes_within_tasks_without_its_own_error(bayesmtfs, table, tmp_path):
+    eta = 2.0 * table["x"].to_numpy()
+    classes = np.select([eta > 1, eta < -1], ["high", "low"], "mid")
+    options = ("--target", "band", "--task", "clinic", "--route", "posterior", "--baselines")
+    short = ("--draws", 40, "--tune", 40, "--chains", 2, "--effect-size", 0.3, "--expected-features", 1)
+    result = run(bayesmtfs, table[["x", "z", "clinic"]].assign(band=classes), tmp_path, *options, *short)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.output.split())
+    assert "pooled lasso" in told and "This posterior has no leave-one-out predictions" in told
+    assert "raise --" in told and "max_iter" not in told and "target_accept" not in told
+    model = bm.load(tmp_path / "fit" / "model.bayesmtfs")
+    assert (model.effect_size, model.expected_features, model.coef_.shape[1]) == (0.3, 1.0, 3)
+
+
+@pytest.mark.parametrize("route", ["map", "posterior", "em", "online"])
+def test_routes_of_several_classes_within_tasks(bayesmtfs, table, tmp_path, route):
+    kind = tables.within_tasks(tables.kind_of_target(pd.Series(list("abc"))), pd.Series(list("abc")), "clinic")
+    if route in ("map", "posterior"):
+        model = fit.make_estimator(True, route, **kind.options(True), effect_size=0.3)
+        assert model.loss == "multinomial" and getattr(model, "effect_size", 0.3) == 0.3
+        return
+    frame = table[["x", "z", "clinic"]].assign(band=np.array(["a", "b", "c"])[np.arange(N) % 3])
+    refused = run(bayesmtfs, frame, tmp_path, "--target", "band", "--task", "clinic", "--route", route)
+    assert refused.exit_code == 2 and "use --route map or posterior" in refused.stderr
 
 
 def test_missing_cells(bayesmtfs, table, tmp_path):

@@ -57,6 +57,22 @@ def explicit_change(X, data, slope, curvature, D, fit_intercept):
     return total
 
 
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_gram_matrix_of_one_design_serves_all_tasks_of_the_same_curvatures(even, fit_intercept):
+    rng = np.random.default_rng(1)
+    X, n = rng.standard_normal((20, P)) + 2.0, 20
+    wide = TaskData.from_wide(X, rng.standard_normal((n, M)), groups=np.array([0, 0, 1, 1, 2, 2, 2]))
+    curvature = np.tile(rng.uniform(0.1, 0.3, n), M) if even else rng.uniform(0.1, 0.3, n * M)
+    problem = Problem(wide, find_family("squared"), RowPenalty(1.0, 2.0), wide.weight, fit_intercept)
+    rows = PenaltyRows.of(problem)
+    sums = curvature.reshape(M, n).sum(axis=1) if fit_intercept else np.full(M, np.inf)
+    model = GramModel(by_columns(wide).take(rows.features), rows, curvature, sums)
+    for t, h in enumerate(curvature.reshape(M, n)):
+        centred = X - (h @ X / h.sum() if fit_intercept else 0.0)
+        np.testing.assert_allclose(model.Q[:, t, :P], (centred * h[:, None]).T @ centred, rtol=1e-12)
+
+
 @pytest.mark.parametrize("kind", ["gram", "columns"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("groups", [None, np.array([0, 1, 0, 2, 2, 1, 3])])

@@ -193,6 +193,7 @@ def test_labels_that_are_refused(tasks, message):
 
 def test_groups_are_labels_of_columns():
     assert read_groups(["x", "y", "x"], None, 3).tolist() == [0, 1, 0]
+    assert read_groups(np.array([7, 3, 7, -1]), None, 4).tolist() == [0, 1, 0, 2]
     assert read_groups([1, 2, 3], None, 3) is None
     with pytest.raises(ValueError, match=r"groups has 1 missing labels \(first in column 2\)"):
         read_groups([1.0, 2.0, np.nan], None, 3)

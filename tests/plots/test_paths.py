@@ -60,3 +60,8 @@ def test_online_progress_sums_loss_and_regret():
     np.testing.assert_array_equal(features, [5, 3])
     with pytest.raises(ValueError, match="'features'"):
         online_progress({"rows": [1], "loss": [1.0]})
+
+
+def test_a_fit_keeps_no_history(fit):
+    with pytest.raises(TypeError, match="a fit keeps none: pass a mapping"):
+        online_progress(fit)

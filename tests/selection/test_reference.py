@@ -86,6 +86,18 @@ def test_errors_of_a_fit_stand_beside_the_references(sim):
     assert found["this fit"].error == alone.error < found["task mean"].error
 
 
+def test_a_posterior_without_likelihoods_of_rows_has_references_only(sim):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of short chains
+        model = bm.BayesianRegressor(draws=60, tune=60, chains=2, random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+    names = {fit.name for fit in held_out_errors(model, sim.X, sim.y, sim.tasks, cv=2).fits}
+    assert names == {"this fit (leave-one-out)", "task mean", "pooled lasso", "lasso per task"}
+    del model.posterior_["log_likelihood"]
+    assert {fit.name for fit in held_out_errors(model, sim.X, sim.y, sim.tasks, cv=2).fits} == names - {
+        "this fit (leave-one-out)"
+    }
+
+
 def test_leave_one_out_predictions_are_those_of_refits():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((24, 2)), rng.standard_normal(24)
