@@ -138,6 +138,20 @@ def test_a_posterior_from_summaries_is_that_of_the_rows():
     assert set(of_sums.posterior_.children) == {"posterior", "sample_stats", "constant_data"}
 
 
+@pytest.mark.filterwarnings("ignore:do not trust this posterior yet")  # chains of 60 draws
+@pytest.mark.parametrize("prior", ["spike", "generalized_normal"])
+def test_draws_from_summaries_are_those_from_the_sums_of_the_rows(rows, summary, prior):
+    heights = {task: y.std() for task, (_, y) in rows.items()}
+    centred = [(X - X.mean(axis=0), y - y.mean()) for X, y in rows.values()]
+    X, y = (np.concatenate([pair[k] for pair in centred]) for k in (0, 1))
+    tasks = np.repeat(list(rows), [len(y) for _, y in rows.values()])
+    model = bm.BayesianRegressor(prior=prior, draws=60, tune=40, chains=1, random_state=0, progress=False)
+    found = model.fit_moments(moments.from_summary(**summary, target_deviation=heights)).posterior_["posterior"]
+    wanted = model.fit_moments(moments.from_arrays(X, y, tasks=tasks)).posterior_["posterior"]
+    for name in ("coef", "noise"):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-8, atol=1e-8)
+
+
 def test_nan_is_a_feature_that_the_task_does_not_have(rows, summary):
     effects = {task: one.copy() for task, one in summary["effects"].items()}
     effects["blood"][2] = effects["brain"][4] = np.nan
