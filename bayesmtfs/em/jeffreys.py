@@ -58,6 +58,7 @@ ROUNDING = 1e-13  # of an objective, relative
 START_TOL = 1e-4
 SEARCH_TOL = 1e-3  # of EM while the floor of the noise is searched
 FIRST_FLOOR = 0.5  # of the noise, in units of sd(y)
+FIRST_SCALE = 1.0  # the same of the scale of a heavy-tailed noise, in units of a deviation without the tails
 LOWEST_FLOOR = 1e-4
 FLOOR_SHARE = 0.8  # of the unexplained deviation that becomes the next floor
 FLOOR_CHANGE = 0.8  # ratio of two floors above which the search ends
@@ -534,6 +535,28 @@ def find_noise_floor(problem: EMProblem, start: Solution) -> float:
     if found.interrupted:
         raise KeyboardInterrupt  # the floor is not known, and nothing was fitted at it
     return em.noise_floor * problem.units.target
+
+
+def find_scale_floor(problem: Problem, start: Solution, settings: mm.MMSettings, unit: float) -> float:
+    """The same for majorisation-minimisation of a family with `Family.weights`, in the units of y.
+
+    ``unit`` is a deviation of the targets within tasks that outlying ones do not change.
+    """
+    rough, floor = replace(settings, tol=max(settings.tol, mm.STAGE_TOL)), FIRST_SCALE
+    weight, y = problem.weight, np.asarray(problem.data.y, dtype=np.float64)
+    total, levels = float(weight.sum()), problem.data.n_tasks * problem.fit_intercept
+    while True:
+        found, state = mm.solve_state(problem, start, replace(rough, noise_floor=floor * unit), progress=False)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        freedom = total - int((found.W != 0).sum()) - levels
+        if freedom < LEAST_FREEDOM * total:
+            return floor * unit
+        noise = problem.family.best_noise(y - state.eta, weight) * math.sqrt(total / freedom)
+        lower = max(FLOOR_SHARE * noise / unit, LOWEST_FLOOR)
+        if lower > FLOOR_CHANGE * floor:
+            return floor * unit
+        floor = lower
 
 
 def _with_noise_floor(

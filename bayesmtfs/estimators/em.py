@@ -48,8 +48,9 @@ from bayesmtfs.types import ConvergenceWarning, DataWarning, FloatArray, Solutio
 
 Q_LEARNING = ("two_stage", "integrated", "ecme", "paper")
 SMALL_OFFSET = 1e-3
-LEAST_SHARE = 0.25  # of the robust deviation of y, below which the scale of Student's t does not go where features
-SMALLEST_SHARE = 1e-3  # can fit all rows of a task, and where they cannot
+SMALLEST_SHARE = (
+    1e-3  # of the robust deviation of y, below which a scale does not go where no task can be fitted exactly
+)
 NORMAL_MEDIAN = 0.6745  # of the size of a standard normal number
 RELATIVE_OFFSET = 1e-3  # of sd(y) / sd(x), where the user names none
 DENSE_MATRICES = 4  # (m, m) matrices in memory at a time, at least: sums of products, R, its root and its inverse
@@ -250,9 +251,9 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     graduated : bool
         Lower an offset that is given in stages down to its value, for better minima.
     noise_floor : float or None
-        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does, and takes a quarter of the
-        median absolute deviation (as a standard deviation) with Student's t and Huber where features outnumber the rows of
-        a task.
+        Least learned noise, as a share of sd(y); None searches it as `JeffreysRegressor` does: from a large one down, as
+        long as residuals over their degrees of freedom say so (with Student's t and Huber where features outnumber the rows
+        of a task, from the median absolute deviation).
     tol : float
         Fall of the objective per observation at which the fit has converged.
     max_iter : int
@@ -299,7 +300,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         if chosen:
             settings = replace(known, noise=chosen.noise, offset=chosen.offset, graduated=False)
         else:
-            settings = replace(known, noise_floor=self._least_noise(scaled, units.target, start))
+            settings = replace(known, noise_floor=self._least_noise(problem, known, units.target, start))
         self.offset_, mean = settings.offset, None
         if self.shared_mean:
             sigma = units.target if settings.noise is None else settings.noise
@@ -352,15 +353,18 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     def _learns_noise(self) -> bool:
         return self.noise == "learn" and (self._family.quadratic or self._family.offers("weights"))
 
-    def _least_noise(self, data: TaskData, deviation: float, start: Solution) -> float:
+    def _least_noise(self, problem: Problem, settings: MMSettings, deviation: float, start: Solution) -> float:
         """Floor of a learned noise, in the units of y."""
+        data = problem.data
         if self.noise_floor is not None:
             return self.noise_floor * deviation
         if not self._learns_noise:
             return 0.0
         if not self._family.quadratic:
-            interpolates = bool(np.any(np.diff(data.offsets) <= data.n_features + 1))
-            return (LEAST_SHARE if interpolates else SMALLEST_SHARE) * _typical_deviation(data)
+            unit = _typical_deviation(data)
+            if np.all(np.diff(data.offsets) > data.n_features + 1):  # no task can be fitted exactly
+                return SMALLEST_SHARE * unit
+            return jeffreys.find_scale_floor(problem, start, settings, unit)
         return jeffreys.find_noise_floor(self._problem(data), start)
 
 

@@ -123,3 +123,14 @@ def test_counts_of_any_size_are_solved_from_afar():
     y = rng.poisson(np.exp(np.clip(0.1 * X[:, 0] + 5.0, None, 15.0))).astype(float)
     model = bm.MixedNormRegressor(loss="poisson", penalty_strength=1e-3, max_iter=5000).fit(X, y)
     assert model.converged_ and np.isfinite(model.predict(1e4 * X)).all()
+
+
+@pytest.mark.parametrize("loss", ["poisson", "negative_binomial(learn)"])
+def test_a_task_without_any_event_has_rates_near_zero(loss):
+    X, y, task = draw("poisson")
+    y[task == 1] = 0.0
+    model = bm.MixedNormRegressor(loss=loss).fit(X, y, tasks=task)
+    none = task == 1
+    assert model.converged_ and np.all(model.predict(X[none], tasks=task[none]) < 1e-6)
+    assert model.score(X[none], y[none], tasks=task[none]) == 1.0  # as a perfect constant
+    assert 0.1 < model.score(X, y, tasks=task) < 1.0

@@ -138,6 +138,16 @@ def test_outliers_move_student_t_less_than_squares():
     assert error["student_t(3)"] < 0.2 * error["squared"] and error["huber"] < 0.5 * error["squared"]
 
 
+@pytest.mark.parametrize("loss", ["student_t(3)", "huber"])
+def test_more_features_than_rows_are_not_fitted_exactly(loss):
+    """The scale is searched from above: small ones explain every row by features that do not matter."""
+    rng, X, tasks, eta = regression(5, m=6, n=40, p=80)
+    y = eta + 0.5 * rng.standard_t(3, len(eta))
+    model = bm.GeneralizedNormalRegressor(loss=loss).fit(X, y, tasks=tasks)
+    kept = np.flatnonzero(model.get_support())  # the first two matter
+    assert set(kept[:1]) <= {0, 1} and 1 <= len(kept) <= 4 and model.noise_[0] > 0.3
+
+
 def test_learned_dispersions_know_exposures():
     """Half of the rows of each task were watched ten times as long; the likelihood at the fit is SciPy's."""
     rng, X, tasks, eta = regression(4)
