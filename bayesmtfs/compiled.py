@@ -1,4 +1,4 @@
-"""Two ways of compiling that spare what a function does not need.
+"""Two ways of compiling that spare what a function does not need, and one thread for the linear algebra around it.
 
 `inner` is for functions that only compiled code calls. `numba.njit` builds two more functions around each one: by which
 Python calls it, and by which C does. Where arguments are tuples of many arrays these are longer than the loops inside, and
@@ -9,9 +9,12 @@ arguments are tuples of many arrays and the loops are short, the counting takes 
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, TypeVar
 
 from numba import njit
+from threadpoolctl import ThreadpoolController
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -58,6 +61,24 @@ def lean(**options: Any) -> Callable[[Function], Function]:
     """
     settings: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, **options}
     return njit(**settings)
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Hold the linear algebra libraries at one thread: on small matrices threads wait for each other more than they work.
+
+    Examples
+    --------
+    >>> with one_thread():
+    ...     pass
+    """
+    held: AbstractContextManager[Any] = _blas().limit(limits=1)
+    return held
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Return the threads of the linear algebra libraries; finding them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def _not_entered(*_: Any) -> None:

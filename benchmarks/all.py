@@ -76,7 +76,7 @@ def convex_row(case: Case) -> Row:
             raise RuntimeError(f"{case.name}, seed {seed}: ours is {mine.status}, {mine.note}")
         certified = [entry for entry in entries if entry.status == "certified" and entry is not mine]
         best = min(certified, key=lambda entry: entry.cpu, default=None)
-        return Timing(mine.cpu, best.cpu if best else None, best.competitor if best else "none certified")
+        return Timing(mine.cpu, best.cpu if best else None, best.competitor if best else "none certified" * bool(peers))
 
     seconds = f"{case.wanted_seconds} s" if case.wanted_seconds else ""
     return Row(case.name, f"{WANTED[case.name]}x" if case.name in WANTED else seconds, run)

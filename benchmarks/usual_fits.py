@@ -99,7 +99,7 @@ def compared(seed: int) -> Cost:
         models = [bm.MixedNormRegressorCV(random_state=seed), bm.JeffreysRegressor(), posterior]
         bm.compare(models, sim.X, sim.y, tasks=sim.tasks, cv=5, progress=False)
 
-    run(draws=5, tune=5, chains=2)
+    run(draws=100, tune=50, chains=2)  # compiles
     return Cost(seconds(run))
 
 

@@ -23,13 +23,13 @@ rows are never written out, but count in the length of a column, of which they a
 
 import math
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from threadpoolctl import ThreadpoolController
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
@@ -473,7 +473,7 @@ class SharedRounds(WorkingSetRounds):
         # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
         target = working.columns.correlations(self.residual, working.W) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
-        with _blas().limit(limits=1):  # on small matrices threads wait for each other more than they work
+        with one_thread():
             W = minimise(rows, working.W, goal)
         self.working = working._replace(W=W)
         return goal.n_iter
@@ -493,9 +493,3 @@ class SharedRounds(WorkingSetRounds):
         W[working.features[active]] = rows
         intercept = self.design.y_mean - working.columns.mean[active] @ rows
         return W, intercept, self.best.objective * unit, self.best.gap * unit
-
-
-@cache
-def _blas() -> ThreadpoolController:
-    """Return the threads of the linear algebra libraries; finding them takes milliseconds."""
-    return ThreadpoolController()

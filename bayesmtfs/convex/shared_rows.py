@@ -8,11 +8,12 @@ residuals, so that its exact minimiser is one proximal step (Yuan and Lin 2006, 
 Society B* 68, section 3; Tseng 2001 for its convergence). A few epochs find most of the support; on well-conditioned
 columns they are all that is needed.
 
-**Newton steps** take over after as much work in epochs as the first of them will cost. The method is the proximal point
-algorithm whose steps are solved in the dual (the semismooth Newton augmented Lagrangian method of Li, Sun and Toh 2018,
-*SIAM Journal on Optimization* 28:433-458, for the lasso; Zhang, Zhang, Sun and Toh 2020, *Mathematical Programming*
-179:223-263, for groups). With ``Q = Z'Z`` and ``B = Z'Y`` a step from W_k minimises the objective plus
-``||W - W_k||^2 / (2 sigma)``. In the dual variable ``theta = Y - Z C`` it is the smooth convex problem
+**Newton steps** take over after as much work in epochs as the first of them will cost, or after very many epochs. The
+method is the proximal point algorithm whose steps are solved in the dual (the semismooth Newton augmented Lagrangian
+method of Li, Sun and Toh 2018, *SIAM Journal on Optimization* 28:433-458, for the lasso; Zhang, Zhang, Sun and Toh
+2020, *Mathematical Programming* 179:223-263, for groups). With ``Q = Z'Z`` and ``B = Z'Y`` a step from W_k minimises
+the objective plus ``||W - W_k||^2 / (2 sigma)``. In the dual variable ``theta = Y - Z C`` it is the smooth convex
+problem
 
     minimise over C:   1/2 <C, Q C> + 1/(2 sigma) ||W(C)||^2,      W(C) = prox_sigma(W_k + sigma (B - Q C)),
 
@@ -43,6 +44,7 @@ ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is
 FIRST_EPOCHS = 3
 CHECK_EVERY = 10  # epochs between two looks at the gap
 NEWTON_STEPS = 8  # whose cost is spent on epochs first
+MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
 EPOCH_OVERHEAD = 1e5  # of an epoch, counted once there were many
@@ -247,7 +249,9 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> None:
             if goal.reached(gap) or decrease == 0.0:
                 return
             due = n_epochs + int(descent.WAIT * n_epochs)
-        if n_epochs >= FIRST_EPOCHS and work >= NEWTON_STEPS * problem.newton_cost(W):
+        newton = problem.newton_cost(W)
+        slow = n_epochs >= MOST_EPOCHS and newton < np.inf
+        if n_epochs >= FIRST_EPOCHS and (slow or work >= NEWTON_STEPS * newton):
             return
 
 

@@ -45,8 +45,8 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import row_posterior, task_relations
 from bayesmtfs.em.row_posterior import RowPosterior, WhitenedTasks, dense_designs, whiten
@@ -268,6 +268,11 @@ class EvidenceSettings:
     learn_noise: bool = True
 
     @cached_property
+    def grouped(self) -> bool:
+        """Whether some row has more than one feature."""
+        return int(self.row_of_feature.max(initial=-1)) + 1 < len(self.row_of_feature)
+
+    @cached_property
     def largest_variances(self) -> FloatArray:
         """(p,) Upper bound of the row variances."""
         likelihood = self.likelihood
@@ -299,7 +304,7 @@ def evaluate(settings: EvidenceSettings, state: EvidenceState) -> EvidencePoint:
     posterior = row_posterior.compute(
         tasks, state.row_variances, likelihood.precision(state.parameters), relations, likelihood.has_leverage
     )
-    n_rows = len(np.unique(settings.row_of_feature[state.active]))
+    n_rows = len(np.unique(settings.row_of_feature[state.active])) if settings.grouped else len(state.active)
     objective = 0.5 * (posterior.log_det + posterior.quadratic) + likelihood.constant(state.parameters)
     objective += settings.row_cost * n_rows
     if state.relations is not None:
@@ -346,7 +351,8 @@ def _row_sums(settings: EvidenceSettings, point: EvidencePoint) -> tuple[FloatAr
 def over_rows(settings: EvidenceSettings, state: EvidenceState, values: FloatArray) -> FloatArray:
     """Sum over the features of each row, given back to each of them."""
     rows = settings.row_of_feature[state.active]
-    return np.asarray(np.bincount(rows, weights=values, minlength=1)[rows]) if len(rows) else values
+    together = settings.grouped and len(rows) > 0
+    return np.asarray(np.bincount(rows, weights=values, minlength=1)[rows]) if together else values
 
 
 def _improved_relations(
@@ -717,8 +723,7 @@ def solve(
         likelihood = BoundEvidence(data, family.augmentation, fit_intercept)
     rows = Blocks(data.n_features, data.n_tasks, groups=data.groups)
     cost = math.log(max(rows.n_rows, 1)) if row_cost is None else row_cost
-    # systems are of hundreds of rows: more threads wait for each other for longer than they compute
-    with threadpool_limits(1), Progress("evidence", progress) as work:
+    with one_thread(), Progress("evidence", progress) as work:
         search = EvidenceSearch(EvidenceSettings(likelihood, rows.row_of_feature, data.n_tasks, cost), max_iter, work)
         _find_rows(search, start, COARSE * tol)
         search.polish(tol if relations is None else COARSE * tol)

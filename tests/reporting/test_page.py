@@ -243,3 +243,26 @@ def test_with_the_data_a_fit_is_measured(fits, tmp_path):
     rows = dict(re.findall(r"<tr><td>([a-z ]+)</td><td>([0-9.]+) ±", text))
     assert set(rows) == {"this fit", "task mean", "pooled lasso", "lasso per task"}
     assert float(rows["this fit"]) < float(rows["task mean"])
+
+
+def test_long_names_leave_no_drawing_and_no_page(browser, tmp_path):
+    """Headings break, names lose their middle and keep the level of a category, titles of axes stay inside."""
+    levels = [f"Sprache zu Hause, auch weitere[{level}]" for level in ("Deutsch", "andere")]
+    sim = simulate_tasks(n_tasks=8, n_features=2, n_relevant=2, n_samples=20, random_state=0)
+    model = MixedNormRegressor(penalty_strength=0.01).fit(
+        TaskData.from_long(sim.X, sim.y, [f"a_task_with_a_long_name_{t}" for t in sim.tasks], feature_names=levels)
+    )
+    report(model, tmp_path / "page.html", title=",".join(["a_target_without_spaces"] * 9))
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "...[Deutsch]</text>" in text and "...[andere]</text>" in text
+    size = {"width": 390, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get((tmp_path / "page.html").as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    outside = (
+        "return [...document.querySelectorAll('svg text')].filter(word => { const box = word.getBoundingClientRect(),"
+        " all = word.closest('svg').getBoundingClientRect();"
+        " return box.right > all.right + 1 || box.left < all.left - 1; }).map(word => word.textContent)"
+    )
+    assert browser.execute_script(outside) == []
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
