@@ -270,8 +270,8 @@ class BayesianEstimator(MultiTaskEstimator):
             )
         if prior == "mixed_norm" and family.offers("weights") and not family.offers("conjugate"):
             raise ValueError(
-                f"loss={family.name!r} is not convex, but prior='mixed_norm' is the model of a penalised fit; use prior='auto', "
-                "or loss='huber'"
+                f"loss={family.name!r} is not convex, but prior='mixed_norm' is the model of a penalised fit; use "
+                "prior='auto', or loss='huber'"
             )
         if not family.offers("pymc_dist"):
             family.require("NUTS", "log_density", "pymc_dist")
