@@ -268,6 +268,11 @@ class BayesianEstimator(MultiTaskEstimator):
             raise ValueError(
                 f"loss={self.loss!r} learns its {family.learned}, which prior='mixed_norm' has no prior for; use 'auto'"
             )
+        if prior == "mixed_norm" and family.offers("weights") and not family.offers("conjugate"):
+            raise ValueError(
+                f"loss={family.name!r} is not convex, but prior='mixed_norm' is the model of a penalised fit; use "
+                "prior='auto', or loss='huber'"
+            )
         if not family.offers("pymc_dist"):
             family.require("NUTS", "log_density", "pymc_dist")
         if not family.offers("log_density") and prior != "mixed_norm":

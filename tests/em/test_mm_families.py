@@ -180,6 +180,8 @@ def test_what_does_not_fit_is_refused_with_the_way_out():
         ValueError, match="not convex.*use loss='huber' here, or this loss in GeneralizedNormalRegressor"
     ):
         bm.MixedNormRegressor(loss="student_t").fit(X, eta, tasks=tasks)
+    with pytest.raises(ValueError, match="not convex, but prior='mixed_norm' .*use prior='auto'"):
+        bm.BayesianRegressor(loss="student_t", prior="mixed_norm").fit(X, eta, tasks=tasks)
     with pytest.raises(ValueError, match=r"JeffreysRegressor does not have loss='student_t'; use GeneralizedNormal"):
         bm.JeffreysRegressor(loss="student_t").fit(X, eta, tasks=tasks)
     with pytest.raises(ValueError, match="compiled slope"):
