@@ -17,6 +17,8 @@ from numba import njit
 from threadpoolctl import ThreadpoolController
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# Outside the interpreter's lock, without counts of references; `inner` takes them, too
+LEAN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 
 def inner(**options: Any) -> Callable[[Function], Function]:
@@ -59,7 +61,7 @@ def lean(**options: Any) -> Callable[[Function], Function]:
     >>> twice(1.0)
     2.0
     """
-    settings: dict[str, Any] = {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False, **options}
+    settings = {"cache": True, **LEAN, **options}
     return njit(**settings)
 
 

@@ -31,7 +31,7 @@ from functools import partial
 import numpy as np
 from numpy.random import Generator
 
-from bayesmtfs.compiled import lean
+from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
@@ -190,7 +190,7 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
             keep(prior, rows, state, kept, (number - tune) // sweeps, space.numbers)
 
 
-@lean()
+@inner(**LEAN)
 def fill_rates(prior: SpikeNumbers, state: SpikeState) -> None:
     """Entry rates ``omega kappa_t``, the probability of an empty pattern, and which tables are in use."""
     weights = state.weights
@@ -205,7 +205,7 @@ def fill_rates(prior: SpikeNumbers, state: SpikeState) -> None:
         weights.n_tables[0] -= 1
 
 
-@lean()
+@inner(**LEAN)
 def fill_predictors(data: SpikeData, state: SpikeState) -> None:
     """Linear predictors of the state, without the error that many small steps add up to."""
     for t in range(len(data.counts)):
@@ -218,7 +218,7 @@ def fill_predictors(data: SpikeData, state: SpikeState) -> None:
                     data.predictors[n] += state.W[i, t] * data.design[i, place + n - start]
 
 
-@lean()
+@inner(**LEAN)
 def fill_residual_scores(data: SpikeData, state: SpikeState) -> None:
     """Precisions and scores of normal targets."""
     for t in range(len(data.counts)):
@@ -251,7 +251,7 @@ def log_likelihood(data: SpikeData, state: SpikeState) -> float:
     return value
 
 
-@lean()
+@inner(**LEAN)
 def fill_pulls(data: SpikeData, state: SpikeState) -> None:
     """X'r of all features."""
     for t in range(len(data.counts)):
@@ -262,7 +262,7 @@ def fill_pulls(data: SpikeData, state: SpikeState) -> None:
             data.sums.pulls[t, i] = variance * dot(x, data.scores[start:stop])
 
 
-@lean()
+@inner(**LEAN)
 def move_along(data: SpikeData, t: int, x: FloatArray, change: float) -> None:
     """Predictors and scores of a task after a step of ``change`` along x."""
     start = data.offsets[t]
@@ -272,7 +272,7 @@ def move_along(data: SpikeData, t: int, x: FloatArray, change: float) -> None:
         data.scores[start + n] -= data.precisions[start + n] * step
 
 
-@lean()
+@inner(**LEAN)
 def draw_intercepts(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
     """Intercepts given everything else."""
     for t in range(len(data.counts)):
@@ -287,7 +287,7 @@ def draw_intercepts(rng: Generator, data: SpikeData, prior: SpikeNumbers, state:
             take_off(data.sums.pulls[t], data.sums.totals[data.sums.design_of[t]], change)
 
 
-@lean(fastmath={"reassoc", "contract", "nsz"})
+@inner(**LEAN, fastmath={"reassoc", "contract", "nsz"})
 def product(x: FloatArray, z: FloatArray, weights: FloatArray) -> float:
     """Sum of weights times products."""
     total = 0.0
@@ -296,14 +296,14 @@ def product(x: FloatArray, z: FloatArray, weights: FloatArray) -> float:
     return total
 
 
-@lean(fastmath={"contract"})
+@inner(**LEAN, fastmath={"contract"})
 def take_off(out: FloatArray, x: FloatArray, factor: float) -> None:
     """``out - factor x``."""
     for k in range(len(out)):
         out[k] -= factor * x[k]
 
 
-@lean()
+@inner(**LEAN)
 def tune_visits(state: SpikeState, number: int, tune: int) -> None:
     """Set how often rows are visited after a fifth of the tuning sweeps and after all, by their second halves."""
     for stop in (tune // 5, tune):
@@ -320,7 +320,7 @@ def tune_visits(state: SpikeState, number: int, tune: int) -> None:
 # ---------------------------------------------------------------------- steps on rows
 
 
-@lean()
+@inner(**LEAN)
 def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
     """Draw whether a row is on, and all of it; with an anchor (not -1), which of the anchor's neighbours is on instead.
 
@@ -358,7 +358,7 @@ def step_on_row(rng: Generator, parts: SpikeParts, i: int, anchor: int) -> None:
         switch_off(data, rows, state, i)
 
 
-@lean()
+@inner(**LEAN)
 def step_within_row(rng: Generator, parts: SpikeParts, i: int) -> None:
     """Draw pattern and coefficients of a row that is on, given its slab."""
     data, rows, prior, state, space = parts
@@ -370,7 +370,7 @@ def step_within_row(rng: Generator, parts: SpikeParts, i: int) -> None:
         state.weights.counts[state.table[i]] += 1
 
 
-@lean()
+@inner(**LEAN)
 def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int) -> None:
     """The likelihood of a row given all others."""
     first, k = rows.starts[i], rows.starts[i + 1] - rows.starts[i]
@@ -398,7 +398,7 @@ def fill_row(data: SpikeData, rows: RowMap, state: SpikeState, row: Row, i: int)
                     row.pull[t, a] += row.curvature[t, a, b] * state.W[rows.members[first + b], t]
 
 
-@lean()
+@inner(**LEAN)
 def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
     """Draw a row from the choices that it has, and take it over."""
     data, rows, prior, state, space = parts
@@ -414,7 +414,7 @@ def switch_on(rng: Generator, parts: SpikeParts, i: int) -> None:
             set_coefficient(data, rows, state, rows.members[rows.starts[i] + a], t, row.W[a, t])
 
 
-@lean()
+@inner(**LEAN)
 def switch_off(data: SpikeData, rows: RowMap, state: SpikeState, i: int) -> None:
     """Set a row to zero; it sits at no table any more."""
     state.on[i] = False
@@ -424,7 +424,7 @@ def switch_off(data: SpikeData, rows: RowMap, state: SpikeState, i: int) -> None
             set_coefficient(data, rows, state, rows.members[a], t, 0.0)
 
 
-@lean()
+@inner(**LEAN)
 def set_coefficient(data: SpikeData, rows: RowMap, state: SpikeState, feature: int, t: int, w: float) -> None:
     """Set a coefficient, 0 where a task does not have the feature, and move what depends on it along."""
     change = (w if rows.present[t, feature] else 0.0) - state.W[feature, t]
@@ -439,7 +439,7 @@ def set_coefficient(data: SpikeData, rows: RowMap, state: SpikeState, feature: i
             state.W[feature, t] = 0.0
 
 
-@lean()
+@inner(**LEAN)
 def column_of(data: SpikeData, t: int, feature: int) -> int:
     """Place of a column of X'X in the store, computed if it is not there."""
     sums, p = data.sums, len(data.design)
@@ -457,14 +457,14 @@ def column_of(data: SpikeData, t: int, feature: int) -> int:
     return slot
 
 
-@lean()
+@inner(**LEAN)
 def leave_table(state: SpikeState, i: int) -> None:
     """Take a row from its table, if it sits at one."""
     if state.on[i]:
         state.weights.counts[state.table[i]] -= 1
 
 
-@lean()
+@inner(**LEAN)
 def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
     """Open a table with a pattern, and give its number."""
     weights, number = state.weights, 0
@@ -477,7 +477,7 @@ def new_table(state: SpikeState, pattern: BoolArray, rate: int) -> int:
     return number
 
 
-@lean()
+@inner(**LEAN)
 def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
     """Visit rows in order, then let some of those that are on, in random order, move to a correlated one."""
     state, prior, space = parts.state, parts.prior, parts.space
@@ -497,7 +497,7 @@ def step_on_rows(rng: Generator, parts: SpikeParts) -> None:
             count = shuffled(rng, prior, state, space.order)
 
 
-@lean()
+@inner(**LEAN)
 def shuffled(rng: Generator, prior: SpikeNumbers, state: SpikeState, order: IntArray) -> int:
     """Fill in the rows that are on and have neighbours, in random order, and give their number."""
     count = 0
@@ -514,7 +514,7 @@ def shuffled(rng: Generator, prior: SpikeNumbers, state: SpikeState, order: IntA
 # ---------------------------------------------------------------------- hyperparameters and noise
 
 
-@lean()
+@inner(**LEAN)
 def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, weights: FloatArray) -> None:
     """Weights given counts."""
     total = 0.0
@@ -525,7 +525,7 @@ def draw_dirichlet(rng: Generator, counts: FloatArray, concentration: float, wei
         weights[k] /= total
 
 
-@lean()
+@inner(**LEAN)
 def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: SpikeState, counts: FloatArray) -> None:
     """Weights of rho and C over the rows that are on, of omega over the tables."""
     weights = state.weights
@@ -542,7 +542,7 @@ def draw_weights(rng: Generator, prior: SpikeNumbers, rows: RowMap, state: Spike
     draw_dirichlet(rng, counts, prior.dirichlet[2], weights.rate)
 
 
-@lean()
+@inner(**LEAN)
 def count_slabs(prior: SpikeNumbers, rows: RowMap, state: SpikeState, part: int, counts: FloatArray) -> None:
     """How many rows that are on have each rho (part 0) or, of single features, each C (part 1)."""
     for k in range(len(prior.slabs.scale)):
@@ -555,7 +555,7 @@ def count_slabs(prior: SpikeNumbers, rows: RowMap, state: SpikeState, part: int,
                 counts[prior.slabs.share[state.slab[i]]] += 1.0
 
 
-@lean()
+@inner(**LEAN)
 def count_rates(state: SpikeState, counts: FloatArray) -> None:
     """How many tables have each omega."""
     for o in range(len(state.weights.rate)):
@@ -565,7 +565,7 @@ def count_rates(state: SpikeState, counts: FloatArray) -> None:
             counts[state.table_rate[table]] += 1.0
 
 
-@lean()
+@inner(**LEAN)
 def log_base(weights: Weights, table: int, o: int) -> float:
     """Logarithm of the base measure of a table's pattern at an omega."""
     value = -math.log(1.0 - weights.empty[o])
@@ -574,7 +574,7 @@ def log_base(weights: Weights, table: int, o: int) -> float:
     return value
 
 
-@lean()
+@inner(**LEAN)
 def log_entry(rate: float, on: bool) -> float:
     """Logarithm of the probability of an entry."""
     if on:
@@ -582,7 +582,7 @@ def log_entry(rate: float, on: bool) -> float:
     return math.log1p(-rate) if rate < 1.0 else NEVER_OFF
 
 
-@lean()
+@inner(**LEAN)
 def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """Rates kappa of all tasks given the patterns of the tables."""
     weights, m = state.weights, len(state.task_rate)
@@ -602,7 +602,7 @@ def draw_task_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chan
         state.task_rate[t] = prior.task_rates[choose(rng, chances, len(prior.task_rates))]
 
 
-@lean()
+@inner(**LEAN)
 def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: FloatArray) -> None:
     """Draw pi and alpha given how many rows are on, at how many tables."""
     n_rows, n_on, n_tables = len(state.on) + prior.n_left_out, n_seated(state.weights), 0
@@ -620,7 +620,7 @@ def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: 
     state.weights.concentration[0] = prior.concentrations[choose(rng, chances, len(prior.concentrations))]
 
 
-@lean()
+@inner(**LEAN)
 def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
     """``sigma_t^2`` given the residuals (and hidden precisions), and the log-likelihood of normal targets."""
     m, square, count, first = len(data.counts), 0.0, 0.0, 0
@@ -639,7 +639,7 @@ def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: Spik
             square, count, first = 0.0, 0.0, t + 1
 
 
-@lean()
+@inner(**LEAN)
 def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState, counts: FloatArray) -> float:
     """Logarithm of the prior density of the state, up to a constant; weights of rho, C and omega are integrated out."""
     weights, m, n_on, n_tables, alpha = state.weights, len(state.noise), 0, 0, state.weights.concentration[0]
@@ -671,7 +671,7 @@ def log_prior(prior: SpikeNumbers, rows: RowMap, state: SpikeState, counts: Floa
     return value
 
 
-@lean()
+@inner(**LEAN)
 def log_of_counts(counts: FloatArray, size: int, concentration: float) -> float:
     """Logarithm of the probability of a sequence with these counts, Dirichlet weights integrated out."""
     value, total = -size * math.lgamma(concentration), 0.0
@@ -681,7 +681,7 @@ def log_of_counts(counts: FloatArray, size: int, concentration: float) -> float:
     return value + math.lgamma(size * concentration) - math.lgamma(size * concentration + total)
 
 
-@lean()
+@inner(**LEAN)
 def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: int) -> float:
     """Logarithm of the density of the coefficients of a row that is on, given its slab and pattern."""
     M, V = prior.slabs.mean_variance[state.slab[i]], prior.slabs.own_variance[state.slab[i]]
@@ -701,7 +701,7 @@ def log_slab_density(prior: SpikeNumbers, rows: RowMap, state: SpikeState, i: in
     return -0.5 * (value + (square - M * total * total / spread) / V)
 
 
-@lean()
+@inner(**LEAN)
 def keep(
     prior: SpikeNumbers, rows: RowMap, state: SpikeState, kept: SpikeDraws, draw: int, numbers: FloatArray
 ) -> None:

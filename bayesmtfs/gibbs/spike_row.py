@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from bayesmtfs.compiled import lean
+from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.gibbs.coefficients import factorise, solve_lower, solve_upper
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -138,7 +138,7 @@ def nodes_for(slabs: Slabs, n_rates: int, n_tables: int) -> Nodes:
 # ---------------------------------------------------------------------- the likelihood ratio of an entry
 
 
-@lean()
+@inner(**LEAN)
 def fill_terms(row: Row, V: float) -> None:
     """c, B and A of every task under individual parts of variance V."""
     for t in range(len(row.level)):
@@ -151,7 +151,7 @@ def fill_terms(row: Row, V: float) -> None:
             row.slope[t], row.bend[t] = g * share, a * share
 
 
-@lean()
+@inner(**LEAN)
 def _factorise_group(row: Row, t: int, V: float) -> float:
     """Fill in ``L L' = I + V a`` and ``V^(1/2) L^-1 g``, and give ``ln |L L'|``."""
     k, L, x = row.size[0], row.factor, row.vector
@@ -167,7 +167,7 @@ def _factorise_group(row: Row, t: int, V: float) -> float:
     return total
 
 
-@lean()
+@inner(**LEAN)
 def _group_level(row: Row, t: int, V: float) -> float:
     """Level c of a group."""
     total = -_factorise_group(row, t, V)
@@ -179,7 +179,7 @@ def _group_level(row: Row, t: int, V: float) -> float:
 # ---------------------------------------------------------------------- the integral over mu
 
 
-@lean()
+@inner(**LEAN)
 def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]:
     """First node, step and number of nodes for variances of mu from ``least`` to ``most``; one node at 0 without mu."""
     if most == 0.0:
@@ -199,7 +199,7 @@ def _node_range(row: Row, least: float, most: float) -> tuple[float, float, int]
     return low, (high - low) / (count - 1), count
 
 
-@lean()
+@inner(**LEAN)
 def _fill_bell(level: float, slope: float, bend: float, low: float, step: float, count: int, out: FloatArray) -> None:
     """``exp(level + slope mu - bend mu^2 / 2)`` at the nodes, from its largest node outwards."""
     top = 0
@@ -222,7 +222,7 @@ def _fill_bell(level: float, slope: float, bend: float, low: float, step: float,
             k += side
 
 
-@lean(fastmath={"contract"})
+@inner(**LEAN, fastmath={"contract"})
 def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: float, count: int) -> float:
     """``e^-shift prod_t {1 - r_t + r_t LR_t(mu)}`` at the nodes for every omega; give the shift."""
     products, ratios = nodes.products, nodes.ratios
@@ -249,7 +249,7 @@ def _fill_products(row: Row, weights: Weights, nodes: Nodes, low: float, step: f
     return shift
 
 
-@lean()
+@inner(**LEAN)
 def _rescale(products: FloatArray, count: int) -> float:
     """Divide by the largest product, and give its logarithm."""
     largest = 0.0
@@ -264,7 +264,7 @@ def _rescale(products: FloatArray, count: int) -> float:
     return math.log(largest)
 
 
-@lean()
+@inner(**LEAN)
 def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray) -> None:
     """Weight of every node under ``mu ~ N(0, M)``."""
     if M == 0.0:
@@ -317,7 +317,7 @@ def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed:
     return top + math.log(total / seats) if total > 0.0 else NEVER
 
 
-@lean()
+@inner(**LEAN)
 def fill_choices_of_slab(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, slab: int) -> bool:
     """Leave the parts of the evidence that belong to one slab in ``nodes.choices``; False if all are too small to tell."""
     count, total = len(slabs.scale) * (len(weights.rate) + weights.n_tables[0]), 0.0
@@ -379,7 +379,7 @@ def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: f
     return bool(math.log(nodes.bounds[0] / (seats + n_seated(weights))) > needed - ROUNDING)
 
 
-@lean()
+@inner(**LEAN)
 def n_seated(weights: Weights) -> int:
     """How many rows are on, but for the one that was just taken from its table."""
     total = 0
@@ -388,13 +388,13 @@ def n_seated(weights: Weights) -> int:
     return total
 
 
-@lean()
+@inner(**LEAN)
 def _slab_weight(row: Row, slabs: Slabs, weights: Weights, k: int) -> float:
     """Prior weight of a slab; in a group C is 0."""
     return weights.scale[slabs.scale[k]] * (weights.share[slabs.share[k]] if row.size[0] == 1 else 1.0)
 
 
-@lean(fastmath={"reassoc", "contract", "nsz"})
+@inner(**LEAN, fastmath={"reassoc", "contract", "nsz"})
 def _fill_choices(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first: int, stop: int) -> float:
     """Weights of all patterns, by omega, and of the known ones, for slabs of one V; the logarithm of their divisor."""
     K, n_rates, seats = len(slabs.scale), len(weights.rate), weights.concentration[0]
@@ -429,7 +429,7 @@ def _fill_choices(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, first:
     return shift
 
 
-@lean()
+@inner(**LEAN)
 def exponentiate(logarithms: FloatArray, count: int) -> float:
     """Write weights, the largest of which is 1, over their logarithms, and give the logarithm of their sum."""
     top, total = NEVER, 0.0
@@ -441,7 +441,7 @@ def exponentiate(logarithms: FloatArray, count: int) -> float:
     return top + math.log(total)
 
 
-@lean()
+@inner(**LEAN)
 def choose(rng: Generator, weights: FloatArray, count: int) -> int:
     """Draw a number in proportion to its weight."""
     total = 0.0
@@ -480,7 +480,7 @@ def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: No
     return slab, number, number - n_rates if number >= n_rates else -1
 
 
-@lean()
+@inner(**LEAN)
 def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: float, o: int) -> None:
     """Draw a pattern that is not empty: mu first, then one task after the other."""
     low, step, count = _node_range(row, M, M)
@@ -511,7 +511,7 @@ def _draw_pattern(rng: Generator, row: Row, weights: Weights, nodes: Nodes, M: f
         row.on[best] = True
 
 
-@lean()
+@inner(**LEAN)
 def _entry_chance(rate: float, log_ratio: float) -> float:
     """Probability that an entry is on, given mu."""
     if rate >= 1.0:
@@ -519,7 +519,7 @@ def _entry_chance(rate: float, log_ratio: float) -> float:
     return 1.0 / (1.0 + (1.0 - rate) / rate * math.exp(min(-log_ratio, 700.0)))
 
 
-@lean()
+@inner(**LEAN)
 def _draw_coefficients(rng: Generator, row: Row, M: float, V: float) -> None:
     """Draw mu given the pattern, then the coefficients given mu."""
     mu = 0.0
@@ -543,7 +543,7 @@ def _draw_coefficients(rng: Generator, row: Row, M: float, V: float) -> None:
             row.W[0, t] = mu
 
 
-@lean()
+@inner(**LEAN)
 def _draw_group(rng: Generator, row: Row, t: int, V: float) -> None:
     """Coefficients of a group in one task: ``V^(1/2) L'^-1 (V^(1/2) L^-1 g + z)``."""
     _factorise_group(row, t, V)
