@@ -44,7 +44,7 @@ class TextForm(NamedTuple):
     decimal: str | None = None
 
 
-class Table(NamedTuple):
+class ReadTable(NamedTuple):
     """Rows of a file that have a target, and the column of the task."""
 
     rows: TableRows
@@ -170,7 +170,7 @@ def observations(
     event: str | None = None,
     exposure: str | None = None,
     impute: bool = False,
-) -> Table:
+) -> ReadTable:
     """Split a table into features and targets; with an event column the target is a frame of event and time."""
     frame = dates_as_dates(read_table(path, form))
     if event is not None and target is None:
@@ -198,11 +198,11 @@ def observations(
     words = words._replace(gaps_allowed=impute)
     try:
         if event is None:
-            return Table(read_rows(kept, target or wanted, task, _listed(categories), words), task)
+            return ReadTable(read_rows(kept, target or wanted, task, _listed(categories), words), task)
         rows = read_rows(kept[kept[event].notna()], target, task, _listed(categories), words)
         y = rows.X[[event]].rename(columns={event: "event"}).assign(time=rows.y.to_numpy())
         left_out = len(kept) - len(y)
-        return Table(TableRows(rows.X.drop(columns=event), y, left_out), task)
+        return ReadTable(TableRows(rows.X.drop(columns=event), y, left_out), task)
     except ValueError as error:
         raise ValueError(f"{path} cannot be fitted:\n{error}{_comma_hint(kept)}") from None
 

@@ -109,7 +109,7 @@ def sweeps_per_draw(family: Family) -> int:
     return SWEEPS if family.has_noise else LABEL_SWEEPS
 
 
-class Relations(NamedTuple):
+class RelationsState(NamedTuple):
     """Correlations of the tasks, and arrays that a sweep writes to."""
 
     R: FloatArray  # (m, m)
@@ -134,9 +134,9 @@ class InterceptSums(NamedTuple):
     pulls: FloatArray  # (m,)
 
 
-def relations_for(m: int, p: int, concentration: float) -> Relations:
+def relations_for(m: int, p: int, concentration: float) -> RelationsState:
     """Allocate, with unrelated tasks."""
-    return Relations(
+    return RelationsState(
         R=np.eye(m),
         concentration=concentration,
         factor=np.eye(m),
@@ -230,7 +230,7 @@ def run_related(
     prior: GibbsPrior,
     state: GibbsState,
     space: SumsSpace,
-    relations: Relations,
+    relations: RelationsState,
     kept: KeptDraws,
     correlations: FloatArray,
     first: int,
@@ -327,7 +327,7 @@ def draw_label_intercepts(rng: Generator, left: InterceptSums, prior: GibbsPrior
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def step_on_task(
-    rng: Generator, rows: RowMap, state: GibbsState, space: SumsSpace, relations: Relations, t: int
+    rng: Generator, rows: RowMap, state: GibbsState, space: SumsSpace, relations: RelationsState, t: int
 ) -> None:
     """Draw the correlations of a task with the others, its coefficients integrated out, then these; and residuals."""
     p, scales, Q, part = state.W.shape[1], space.log_scales, space.Q[t], relations.by_task
@@ -346,7 +346,7 @@ def step_on_task(
 
 
 @inner(error_model="numpy")
-def fill_loadings(state: GibbsState, relations: Relations, scales: FloatArray, t: int) -> None:
+def fill_loadings(state: GibbsState, relations: RelationsState, scales: FloatArray, t: int) -> None:
     """Factor of the correlations of all tasks but one, v of that one, and A in the tridiagonal basis."""
     m, p = state.W.shape
     L, A, v = relations.others, relations.loadings, relations.place
@@ -370,7 +370,7 @@ def fill_loadings(state: GibbsState, relations: Relations, scales: FloatArray, t
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def move_on_ellipse(rng: Generator, relations: Relations) -> None:
+def move_on_ellipse(rng: Generator, relations: RelationsState) -> None:
     """Move v with u integrated out."""
     v, (x, other), means = relations.place, (relations.ends[0], relations.ends[1]), relations.means
     k, square = len(v), dot(v, v)
@@ -416,7 +416,7 @@ def squared_length(products: tuple[float, float, float], angle: float) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_evidence(relations: Relations, products: tuple[float, float, float], rest: float, angle: float) -> float:
+def log_evidence(relations: RelationsState, products: tuple[float, float, float], rest: float, angle: float) -> float:
     """Log-likelihood of the place on the ellipse at an angle, with u integrated out."""
     total = squared_length(products, angle) + rest
     cosine, sine = math.cos(angle) / math.sqrt(total), math.sin(angle) / math.sqrt(total)
@@ -444,7 +444,7 @@ def take_out(part: Tridiagonal) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def draw_task(rng: Generator, state: GibbsState, space: SumsSpace, relations: Relations, t: int) -> None:
+def draw_task(rng: Generator, state: GibbsState, space: SumsSpace, relations: RelationsState, t: int) -> None:
     """Coefficients of a task given its place v, its correlations, and its residuals ``h - Q w``."""
     part, v, mean, w, m = relations.by_task, relations.place, relations.means[0], state.W[t], len(state.W)
     multiply(relations.loadings, v, mean)
@@ -476,7 +476,7 @@ def step_on_rows(
     prior: GibbsPrior,
     state: GibbsState,
     space: SumsSpace,
-    relations: Relations,
+    relations: RelationsState,
     tuning: int,
 ) -> None:
     """Scales and coefficients of all rows; residuals in place."""
@@ -502,7 +502,7 @@ def step_on_rows(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def fill_row(rows: RowMap, state: GibbsState, space: SumsSpace, relations: Relations, i: int) -> None:
+def fill_row(rows: RowMap, state: GibbsState, space: SumsSpace, relations: RelationsState, i: int) -> None:
     """Likelihood of ``L^-1 w_i`` in the tridiagonal basis."""
     m, part, L = len(state.W), relations.by_row, relations.factor
     for s in range(m):
@@ -522,7 +522,7 @@ def fill_row(rows: RowMap, state: GibbsState, space: SumsSpace, relations: Relat
 
 @inner(error_model="numpy")
 def step_on_scale(
-    rng: Generator, prior: GibbsPrior, own_prior: ScalePrior, state: GibbsState, relations: Relations, row: int
+    rng: Generator, prior: GibbsPrior, own_prior: ScalePrior, state: GibbsState, relations: RelationsState, row: int
 ) -> None:
     """Move a scale with the coefficients of its feature integrated out, near by and then between modes."""
     part, m = relations.by_row, float(len(state.W))
@@ -535,7 +535,7 @@ def step_on_scale(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def draw_row(
-    rng: Generator, state: GibbsState, space: SumsSpace, relations: Relations, i: int, log_scale: float
+    rng: Generator, state: GibbsState, space: SumsSpace, relations: RelationsState, i: int, log_scale: float
 ) -> None:
     """Coefficients of a feature given its scale."""
     part, L = relations.by_row, relations.factor
@@ -546,7 +546,7 @@ def draw_row(
 
 
 @inner(error_model="numpy")
-def squared_rows(rows: RowMap, state: GibbsState, relations: Relations, first: int, last: int) -> float:
+def squared_rows(rows: RowMap, state: GibbsState, relations: RelationsState, first: int, last: int) -> float:
     """``sum w_i'R^-1 w_i`` over the features of some rows."""
     total, e, m = 0.0, relations.pulls, len(state.W)
     for place in range(rows.starts[first], rows.starts[last]):
@@ -558,7 +558,7 @@ def squared_rows(rows: RowMap, state: GibbsState, relations: Relations, first: i
 
 
 @inner(error_model="numpy")
-def whitened_square(rows: RowMap, state: GibbsState, relations: Relations) -> float:
+def whitened_square(rows: RowMap, state: GibbsState, relations: RelationsState) -> float:
     """``sum_i w_i'R^-1 w_i / rho_i^2``."""
     total = 0.0
     for row in range(len(rows.sizes)):

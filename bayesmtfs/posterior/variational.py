@@ -27,7 +27,7 @@ from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 from bayesmtfs.variational import effects
 from bayesmtfs.variational.draws import draw
-from bayesmtfs.variational.effects import Found, Problem, Settings
+from bayesmtfs.variational.effects import AscentSettings, EffectsProblem, Found
 from bayesmtfs.variational.observations import observations_of
 
 FORMS = (NORMAL, POLYA_GAMMA)
@@ -39,7 +39,7 @@ OTHERS, MOST = 100, 500  # rows that are drawn beside the likely ones and their 
 class VariationalFit(NamedTuple):
     """A fit with what its arrays stand for."""
 
-    problem: Problem
+    problem: EffectsProblem
     found: Found
     rows: RowMap
 
@@ -50,12 +50,16 @@ def supports(family: Family) -> bool:
 
 
 def fit(
-    data: TaskData, family: Family, prior: SpikePrior, progress: bool | None = None, settings: Settings | None = None
+    data: TaskData,
+    family: Family,
+    prior: SpikePrior,
+    progress: bool | None = None,
+    settings: AscentSettings | None = None,
 ) -> VariationalFit:
     """Fit dense data in sampling units."""
     rows = rows_of(data)
     observations = observations_of(data, family, rows, prior.fit_intercept)
-    problem = effects.problem_of(observations, rows, prior, family.has_noise, settings or Settings())
+    problem = effects.problem_of(observations, rows, prior, family.has_noise, settings or AscentSettings())
     return VariationalFit(problem, effects.ascend(problem, effects.first_state(problem), progress), rows)
 
 
@@ -116,7 +120,7 @@ def row_ranking(fitted: VariationalFit) -> tuple[IntArray, int]:
     return np.lexsort((-left, -chance, -second, -first)), int(np.count_nonzero((first > 0.0) | (second > 0.0)))
 
 
-def neighbours(problem: Problem, rows: Sequence[int] | IntArray) -> FloatArray:
+def neighbours(problem: EffectsProblem, rows: Sequence[int] | IntArray) -> FloatArray:
     """(R,) Largest absolute correlation of each single feature with one of some rows, over all tasks."""
     observations, members = problem.observations, problem.table.members
     tasks = [0] if observations.shared else range(observations.n_tasks)

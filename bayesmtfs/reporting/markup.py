@@ -16,7 +16,7 @@ class Cell(NamedTuple):
     faint: bool = False
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """Heading of a column; those of single tasks can be hidden together."""
 
     name: str
@@ -65,10 +65,14 @@ def code(lines: str) -> str:
 
 
 def table(
-    name: str, columns: Sequence[Column | str], rows: Sequence[Sequence[Cell | str]], caption: str, tools: bool = True
+    name: str,
+    columns: Sequence[TableColumn | str],
+    rows: Sequence[Sequence[Cell | str]],
+    caption: str,
+    tools: bool = True,
 ) -> str:
     """A sortable table; a long one can be filtered, and any with tools saved as CSV. ``name`` is unique on the page."""
-    known = [column if isinstance(column, Column) else Column(column) for column in columns]
+    known = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
     head = "".join(
         f'<th scope="col"{_kinds(column)}><button type="button">{text(column.name)}</button></th>' for column in known
     )
@@ -83,7 +87,7 @@ def table(
     )
 
 
-def _toolbar(name: str, columns: Sequence[Column], n_rows: int) -> str:
+def _toolbar(name: str, columns: Sequence[TableColumn], n_rows: int) -> str:
     parts = []
     if n_rows > FILTERED:
         parts.append(
@@ -99,14 +103,14 @@ def _toolbar(name: str, columns: Sequence[Column], n_rows: int) -> str:
     return f'<div class="tools">{"".join(parts)}</div>'
 
 
-def _cell(cell: Cell | str, column: Column) -> str:
+def _cell(cell: Cell | str, column: TableColumn) -> str:
     if not isinstance(cell, Cell):
         return f"<td{_kinds(column)}>{text(cell)}</td>"
     hover = f' title="{text(cell.hover)}"' if cell.hover else ""
     return f'<td{_kinds(column, cell.faint)} data-value="{text(cell.value)}"{hover}>{text(cell.text)}</td>'
 
 
-def _kinds(column: Column, faint: bool = False) -> str:
+def _kinds(column: TableColumn, faint: bool = False) -> str:
     kinds = {"task": column.of_task, "text": column.is_text, "faint": faint}
     return _class(" ".join(kind for kind, present in kinds.items() if present))
 

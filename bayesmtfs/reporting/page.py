@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bayesmtfs.plots.axes import result_of
-from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text
+from bayesmtfs.reporting.markup import Cell, TableColumn, number, paragraph, table, text
 from bayesmtfs.reporting.sections import section
 from bayesmtfs.reporting.source import Source
 from bayesmtfs.reporting.words import describe
@@ -134,7 +134,7 @@ def _overview(named: dict[str, Any]) -> str:
         + paragraph("The same question asked of several methods: where they agree, the answer does not depend on one.")
         + table(
             "overview",
-            [Column("fit", is_text=True), *numbers, Column("of these", is_text=True)],
+            [TableColumn("fit", is_text=True), *numbers, TableColumn("of these", is_text=True)],
             rows,
             "Fits side by side",
             tools=False,
@@ -158,7 +158,7 @@ def _agreement(results: dict[str, FitResult]) -> str:
         for i in order
     ]
     more = "" if len(order) == (votes > 0).sum() else f" (the first {len(order)})"
-    columns: list[Column | str] = [Column("feature", is_text=True), "fits that select it", *results]
+    columns: list[TableColumn | str] = [TableColumn("feature", is_text=True), "fits that select it", *results]
     return table("agreement", columns, rows, f"Features that any fit selects{more}")
 
 

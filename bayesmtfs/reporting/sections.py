@@ -9,7 +9,7 @@ from bayesmtfs import selection
 from bayesmtfs.families import find_family, is_known
 from bayesmtfs.plots.axes import largest, result_of, shown_of
 from bayesmtfs.reporting import charts, markup, words
-from bayesmtfs.reporting.markup import Cell, Column, number, paragraph, table, text, verdict
+from bayesmtfs.reporting.markup import Cell, TableColumn, number, paragraph, table, text, verdict
 from bayesmtfs.reporting.repeat import code_to_repeat
 from bayesmtfs.reporting.source import Source
 from bayesmtfs.results.fit_result import FitResult
@@ -168,22 +168,22 @@ def feature_table(result: FitResult, name: str) -> str:
     keys = np.where(whole.selected, -norm, -likely)  # of those that are not selected the likeliest first
     order = np.lexsort((-norm, keys, gone, ~whole.selected))[:MOST_ROWS]
     drawn = whole.posterior is not None
-    columns: list[Column | str] = [
-        Column("feature", is_text=True),
-        Column("in which tasks", is_text=True),
-        Column("norm over tasks"),
+    columns: list[TableColumn | str] = [
+        TableColumn("feature", is_text=True),
+        TableColumn("in which tasks", is_text=True),
+        TableColumn("norm over tasks"),
     ]
     numbers = ["norm"]
     if drawn:
-        columns += [Column(f"{INTERVAL:.0%} from"), Column("to")]
+        columns += [TableColumn(f"{INTERVAL:.0%} from"), TableColumn("to")]
         numbers += ["norm_lower", "norm_upper"]
         if "probability" in found:
-            columns.append(Column("probability"))
+            columns.append(TableColumn("probability"))
             numbers.append("probability")
-        columns.append(Column("smallest false sign rate"))
+        columns.append(TableColumn("smallest false sign rate"))
         numbers.append("false_sign_rate")
     shown_tasks = range(result.n_tasks) if result.n_tasks <= MOST_TASKS else range(0)
-    columns += [Column(str(result.task_names[t]), of_task=True) for t in shown_tasks]
+    columns += [TableColumn(str(result.task_names[t]), of_task=True) for t in shown_tasks]
     ends, entries = result.entry_intervals(), whole.sharing.entries
     rows = []
     for i in order.tolist():
@@ -369,15 +369,15 @@ def _credible_sets(fit: Any, result: FitResult, anchor: str) -> str:
         everywhere = len(one.tasks) == result.n_tasks > 1
         where = f"all {result.n_tasks} tasks" if everywhere else _some([str(task) for task in one.tasks], 8)
         rows.append([*row, number(one.purity, 2), where])
-    columns: list[Column | str] = [
-        Column("features that stand in for each other", is_text=True),
+    columns: list[TableColumn | str] = [
+        TableColumn("features that stand in for each other", is_text=True),
         "features",
         "probability",
         "least correlation",
     ]
     caption = "Credible sets: each holds a feature of the model with probability of at least 95%."
     heading = "<h3>Credible sets: which features stand in for each other</h3>"
-    return heading + table(f"{anchor}-sets", [*columns, Column("tasks", is_text=True)], rows, caption)
+    return heading + table(f"{anchor}-sets", [*columns, TableColumn("tasks", is_text=True)], rows, caption)
 
 
 def _paper(fit: Any, source: Source) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesmtfs.gibbs.state import RowMap
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
-from bayesmtfs.variational.effects import Effect, Problem, State, row_prior
+from bayesmtfs.variational.effects import Effect, EffectsProblem, EffectsState, row_prior
 from bayesmtfs.variational.row import draw_rows
 
 
@@ -20,7 +20,7 @@ class VariationalDraws(NamedTuple):
     inclusion_rate: FloatArray  # (S,) pi given how many rows are on
 
 
-def draw(problem: Problem, state: State, rows: RowMap, count: int, random_seed: int) -> VariationalDraws:
+def draw(problem: EffectsProblem, state: EffectsState, rows: RowMap, count: int, random_seed: int) -> VariationalDraws:
     """Draw every effect by itself; where two are in one place their coefficients add up."""
     rng = np.random.Generator(np.random.PCG64(random_seed))
     m, p = rows.present.shape
@@ -39,7 +39,12 @@ def draw(problem: Problem, state: State, rows: RowMap, count: int, random_seed: 
 
 
 def _add_effect(
-    problem: Problem, state: State, rows: RowMap, effect: Effect, rng: np.random.Generator, found: VariationalDraws
+    problem: EffectsProblem,
+    state: EffectsState,
+    rows: RowMap,
+    effect: Effect,
+    rng: np.random.Generator,
+    found: VariationalDraws,
 ) -> None:
     count, (k, m) = len(found.W), effect.pull.shape[1:]
     place = rng.choice(len(effect.rows) + 1, size=count, p=np.append(effect.chance, 1.0 - effect.on))
@@ -56,7 +61,7 @@ def _add_effect(
             found.included[draws, feature] |= on & rows.present[:, feature]
 
 
-def _noise(problem: Problem, state: State, rng: np.random.Generator, count: int) -> FloatArray:
+def _noise(problem: EffectsProblem, state: EffectsState, rng: np.random.Generator, count: int) -> FloatArray:
     """Standard deviations, 1 where there is no noise to learn."""
     m = len(state.noise_shape)
     if not problem.learn_noise:
@@ -75,7 +80,7 @@ def _rows_on(included: BoolArray, rows: RowMap) -> BoolArray:
     return found
 
 
-def _rates(problem: Problem, n_rows: int, n_on: IntArray, rng: np.random.Generator) -> FloatArray:
+def _rates(problem: EffectsProblem, n_rows: int, n_on: IntArray, rng: np.random.Generator) -> FloatArray:
     """(S,) Draws of pi given the number of rows that are on."""
     prior = problem.prior
     rates, weights = np.array(prior.inclusion_rates), np.maximum(np.array(prior.inclusion_weights), 1e-300)

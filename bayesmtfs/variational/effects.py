@@ -38,8 +38,16 @@ from bayesmtfs.gibbs.state import RowMap
 from bayesmtfs.priors.spike import SpikePrior
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import FloatArray, IntArray
-from bayesmtfs.variational.observations import Observations
-from bayesmtfs.variational.row import Moments, RowPrior, Space, fill_evidences, fill_moments, moments_for, space_for
+from bayesmtfs.variational.observations import TaskRows
+from bayesmtfs.variational.row import (
+    PatternPrior,
+    RowMoments,
+    Space,
+    fill_evidences,
+    fill_moments,
+    moments_for,
+    space_for,
+)
 
 LIKELY = 0.5  # probability of being on from which on another effect is added
 FEW_ROWS, SPREAD = 20.0, 0.2  # an effect is everywhere where it is spread over more rows, and a larger share of them
@@ -47,7 +55,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True)
-class Settings:
+class AscentSettings:
     """How far to go.
 
     Attributes
@@ -67,7 +75,7 @@ class Settings:
 
 
 class RowTable(NamedTuple):
-    """Rows of the prior as places in the columns of `Observations`, padded with a place of zeros."""
+    """Rows of the prior as places in the columns of `TaskRows`, padded with a place of zeros."""
 
     members: IntArray  # (R, k)
     sizes: IntArray  # (R,)
@@ -90,7 +98,7 @@ class Effect(NamedTuple):
 
     rows: IntArray  # (r,) with a probability above 0
     chance: FloatArray  # (r,) the rest is that it is nothing
-    moments: Moments  # of these rows
+    moments: RowMoments  # of these rows
     pull: FloatArray  # (r, k, m) with which these were computed
     choices: FloatArray  # (r, K, O) probabilities of slabs and rates
     coefficients: FloatArray  # (r, k, m) chance times mean
@@ -111,7 +119,7 @@ class Effect(NamedTuple):
 
 
 @dataclass(eq=False)
-class State:
+class EffectsState:
     """What changes, beside the effects themselves."""
 
     effects: list[Effect]
@@ -128,10 +136,10 @@ class State:
     trace: list[float] = field(default_factory=list)
 
 
-class Problem(NamedTuple):
+class EffectsProblem(NamedTuple):
     """What stays."""
 
-    observations: Observations
+    observations: TaskRows
     table: RowTable
     prior: SpikePrior
     slabs: Slabs
@@ -139,25 +147,25 @@ class Problem(NamedTuple):
     learn_noise: bool
     base: FloatArray  # (R, m, k, k) curvature of all rows at precision 1
     space: Space
-    settings: Settings
+    settings: AscentSettings
 
 
 class Found(NamedTuple):
     """A fit."""
 
-    state: State
+    state: EffectsState
     converged: bool
     interrupted: bool
     n_iter: int
 
 
 def problem_of(
-    observations: Observations, rows: RowMap, prior: SpikePrior, learn_noise: bool, settings: Settings
-) -> Problem:
+    observations: TaskRows, rows: RowMap, prior: SpikePrior, learn_noise: bool, settings: AscentSettings
+) -> EffectsProblem:
     """Lay out what the steps need."""
     table, m = row_table(rows), observations.n_tasks
     slabs, k = slab_grid(prior.scales, prior.shares), table.members.shape[1]
-    problem = Problem(
+    problem = EffectsProblem(
         observations.of_features(table.members.ravel()),
         RowTable(np.arange(table.members.size).reshape(table.members.shape), table.sizes),
         prior,
@@ -201,11 +209,11 @@ def log_set_probability(prior: SpikePrior, n_rows: int, most: int) -> FloatArray
 # ---------------------------------------------------------------------- one effect
 
 
-def row_prior(problem: Problem, state: State) -> RowPrior:
+def row_prior(problem: EffectsProblem, state: EffectsState) -> PatternPrior:
     """Prior of a row that is on, at the present weights."""
     slabs, rates = problem.slabs, np.array(problem.prior.pattern_rates)
     m, scale = problem.observations.n_tasks, state.log_weights.scale[slabs.scale]
-    return RowPrior(
+    return PatternPrior(
         mean_variance=slabs.mean_variance,
         own_variance=slabs.own_variance,
         log_slab=np.stack([scale + state.log_weights.share[slabs.share], scale]),
@@ -223,28 +231,28 @@ def number_on(effects: list[Effect]) -> FloatArray:
     return found
 
 
-def log_number_prior(problem: Problem, n_effects: int) -> FloatArray:
+def log_number_prior(problem: EffectsProblem, n_effects: int) -> FloatArray:
     """(L + 1,) ``ln f(K) + ln (L - K)!``."""
     return problem.log_f[: n_effects + 1] + gammaln(1.0 + n_effects - np.arange(n_effects + 1))
 
 
-def log_odds(problem: Problem, others: list[Effect]) -> float:
+def log_odds(problem: EffectsProblem, others: list[Effect]) -> float:
     """h, from the distribution of the number of other effects that are on."""
     return float(number_on(others) @ np.diff(log_number_prior(problem, len(others) + 1)))
 
 
-def scores_without(state: State, effect: Effect | None) -> list[FloatArray]:
+def scores_without(state: EffectsState, effect: Effect | None) -> list[FloatArray]:
     """What the targets say about an effect when all others are as expected."""
     without = state.predictors if effect is None else list(map(np.subtract, state.predictors, effect.predictors))
     return [part - omega * eta for part, omega, eta in zip(state.linear, state.precisions, without, strict=True)]
 
 
-def pulls_of(problem: Problem, scores: list[FloatArray]) -> FloatArray:
+def pulls_of(problem: EffectsProblem, scores: list[FloatArray]) -> FloatArray:
     """(R, k, m) Products of the features of all rows with scores."""
     return problem.observations.pulls(scores).reshape(*problem.table.members.shape, -1)
 
 
-def update_effect(problem: Problem, state: State, number: int) -> None:
+def update_effect(problem: EffectsProblem, state: EffectsState, number: int) -> None:
     """Fit one effect to what the others leave; ``number`` may be that of a new one."""
     old = state.effects[number] if number < len(state.effects) else None
     others = [effect for place, effect in enumerate(state.effects) if place != number]
@@ -255,7 +263,7 @@ def update_effect(problem: Problem, state: State, number: int) -> None:
     state.effects[number:] = [effect, *state.effects[number + 1 :]]
 
 
-def fitted_effect(problem: Problem, state: State, pull: FloatArray, h: float) -> Effect:
+def fitted_effect(problem: EffectsProblem, state: EffectsState, pull: FloatArray, h: float) -> Effect:
     """Effect over its likeliest rows, given sums of products of all rows and the log-odds h of the prior."""
     prior, sizes = row_prior(problem, state), problem.table.sizes
     R, k, m = pull.shape
@@ -284,7 +292,7 @@ def fitted_effect(problem: Problem, state: State, pull: FloatArray, h: float) ->
     return Effect(rows, chance, moments, pull, choices, coefficients, predictors, divergence, counts)
 
 
-def counts_of(problem: Problem, rows: IntArray, chance: FloatArray, moments: Moments) -> Counts:
+def counts_of(problem: EffectsProblem, rows: IntArray, chance: FloatArray, moments: RowMoments) -> Counts:
     """Expected counts of one effect."""
     slabs, single = problem.slabs, problem.table.sizes[rows] == 1
     every = np.einsum("r,rko->ko", chance, moments.choices)
@@ -300,12 +308,12 @@ def counts_of(problem: Problem, rows: IntArray, chance: FloatArray, moments: Mom
 # ---------------------------------------------------------------------- everything else
 
 
-def first_state(problem: Problem) -> State:
+def first_state(problem: EffectsProblem) -> EffectsState:
     """No effects, the noise that of the targets, and equal weights."""
     observations, prior = problem.observations, problem.prior
     sizes = (len(prior.scales), len(prior.shares), len(prior.pattern_rates))
     m, lengths = observations.n_tasks, [len(y) for y in observations.targets]
-    state = State(
+    state = EffectsState(
         effects=[],
         log_weights=Counts(*(np.full(size, -math.log(size)) for size in sizes)),
         noise_shape=np.full(m, prior.noise_shape),
@@ -321,7 +329,7 @@ def first_state(problem: Problem) -> State:
     return state
 
 
-def expected_squares(problem: Problem, state: State) -> FloatArray:
+def expected_squares(problem: EffectsProblem, state: EffectsState) -> FloatArray:
     """(m,) ``E sum_n omega_n (y_n - eta_n)^2 / omega`` of normal targets."""
     observations, found = problem.observations, np.empty(problem.observations.n_tasks)
     omega = np.array([precision[0] for precision in state.precisions])
@@ -335,7 +343,7 @@ def expected_squares(problem: Problem, state: State) -> FloatArray:
     return found
 
 
-def update_targets(problem: Problem, state: State) -> None:
+def update_targets(problem: EffectsProblem, state: EffectsState) -> None:
     """Noise of normal targets, or precisions of labels; then the curvature of all rows."""
     observations, prior = problem.observations, problem.prior
     if observations.normal:
@@ -355,11 +363,11 @@ def update_targets(problem: Problem, state: State) -> None:
         state.curvature = curvatures(problem, state.precisions)
 
 
-def _plain_squares(observations: Observations) -> FloatArray:
+def _plain_squares(observations: TaskRows) -> FloatArray:
     return np.array([y @ y for y in observations.targets])
 
 
-def _update_labels(problem: Problem, state: State) -> None:
+def _update_labels(problem: EffectsProblem, state: EffectsState) -> None:
     hidden, state.label_terms = problem.observations.family.augmentation, 0.0
     for t, (y, weight) in enumerate(zip(problem.observations.targets, problem.observations.weights, strict=True)):
         xi = np.sqrt(second_moment(problem, state, t))
@@ -368,7 +376,7 @@ def _update_labels(problem: Problem, state: State) -> None:
         state.label_terms -= float(weight @ hidden.bound_constant(xi))
 
 
-def second_moment(problem: Problem, state: State, t: int) -> FloatArray:
+def second_moment(problem: EffectsProblem, state: EffectsState, t: int) -> FloatArray:
     """(n,) ``E[eta_n^2]`` in one task."""
     observations = problem.observations
     found = state.predictors[t] ** 2 + state.intercept_variance[t] * observations.intercept(t) ** 2
@@ -379,7 +387,7 @@ def second_moment(problem: Problem, state: State, t: int) -> FloatArray:
     return np.maximum(found, 0.0)
 
 
-def curvatures(problem: Problem, precisions: list[FloatArray]) -> FloatArray:
+def curvatures(problem: EffectsProblem, precisions: list[FloatArray]) -> FloatArray:
     """(R, m, k, k) Products of the features of each row with each other."""
     observations, (R, k) = problem.observations, problem.table.members.shape
     found = np.empty((R, observations.n_tasks, k, k))
@@ -393,7 +401,7 @@ def curvatures(problem: Problem, precisions: list[FloatArray]) -> FloatArray:
     return found
 
 
-def update_intercepts(problem: Problem, state: State) -> None:
+def update_intercepts(problem: EffectsProblem, state: EffectsState) -> None:
     """Intercepts given everything else."""
     prior, observations = problem.prior, problem.observations
     for t in range(observations.n_tasks if prior.fit_intercept else 0):
@@ -410,14 +418,14 @@ def concentrations(prior: SpikePrior) -> tuple[float, float, float]:
     return prior.scale_concentration, prior.share_concentration, prior.rate_concentration
 
 
-def update_weights(problem: Problem, state: State) -> None:
+def update_weights(problem: EffectsProblem, state: EffectsState) -> None:
     """Weights of rho, C and omega."""
     sums = [np.sum([effect.counts[part] for effect in state.effects], axis=0) for part in range(3)]
     more = [n + a for n, a in zip(sums, concentrations(problem.prior), strict=True)]
     state.log_weights = Counts(*(np.log(part / part.sum()) for part in more))
 
 
-def objective(problem: Problem, state: State) -> float:
+def objective(problem: EffectsProblem, state: EffectsState) -> float:
     """Lower bound of the log-evidence, with the log-density of the weights."""
     value = float(number_on(state.effects) @ log_number_prior(problem, len(state.effects)))
     value -= sum(effect.divergence - effect.counts.dot(state.log_weights) for effect in state.effects)
@@ -434,7 +442,7 @@ def objective(problem: Problem, state: State) -> float:
     return value
 
 
-def _expected_log_likelihood(problem: Problem, state: State) -> float:
+def _expected_log_likelihood(problem: EffectsProblem, state: EffectsState) -> float:
     observations, prior = problem.observations, problem.prior
     if not observations.normal:
         value = state.label_terms
@@ -456,12 +464,12 @@ def _expected_log_likelihood(problem: Problem, state: State) -> float:
 # ---------------------------------------------------------------------- the ascent
 
 
-def is_placed(problem: Problem, effect: Effect) -> bool:
+def is_placed(problem: EffectsProblem, effect: Effect) -> bool:
     """Whether an effect is likely on, and the data say something about where."""
     return effect.on > LIKELY and effect.spread <= max(FEW_ROWS, SPREAD * len(problem.table.sizes))
 
 
-def sweep(problem: Problem, state: State) -> bool:
+def sweep(problem: EffectsProblem, state: EffectsState) -> bool:
     """Fit every effect once, a new one where the last is likely on, then everything else; True if there is a new one."""
     room = len(state.effects) < min(problem.settings.most_effects, len(problem.log_f) - 1)
     grows = room and all(is_placed(problem, effect) for effect in state.effects)
@@ -474,7 +482,7 @@ def sweep(problem: Problem, state: State) -> bool:
     return grows
 
 
-def ascend(problem: Problem, state: State, progress: bool | None = None) -> Found:
+def ascend(problem: EffectsProblem, state: EffectsState, progress: bool | None = None) -> Found:
     """Sweep until the objective stands still."""
     settings, converged, n_iter = problem.settings, False, 0
     with Progress("variational posterior", progress) as work:
@@ -489,7 +497,7 @@ def ascend(problem: Problem, state: State, progress: bool | None = None) -> Foun
     return Found(state, converged, work.interrupted, n_iter)
 
 
-def inclusion(state: State, n_rows: int) -> FloatArray:
+def inclusion(state: EffectsState, n_rows: int) -> FloatArray:
     """(R,) Probability that each row is on."""
     off = np.ones(n_rows)
     for effect in state.effects:

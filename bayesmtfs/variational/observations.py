@@ -25,7 +25,7 @@ from bayesmtfs.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Observations:
+class TaskRows:
     """Targets and columns of all tasks.
 
     Attributes
@@ -67,12 +67,12 @@ class Observations:
         """(n,) Column of a task's intercept."""
         return self.ones[0 if self.shared else t]
 
-    def of_features(self, features: IntArray) -> "Observations":
+    def of_features(self, features: IntArray) -> "TaskRows":
         """Return the same with some of the features; -1 stands for a column of zeros."""
         if np.array_equal(features, np.arange(len(self.designs[0]))):
             return self
         designs = [np.where((features >= 0)[:, np.newaxis], D[features], 0.0) for D in self.designs]
-        return Observations(designs, self.ones, self.targets, self.weights, self.counts, self.family)
+        return TaskRows(designs, self.ones, self.targets, self.weights, self.counts, self.family)
 
     def pulls(self, scores: list[FloatArray]) -> FloatArray:
         """(p, m) Products of all columns with one vector per task."""
@@ -87,7 +87,7 @@ class Observations:
         return [W[:, t] @ D[features] for t, D in enumerate(self.designs)]
 
 
-def observations_of(data: TaskData, family: Family, rows: RowMap, fit_intercept: bool) -> Observations:
+def observations_of(data: TaskData, family: Family, rows: RowMap, fit_intercept: bool) -> TaskRows:
     """Columns and targets of data in sampling units; a feature that a task does not have is a column of zeros there."""
     weights, y, spans = np.asarray(data.weight, dtype=np.float64), np.asarray(data.y, dtype=np.float64), data.spans
     complete = data.is_complete and bool(rows.present.all())
@@ -109,7 +109,7 @@ def observations_of(data: TaskData, family: Family, rows: RowMap, fit_intercept:
         ones.append(column)
         targets += [np.ascontiguousarray(part) for part in Y.T]
         row_weights += [own] * len(tasks)
-    return Observations(designs, ones, targets, row_weights, data.task_weights, family)
+    return TaskRows(designs, ones, targets, row_weights, data.task_weights, family)
 
 
 def reduced(X: FloatArray, column: FloatArray, Y: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -39,7 +39,7 @@ TINY = 1e-300
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-class RowPrior(NamedTuple):
+class PatternPrior(NamedTuple):
     """The prior of a row that is on: slabs (K,) and rates (O,) of entries."""
 
     mean_variance: FloatArray  # (K,) M
@@ -50,7 +50,7 @@ class RowPrior(NamedTuple):
     empty: FloatArray  # (O,) probability of no entry
 
 
-class Moments(NamedTuple):
+class RowMoments(NamedTuple):
     """Expectations of some rows, each given that the row is on."""
 
     on: FloatArray  # (R, m) of s
@@ -78,10 +78,10 @@ class Space(NamedTuple):
     vector: FloatArray  # (k,)
 
 
-def moments_for(n_rows: int, m: int, k: int, n_slabs: int, n_rates: int) -> Moments:
+def moments_for(n_rows: int, m: int, k: int, n_slabs: int, n_rates: int) -> RowMoments:
     """Allocate."""
     choices = np.zeros((n_rows, n_slabs, n_rates))
-    return Moments(np.zeros((n_rows, m)), np.zeros((n_rows, k, m)), np.zeros((n_rows, m, k, k)), choices)
+    return RowMoments(np.zeros((n_rows, m)), np.zeros((n_rows, k, m)), np.zeros((n_rows, m, k, k)), choices)
 
 
 def space_for(m: int, k: int) -> Space:
@@ -185,7 +185,7 @@ def sum_of_nodes(rates: FloatArray, count: int, space: Space) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def log_bound(pull: FloatArray, curvature: FloatArray, prior: RowPrior) -> float:
+def log_bound(pull: FloatArray, curvature: FloatArray, prior: PatternPrior) -> float:
     """Upper bound of the log-evidence of a single feature: no entry is worth more than ``exp(g^2 / 2 a)``."""
     value, best = NEVER, 0.0
     for o in range(len(prior.log_rate)):
@@ -200,7 +200,7 @@ def log_bound(pull: FloatArray, curvature: FloatArray, prior: RowPrior) -> float
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def log_evidence(
-    pull: FloatArray, curvature: FloatArray, size: int, prior: RowPrior, space: Space, choices: FloatArray
+    pull: FloatArray, curvature: FloatArray, size: int, prior: PatternPrior, space: Space, choices: FloatArray
 ) -> float:
     """Logarithm of the row's likelihood on over off; ``choices`` (K, O) get the weights of slabs and rates."""
     top = NEVER
@@ -231,7 +231,7 @@ def fill_evidences(
     curvature: FloatArray,
     sizes: IntArray,
     least: float,
-    prior: RowPrior,
+    prior: PatternPrior,
     space: Space,
     out: FloatArray,
     choices: FloatArray,
@@ -264,9 +264,9 @@ def fill_moments(
     curvature: FloatArray,
     sizes: IntArray,
     choices: FloatArray,
-    prior: RowPrior,
+    prior: PatternPrior,
     space: Space,
-    out: Moments,
+    out: RowMoments,
 ) -> None:
     """Expectations of some rows, with the choices that `fill_evidences` gave for them."""
     for i in range(len(sizes)):
@@ -288,7 +288,7 @@ def fill_moments(
 
 
 @inner(error_model="numpy")
-def sum_moments(prior: RowPrior, space: Space, M: float, chances: FloatArray) -> None:
+def sum_moments(prior: PatternPrior, space: Space, M: float, chances: FloatArray) -> None:
     """Expectations of s, s mu and s mu^2 under one slab, times the chances of the rates."""
     m = len(space.level)
     low, step, count = fill_nodes(M, space)[:3]
@@ -328,7 +328,7 @@ def fill_chances(rates: FloatArray, space: Space, node: int) -> float:
 
 @inner(error_model="numpy")
 def add_slab(
-    pull: FloatArray, curvature: FloatArray, size: int, V: float, space: Space, out: Moments, number: int
+    pull: FloatArray, curvature: FloatArray, size: int, V: float, space: Space, out: RowMoments, number: int
 ) -> None:
     """Add one slab's expectations of s, w and w w'."""
     for t in range(len(space.level)):
@@ -352,7 +352,7 @@ def add_group(
     on: float,
     t: int,
     space: Space,
-    out: Moments,
+    out: RowMoments,
     number: int,
 ) -> None:
     """Add the mean ``(a + I/V)^-1 g`` and the second moments of a group in one task."""
@@ -385,7 +385,7 @@ def draw_rows(
     curvature: FloatArray,
     size: int,
     choices: FloatArray,
-    prior: RowPrior,
+    prior: PatternPrior,
     space: Space,
     on: BoolArray,
     W: FloatArray,

@@ -12,10 +12,10 @@ from bayesmtfs.families import Gaussian, Logistic
 from bayesmtfs.gibbs.state import rows_of
 from bayesmtfs.priors.spike import SpikePrior, log_pattern_probability, spike_prior_for
 from bayesmtfs.variational import effects
-from bayesmtfs.variational.effects import Settings, ascend, first_state, inclusion, problem_of
+from bayesmtfs.variational.effects import AscentSettings, ascend, first_state, inclusion, problem_of
 from bayesmtfs.variational.observations import observations_of
 
-EXACT = Settings(dropped=0.0, tol=1e-8, max_iter=400)
+EXACT = AscentSettings(dropped=0.0, tol=1e-8, max_iter=400)
 
 
 def fitted(data, family=None, prior=None, settings=EXACT):

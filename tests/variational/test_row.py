@@ -7,7 +7,7 @@ import pytest
 
 from bayesmtfs.gibbs.spike_row import slab_grid
 from bayesmtfs.variational.row import (
-    RowPrior,
+    PatternPrior,
     draw_rows,
     fill_evidences,
     fill_moments,
@@ -22,7 +22,7 @@ def row_prior(m, rates=(0.3, 0.7, 1.0), scales=(0.2, 0.6), shares=(0.0, 0.7, 1.0
     slabs = slab_grid(scales, shares)
     log_slab = np.log(np.random.default_rng(0).dirichlet(np.ones(len(slabs.scale)), size=2))
     entry_rates = np.outer(rates, np.ones(m))
-    return RowPrior(
+    return PatternPrior(
         slabs.mean_variance,
         slabs.own_variance,
         log_slab,

@@ -384,7 +384,7 @@ START_SHARE = 0.1  # of the strength at which all weights are zero
 MOST_STEPS = 2000  # of one l1 fit
 
 
-class Multinomial(NamedTuple):
+class MultinomialTask(NamedTuple):
     """Rows of one task and their classes."""
 
     X: FloatArray  # (n, p)
@@ -414,7 +414,7 @@ class Multinomial(NamedTuple):
 
 
 def l1_fit(
-    problem: Multinomial, strength: float, W: FloatArray, b: FloatArray, tol: float, free: BoolArray | None = None
+    problem: MultinomialTask, strength: float, W: FloatArray, b: FloatArray, tol: float, free: BoolArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Minimise the loss plus strength times the absolute weights (FISTA with restarts, Beck and Teboulle 2009).
 
@@ -438,7 +438,7 @@ def l1_fit(
     return W, b
 
 
-def solve_sparse(problem: Multinomial, tol: float, max_iter: int) -> RowFit:
+def solve_sparse(problem: MultinomialTask, tol: float, max_iter: int) -> RowFit:
     """Minimise the objective of SBMLR by at most max_iter l1 fits, until no weight changes by more than tol."""
     shares = problem.weight @ problem.Y / problem.weight.sum()
     W, b = np.zeros((problem.X.shape[1], problem.Y.shape[1])), np.log(shares)
@@ -490,7 +490,7 @@ class SparseMultinomialSelector(FeatureRanking):
     def _score_tasks(self, tasks: list[CentredTask]) -> Scored:
         # One unit for all features: the objective does not depend on it, the steps do
         units = [max(float(np.abs(task.X).max(initial=0.0)), 1e-300) for task in tasks]
-        problems = [Multinomial(t.X / unit, t.indicators(), t.weight) for t, unit in zip(tasks, units, strict=True)]
+        problems = [MultinomialTask(t.X / unit, t.indicators(), t.weight) for t, unit in zip(tasks, units, strict=True)]
         fits = [solve_sparse(problem, self.tol, self.max_iter) for problem in problems]
         self.strengths_ = np.array([fit.strength for fit in fits])
         return _put_together(fits, self.tol, f"SBMLR still moves after {self.max_iter} rounds")

@@ -110,7 +110,7 @@ def test_svm21_reaches_the_optimum(labelled):
 
 def test_sbmlr_solves_the_penalised_problem_of_its_own_strength(labelled):
     X, y, _ = labelled
-    problem = rankings.Multinomial(X[:36], (y[:36, None] == np.arange(3)).astype(float), np.ones(36))
+    problem = rankings.MultinomialTask(X[:36], (y[:36, None] == np.arange(3)).astype(float), np.ones(36))
     found = rankings.solve_sparse(problem, 1e-7, 200)
     assert found.converged
     free = (found.W != 0).astype(float)
@@ -125,7 +125,7 @@ def test_sbmlr_solves_the_penalised_problem_of_its_own_strength(labelled):
 
 def test_multinomial_gradient_is_that_of_finite_differences(labelled):
     X, y, _ = labelled
-    problem = rankings.Multinomial(X[:36], (y[:36, None] == np.arange(3)).astype(float), np.linspace(0.5, 1.5, 36))
+    problem = rankings.MultinomialTask(X[:36], (y[:36, None] == np.arange(3)).astype(float), np.linspace(0.5, 1.5, 36))
     W, b = np.random.default_rng(3).standard_normal((9, 3)), np.array([0.3, -0.2, 0.1])
     slope_W, slope_b = problem.gradient(W, b)
     step = 1e-6 * np.eye(9)[:, [4]] @ np.eye(3)[[1]]
