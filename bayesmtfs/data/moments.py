@@ -51,6 +51,7 @@ class Moments:
     means : (m, p + 1) weighted means of the features and the target
     scatters : (m, p + 1, p + 1) weighted scatter around them
     present : (p, m) whether a task has a feature; None where all have all
+    wide : whether the tasks are columns of one table, quantities of their own, as in the wide form of ``fit``
 
     Examples
     --------
@@ -70,6 +71,7 @@ class Moments:
     means: FloatArray
     scatters: FloatArray
     present: BoolArray | None = None
+    wide: bool = False
 
     @classmethod
     def of(cls, data: TaskData) -> Self:
@@ -88,7 +90,8 @@ class Moments:
             means[t] = weight @ rows / totals[t]
             centred = (rows - means[t]) * np.sqrt(weight)[:, None]
             scatters[t] = centred.T @ centred
-        return cls(data.task_names, data.feature_names, totals, np.diff(data.offsets), means, scatters, data.present)
+        n_rows, wide = np.diff(data.offsets), data.shared_design and m > 1
+        return cls(data.task_names, data.feature_names, totals, n_rows, means, scatters, data.present, wide)
 
     @property
     def n_tasks(self) -> int:
@@ -122,17 +125,21 @@ class Moments:
         merged = _empty(names, self.feature_names)
         for part, places in ((self, codes[: self.n_tasks]), (other, codes[self.n_tasks :])):
             _merge_into(merged, part, places)
-        return replace(merged, present=_merged_presence(self, other, codes, len(names)))
+        present = _merged_presence(self, other, codes, len(names))
+        return replace(merged, present=present, wide=self.wide and other.wide)
 
     def to_task_data(self) -> TaskData:
-        """The smallest weighted data with these moments: at most ``2 (p + 1)`` rows per task."""
+        """The smallest weighted data with these moments: at most ``2 (p + 1)`` rows per task.
+
+        Of the wide form they are wide data again, in which every task has observed rows of its own.
+        """
         parts = [_equivalent_rows(*moments) for moments in zip(self.totals, self.means, self.scatters, strict=True)]
         rows, sizes = np.concatenate(parts), [len(part) for part in parts]
         weight = np.repeat(self.totals / sizes, sizes)
         labels = [name for name, size in zip(self.task_names.tolist(), sizes, strict=True) for _ in range(size)]
         names = self.feature_names.tolist()
         data = TaskData.from_long(rows[:, :-1], rows[:, -1], labels, weight, feature_names=names)
-        return replace(data, present=self.present)
+        return replace(data, present=self.present, shared_design=self.wide)
 
 
 def from_arrays(X: Any, y: Any = None, tasks: Any = None, sample_weight: Any = None) -> Moments:

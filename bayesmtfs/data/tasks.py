@@ -427,6 +427,59 @@ class TaskData:
         """Return the same observations with another target of the same length."""
         return replace(self, y=y)
 
+    def with_features(
+        self, names: NDArray[Any], known: Encoding | None = None, absent: BoolArray | None = None
+    ) -> Self:
+        """Return the same observations with the features of a fit, which are found by name.
+
+        Without names, here or in the fit, they are found by place.
+
+        Parameters
+        ----------
+        names : (p,) names of the fit's features
+        known : how the fit read its frame; categorical columns must have the same levels
+        absent : (p,) features that none of these tasks had in the fit, which may be missing here; None: none may
+
+        Raises
+        ------
+        ValueError
+            If there are other features, or fewer.
+
+        Examples
+        --------
+        >>> data = TaskData.from_list([([[1.0, 2.0], [3.0, 4.0]], [0.0, 1.0])], feature_names=["a", "b"])
+        >>> data.with_features(np.array(["b", "a"])).design
+        array([[2., 1.],
+               [4., 3.]])
+        """
+        wanted, own = [str(name) for name in names], [str(name) for name in self.feature_names]
+        if own == wanted and (known is None or self.encoding is None):
+            return self
+        if self.names is None or wanted == [f"x{i}" for i in range(len(wanted))]:
+            if len(own) != len(wanted):
+                raise ValueError(f"X has {len(own)} features but the fit has {len(wanted)}; pass the same ones")
+            return self
+        _check_levels(self.encoding, known)
+        place = {name: i for i, name in enumerate(own)}
+        unknown = [name for name in own if name not in set(wanted)]
+        if unknown:
+            raise ValueError(f"X has features that were not there in fit: {_some(unknown)}; leave them out")
+        needed = np.ones(len(wanted), dtype=bool) if absent is None else ~absent
+        missing = [name for name, need in zip(wanted, needed, strict=True) if need and name not in place]
+        if missing:
+            raise ValueError(f"X lacks features of the fit: {_some(missing)}; pass data with all of them")
+        chosen = np.array([place.get(name, len(own)) for name in wanted], dtype=np.int64)
+        return replace(
+            self,
+            design=_with_zeros(self.design, chosen),
+            names=tuple(wanted),
+            groups=self.groups[chosen] if self.groups is not None and len(place) == len(wanted) else None,
+            present=None
+            if self.present is None
+            else np.vstack([self.present, np.zeros_like(self.present[:1])])[chosen],
+            encoding=None,
+        )
+
     def dense(self) -> Self:
         """Return the same observations with a dense float64 design."""
         design = self.design.toarray() if self.is_sparse else self.design
@@ -454,6 +507,34 @@ def _groups(groups: Any, table: DesignTable) -> IntArray | None:
     if found is None or len(found) == p:
         return found
     return np.concatenate([found, found.max() + 1 + np.arange(p - len(found))])
+
+
+def _with_zeros(design: Design, chosen: IntArray) -> Design:
+    """Columns of a design, zeros where the number is one above the last."""
+    p = design.shape[1]
+    if chosen.max(initial=-1) < p:
+        return design[:, chosen]
+    if sp.issparse(design):
+        return sp.hstack([design, sp.csr_array((design.shape[0], 1))], format="csr")[:, chosen]
+    return np.column_stack([design, np.zeros(len(design))])[:, chosen]
+
+
+def _check_levels(own: Encoding | None, known: Encoding | None) -> None:
+    """Refuse categorical columns whose features stand for other levels than those of the fit."""
+    if own is None or known is None:
+        return
+    levels = {column.name: column.levels for column in known.columns}
+    for column in own.columns:
+        if column.name in levels and column.levels != levels[column.name]:
+            raise ValueError(
+                f"column {column.name!r} has the levels {list(column.levels or ())} here but "
+                f"{list(levels[column.name] or ())} in fit, so that its features differ; predict from the frame itself, "
+                "which is read as in fit"
+            )
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _named(table: DesignTable, feature_names: Sequence[str] | None) -> DesignTable:

@@ -573,8 +573,17 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             eta[chosen] = rows.X[chosen] @ coef.T + intercept
         return eta
 
+    def _with_own_features(self, data: TaskData) -> TaskData:
+        """New data with the features of the fit, found by name."""
+        absent = None
+        if self.result_.absent is not None:
+            index = match_labels(data.task_names, data.n_tasks, self.tasks_)
+            absent = self.result_.absent[index[index >= 0]].all(axis=0) if (index >= 0).all() else None
+        return data.with_features(self._feature_names, self._encoding, absent)
+
     def _predict_task_data(self, data: TaskData) -> FloatArray:
         check_is_fitted(self)
+        data = self._with_own_features(data)
         index = match_labels(data.task_names, data.n_tasks, self.tasks_)
         if (index < 0).any():
             unknown = describe_unknown(data.task_names, index, self.tasks_)

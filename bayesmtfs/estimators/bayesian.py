@@ -477,6 +477,8 @@ class BayesianEstimator(MultiTaskEstimator):
         family = find_family(self.loss)
         n_classes = self._n_classes
         draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected, n_classes)
+        if isinstance(X, TaskData):
+            X = self._with_own_features(X)
         if isinstance(X, TaskData) and self._form == "classes":
             X = X.X[np.argsort(X.order)]
         if isinstance(X, TaskData):

@@ -355,7 +355,10 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
                 f"tasks was passed but {type(self).__name__} was fitted on one task with {len(self.classes_)} classes; "
                 "leave tasks out"
             )
-        return self._linear_predictor(X.X[np.argsort(X.order)] if isinstance(X, TaskData) else X, None)
+        if isinstance(X, TaskData):
+            X = self._with_own_features(X)
+            X = X.X[np.argsort(X.order)]
+        return self._linear_predictor(X, None)
 
     def predict(self, X: Any, tasks: Any = None, *, offset: Any = None) -> NDArray[Any]:
         """Predict labels; parameters and shapes as in `decision_function`, without the axis of several classes."""

@@ -72,7 +72,7 @@ class UnitRowEstimator(MultiTaskEstimator):
         return rows._replace(X=unit_rows(rows.X)) if self.normalize_rows else rows
 
     def _predict_task_data(self, data: TaskData) -> FloatArray:
-        return super()._predict_task_data(self._scaled(data))
+        return super()._predict_task_data(self._scaled(self._with_own_features(data)))
 
 
 class _Learned[T]:
@@ -486,6 +486,8 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     ) -> tuple[TaskData, NDArray[Any]]:
         if not self._is_new and X.n_features != self._learner.n_features:
             raise ValueError(f"X has {X.n_features} features, but the first batch had {self._learner.n_features}")
+        if not self._is_new and X.names is not None:
+            X = X.with_features(self._feature_names, self._encoding)
         form = getattr(self, "_form", None)
         data = self._take_task_data(X, y, tasks, weight, **known)
         self._form = self._form if self._is_new or form is None else form

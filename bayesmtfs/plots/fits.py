@@ -294,8 +294,13 @@ def predictive_check(fit: Any, n_draws: int = 50, ax: Axes | None = None) -> Axe
     """
     result = result_of(fit)
     tree = result.posterior
-    if tree is None or "posterior_predictive" not in tree.children or "observed_data" not in tree.children:
+    if tree is None:
         raise ValueError(f"{result.method} has no posterior predictive draws; fit a BayesianRegressor or -Classifier")
+    if "posterior_predictive" not in tree.children or "observed_data" not in tree.children:
+        raise ValueError(
+            f"this {result.method} has no posterior predictive draws: there are none of fits to sums of the data, of "
+            "several classes or of survival times; fit numbers, counts or two classes row by row"
+        )
     replicated = tree["posterior_predictive"]["y"].stack(sample=("chain", "draw")).transpose("sample", ...).values
     observed = np.asarray(tree["observed_data"]["y"].values)
     ax = new_axes(ax)

@@ -64,7 +64,8 @@ def _entries(fit: Any) -> tuple[FloatArray, NDArray[np.str_], NDArray[Any]]:
     result = result_of(fit)
     known = getattr(fit, "task_inclusion_probability_", None)
     if known is not None:
-        return np.asarray(known), result.feature_names, result.task_names
+        entries = np.asarray(known)  # with several classes within tasks a row for every pair of them
+        return entries.reshape(-1, entries.shape[-1]), result.feature_names, result.task_names
     found = _patterns(fit)
     return found.task_probability, found.feature_names, found.tasks
 

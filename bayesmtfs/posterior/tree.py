@@ -257,7 +257,7 @@ def _fixed(draws: SampledDraws, coords: dict[str, Any]) -> xr.Dataset:
 
 def _posterior(draws: SampledDraws, coords: dict[str, Any]) -> xr.Dataset:
     variables = {
-        name: (("chain", "draw", *DIMENSIONS[name]), values)
+        name: (("chain", "draw", *DIMENSIONS[name]), values.astype(np.int8) if values.dtype == bool else values)
         for name, values in draws.variables.items()
         if _is_drawn(draws, name)
     }
