@@ -115,7 +115,23 @@ def _from_text(path: Path, form: TextForm) -> Any:
     twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
     if twice:
         raise ValueError(f"several columns are named {', '.join(map(repr, twice))}; give every column its own name")
-    decimal = form.decimal or _decimal([cell for line in cells[1:] for cell in line])
+    numbers = [cell for line in cells[1:] for cell in line]
+    if sep == "," and form.decimal is None:
+        decimal = "."  # in cells of a file with commas between them a comma may as well be one of thousands
+        if _decimal(numbers) == ",":
+            example = next(cell for cell in numbers if DECIMAL_COMMA.fullmatch(cell))
+            raise ValueError(
+                f"numbers such as {example!r} have a comma, and commas stand between the cells too; pass --decimal , if "
+                "it is a decimal comma, or write thousands without separators"
+            )
+    else:
+        decimal = form.decimal or _decimal(numbers)
+    lengths = [len(line) for line in cells[1:] if line]
+    if lengths and min(lengths) > len(header):  # pandas would take the first column for names of rows
+        raise ValueError(
+            f"rows have more cells than the {len(header)} of the header, such as a separator at their ends; remove it, or "
+            "name every column"
+        )
     return pd.read_csv(path, sep=sep, decimal=decimal, encoding="utf-8-sig", low_memory=False)
 
 

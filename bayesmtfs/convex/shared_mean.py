@@ -50,12 +50,13 @@ class SharedMean(NamedTuple):
     mean_intercept: float  # b_0
 
 
-def default_mean_strength(problem: Problem) -> float:
-    """A hundredth of the mean squared column norm of X, on the scale of the loss."""
-    squares = [
-        np.asarray(abs(X).power(2).T @ w if sp.issparse(X) else np.square(X, dtype=np.float64).T @ w)
-        for X, w in zip(problem.data.task_designs, np.split(problem.weight, problem.data.offsets[1:-1]), strict=True)
-    ]
+def default_mean_strength(problem: Problem, standardize: bool = False) -> float:
+    """A hundredth of the mean squared column norm of X, on the scale of the loss; with ``standardize`` about task means."""
+    squares = []
+    weights = np.split(problem.weight, problem.data.offsets[1:-1])
+    for X, w in zip(problem.data.task_designs, weights, strict=True):
+        own = np.asarray(abs(X).power(2).T @ w if sp.issparse(X) else np.square(X, dtype=np.float64).T @ w)
+        squares.append(own - np.asarray(X.T @ w) ** 2 / w.sum() if standardize else own)
     return MEAN_SHARE * float(np.mean(np.sum(squares, axis=0))) or 1.0
 
 

@@ -21,6 +21,7 @@ The idea of solving on a growing set of rows up to a share of the duality gap is
 """
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
+from bayesmtfs.data.tasks import TaskData
+from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
@@ -92,11 +95,27 @@ class ChosenRows(NamedTuple):
     model: QuadraticRowModel | None
 
 
+def _about_means(problem: Problem) -> TaskData:
+    """The data, with dense columns about their means where the loss does not see the level of eta.
+
+    The quadratic model has the curvatures of rows at a given level (baseline hazard, cut points), far from those of a loss
+    that moves it along where a column is far from 0.
+    """
+    data, family = problem.data, with_offset(problem.family, None)
+    if data.is_sparse or problem.fit_intercept or not (family.free_level or family.has_cuts):
+        return data
+    if data.shared_design:
+        return replace(data, design=data.design - data.design.mean(axis=0))
+    sizes = np.diff(data.offsets)
+    means = np.add.reduceat(data.design, data.offsets[:-1], axis=0) / sizes[:, np.newaxis]
+    return replace(data, design=data.design - np.repeat(means, sizes, axis=0))
+
+
 class WorkingSetState:
     """What one solve leaves to the next on the same data and weights: the design by columns, a model that lasts."""
 
     def __init__(self, problem: Problem) -> None:
-        self.design = by_columns(problem.data)
+        self.design = by_columns(_about_means(problem))
         self.working: ChosenRows | None = None
 
 

@@ -447,7 +447,7 @@ class TaskData:
 
         Examples
         --------
-        >>> data = TaskData.from_list([([[1.0, 2.0], [3.0, 4.0]], [0.0, 1.0])], feature_names=["a", "b"])
+        >>> data = TaskData.from_long([[1.0, 2.0], [3.0, 4.0]], [0.0, 1.0], feature_names=["a", "b"])
         >>> data.with_features(np.array(["b", "a"])).design
         array([[2., 1.],
                [4., 3.]])

@@ -244,7 +244,7 @@ def mixed_norm_path(
         model.set_params(scale_target=True)
     data = model.training_data(X, y, tasks, sample_weight, exposure, offset)
     if shared_mean and mean_strength is None:
-        default = shared_mean_solver.default_mean_strength(scaled_problem(data, model))
+        default = shared_mean_solver.default_mean_strength(scaled_problem(data, model), standardize)
         model = replace(model, mean_strength=default)
     path = path_of(data, model, grid, progress)
     warn_if_not_converged(path.converged, "penalties", tol)

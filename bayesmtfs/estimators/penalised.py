@@ -195,7 +195,9 @@ class MixedNormEstimator(BatchEstimator):
             return found
         if not model.shared_mean:
             return automatic.solve(problem, start, solver=self.solver, **stop)
-        self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(problem)
+        self.mean_strength_: float | None = model.mean_strength or shared_mean.default_mean_strength(
+            problem, model.standardize
+        )
         self.mean_penalty_: float | None = model.mean_penalty or 0.0
         around_mean = shared_mean.solve(problem, self.mean_strength_, mean_penalty=self.mean_penalty_, **stop)
         self.mean_coef_ = around_mean.mean

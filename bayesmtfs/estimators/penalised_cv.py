@@ -406,7 +406,7 @@ class MixedNormCV(MixedNormEstimator):
         problem = scaled_problem(self._filled(data), model)
         strengths, weights = [self.mean_strength or 0.0], [self.mean_penalty or 0.0]
         if self.mean_strength is None:
-            smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem)
+            smallest = SMALLEST_RIDGE * shared_mean.default_mean_strength(problem, model.standardize)
             n_steps = math.log(LARGEST_RIDGE * data.n_features / SMALLEST_RIDGE, RIDGE_STEP)
             strengths = [smallest * RIDGE_STEP**step for step in range(int(n_steps) + 1)]
         if self.mean_penalty is None and MANY_FEATURES * data.n_features > data.n_observations:

@@ -305,7 +305,11 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
             if labels is None:
                 return self.thresholds_[:1]
             own = match_labels(labels, len(labels), self.tasks_)
-        return np.where(own[:, np.newaxis] >= 0, self.thresholds_[own], self.thresholds_.mean(axis=0))
+        # Of a new task those of the average task; where a task lacks a class at an end its threshold there is infinite
+        known = np.where(np.isfinite(self.thresholds_), self.thresholds_, np.nan)
+        lacking = np.isnan(known).all(axis=0)
+        average = np.where(lacking, self.thresholds_[0], np.nanmean(np.where(lacking, 0.0, known), axis=0))
+        return np.where(own[:, np.newaxis] >= 0, self.thresholds_[own], np.maximum.accumulate(average))
 
     @property
     def _within_tasks(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.scaling import Rescaled, effect_unit
 from bayesmtfs.data.survival import read_survival
 from bayesmtfs.data.tasks import TaskData
@@ -106,7 +106,7 @@ class SurvivalFace(MultiTaskEstimator):
         risk = self.predict(X, tasks, offset=offset)
         _, labels = self._split_task_column(X, tasks)
         signed = read_survival(y, len(risk))
-        own = np.zeros(len(risk), dtype=np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
+        own = np.zeros(len(risk), dtype=np.int64) if labels is None else read_labels(labels, len(risk)).codes
         counts = np.array([_concordance(signed[own == t], risk[own == t]) for t in range(own.max() + 1)]).sum(axis=0)
         if counts[1] == 0:
             raise ValueError(

@@ -12,7 +12,7 @@ import pytest
 import bayesmtfs as bm
 from bayesmtfs.cli.console import new_folder
 from bayesmtfs.cli.fit import fit, make_estimator
-from bayesmtfs.cli.tables import kind_of_target, read_table
+from bayesmtfs.cli.tables import TextForm, kind_of_target, read_table
 
 
 def test_fit_writes_model_coefficients_plots_and_report(fitted, frame):
@@ -371,3 +371,18 @@ def test_uneven_lines_have_the_separator_of_the_header(bayesmtfs, tmp_path, line
     (tmp_path / "t.csv").write_text(f"task;x;y\na;1;2\n{line}\n")
     result = bayesmtfs("fit", tmp_path / "t.csv", "--target", "y", "--task", "task", "--out", tmp_path / "o")
     assert result.exit_code == 1 and "no column" not in result.stderr
+
+
+def test_cells_beyond_the_header_are_refused(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,y,g\n" + "".join(f"{i},{i * i % 7},{i % 5},{i % 2},\n" for i in range(20)))
+    with pytest.raises(ValueError, match="rows have more cells than the 4 of the header"):
+        read_table(path)
+
+
+def test_commas_in_cells_between_commas_are_not_guessed(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text('income,y\n"57,435",1\n950,2\n')
+    with pytest.raises(ValueError, match=r"numbers such as '57,435' have a comma.*pass --decimal ,"):
+        read_table(path)
+    assert read_table(path, TextForm(None, ","))["income"].tolist() == [57.435, 950.0]

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from sklearn.base import clone
 
 import bayesmtfs as bm
 from bayesmtfs import moments
@@ -206,3 +207,18 @@ def test_without_pyarrow_the_message_names_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow.dataset", None)
     with pytest.raises(ImportError, match="pip install pyarrow"):
         moments.from_parquet(tmp_path, target="y")
+
+
+@pytest.mark.parametrize("model", [bm.JeffreysRegressor(), bm.MixedNormRegressor(penalty_strength=0.1)])
+def test_columns_in_other_units_are_tasks_of_their_own_as_in_the_wide_form(model):
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(60, 3))
+    Y = np.column_stack([X[:, 0], 1000.0 * X[:, 1]]) + rng.normal(size=(60, 2)) * [0.5, 500.0]
+    model = clone(model).set_params(scale_target=True)
+    rows = clone(model).fit(X, Y)
+    found = moments.from_arrays(X[:30], Y[:30]) + moments.from_arrays(X[30:], Y[30:])
+    assert found.wide
+    sums = clone(model).fit_moments(found)
+    np.testing.assert_allclose(sums.coef_, rows.coef_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sums.result_.effect_unit, rows.result_.effect_unit, rtol=1e-9)
+    np.testing.assert_allclose(sums.predict(X), rows.predict(X), rtol=1e-5, atol=1e-4)

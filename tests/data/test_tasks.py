@@ -365,3 +365,27 @@ def test_repr_says_what_it_is(arrays):
     assert repr(TaskData.from_long(*arrays)) == (
         "TaskData(12 observations, 3 tasks, 4 features; dense float64, one design per task)"
     )
+
+
+def test_features_of_a_fit_are_found_by_name():
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0], "t": ["u", "u", "v"], "y": [0.0, 1.0, 2.0]})
+    data = TaskData.from_frame(frame, target="y", task="t")
+    turned = data.with_features(np.array(["b", "a"]))
+    np.testing.assert_array_equal(turned.design, data.design[:, ::-1])
+    assert turned.names == ("b", "a")
+    some = data.with_features(np.array(["c", "a", "b"]), absent=np.array([True, False, False]))
+    np.testing.assert_array_equal(some.design, np.column_stack([np.zeros(3), data.design]))
+    with pytest.raises(ValueError, match="lacks features of the fit: 'c'"):
+        data.with_features(np.array(["a", "b", "c"]))
+    with pytest.raises(ValueError, match="features that were not there in fit: 'b'"):
+        data.with_features(np.array(["a"]))
+    with pytest.raises(ValueError, match="X has 2 features but the fit has 3"):
+        data.with_features(np.array(["x0", "x1", "x2"]))
+
+
+def test_levels_of_categories_are_those_of_the_fit():
+    frame = pd.DataFrame({"c": ["p", "q", "w", "p"], "y": [0.0, 1.0, 2.0, 3.0]})
+    data = TaskData.from_frame(frame, target="y")
+    other = TaskData.from_frame(frame[frame["c"] != "p"], target="y")
+    with pytest.raises(ValueError, match=r"column 'c' has the levels \['q', 'w'\] here but \['p', 'q', 'w'\] in fit"):
+        other.with_features(data.feature_names, data.encoding)

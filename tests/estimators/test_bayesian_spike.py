@@ -1,8 +1,10 @@
 """``prior="spike"``: exact zeros of features and of their entries, through the estimators."""
 
 import json
+import warnings
 from functools import partial
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
@@ -53,7 +55,7 @@ def test_the_tree_holds_zeros_indicators_and_the_rate(fitted):
     posterior = fitted.posterior_["posterior"]
     coef, included = posterior["coef"].values, posterior["included"].values
     assert posterior["included"].dims == ("chain", "draw", "feature", "task")
-    assert included.dtype == bool
+    assert included.dtype == np.int8
     np.testing.assert_array_equal(coef != 0, included)
     np.testing.assert_allclose(fitted.inclusion_probability_, included.any(axis=3).mean(axis=(0, 1)))
     np.testing.assert_allclose(fitted.task_inclusion_probability_, included.mean(axis=(0, 1)).T)
@@ -276,3 +278,15 @@ def test_the_default_is_the_same_fit_and_every_record_names_its_prior(fitted, tm
         assert (tree["prior"], json.loads(tree["settings"])["prior"]) == ("spike", "spike")
     assert "prior='spike'" in code_to_repeat(model.result_)
     assert clone(model).prior == "auto"
+
+
+def test_arviz_summarises_all_variables():
+    sim = bm.simulate_tasks(n_tasks=2, n_features=3, n_relevant=1, n_samples=30, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = bm.BayesianRegressor(draws=30, tune=30, chains=2, random_state=0).fit(sim.X, sim.y, tasks=sim.tasks)
+        table = az.summary(model.posterior_)
+    own = [name for name in table.index if name.startswith("included")]
+    assert len(own) == 6
+    chance = model.task_inclusion_probability_.T.ravel()
+    np.testing.assert_allclose(table.loc[own, "mean"].astype(float), chance, atol=0.01)

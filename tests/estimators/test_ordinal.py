@@ -145,3 +145,29 @@ def test_what_has_no_order_is_refused():
         bm.MixedNormClassifier(loss="ordinal").fit(X, names, tasks=tasks)
     with pytest.raises(ValueError, match="shared_mean=True does not go with loss='ordinal'"):
         bm.MixedNormClassifier(loss="ordinal", shared_mean=True).fit(X, y, tasks=tasks)
+
+
+def test_a_new_task_has_the_thresholds_of_the_average_task_where_some_lack_a_class():
+    X, y, tasks = simulate()
+    y = np.where((tasks == 1) & (y == 1), 2, y)
+    y = np.where((tasks == 2) & (y == 4), 3, y)
+    model = bm.MixedNormClassifier(loss="ordinal", penalty_strength=0.05, unknown_task="mean").fit(X, y, tasks=tasks)
+    assert np.isneginf(model.thresholds_[1, 0]) and np.isposinf(model.thresholds_[2, 2])
+    p = model.predict_proba(X, tasks=np.full(len(X), 9))
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert p.min() > 0.0
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_levels_of_columns_do_not_slow_a_fit(shared):
+    X, y, tasks = simulate()
+    y, tasks = (np.column_stack([y, 5 - y]), None) if shared else (y, tasks)
+    plain, moved = (
+        bm.MixedNormClassifier(loss="ordinal", penalty_strength=0.05, tol=1e-8).fit(Z, y, tasks=tasks)
+        for Z in (X - X.mean(axis=0), X + 400.0)
+    )
+    np.testing.assert_allclose(moved.coef_, plain.coef_, atol=1e-5)
+    np.testing.assert_allclose(
+        moved.predict_proba(X + 400.0, tasks), plain.predict_proba(X - X.mean(axis=0), tasks), atol=1e-5
+    )
+    assert moved.n_iter_ < plain.n_iter_ + 20

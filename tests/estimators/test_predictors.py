@@ -364,3 +364,29 @@ def test_unfitted_is_said():
     for method in ("predict", "decision_function", "predict_proba", "transform"):
         with pytest.raises(NotFittedError):
             getattr(MixedNormClassifier(), method)(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        bm.MixedNormRegressor(),
+        bm.JeffreysRegressor(),
+        bm.OnlineMixedNormRegressor(random_state=0),
+        bm.BayesianRegressor(draws=20, tune=20, chains=2, random_state=0),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::bayesmtfs.types.PosteriorWarning")
+def test_new_task_data_find_the_features_of_the_fit_by_name(model):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.normal(size=40), "task": np.arange(40) % 2})
+    frame["y"] = 3.0 * frame["a"] + 0.1 * rng.normal(size=40)
+    model = clone(model).fit(bm.TaskData.from_frame(frame, target="y", task="task"))
+    turned = bm.TaskData.from_frame(frame[["b", "a", "task", "y"]], target="y", task="task")
+    known = bm.TaskData.from_frame(frame, target="y", task="task")
+    np.testing.assert_array_equal(model.predict(turned), model.predict(known))
+    with pytest.raises(ValueError, match="lacks features of the fit: 'b'"):
+        model.predict(bm.TaskData.from_frame(frame.drop(columns="b"), target="y", task="task"))
+    if hasattr(model, "partial_fit"):
+        other = clone(model).partial_fit(known).partial_fit(known)
+        model = clone(model).partial_fit(known).partial_fit(turned)
+        np.testing.assert_allclose(model.coef_, other.coef_)

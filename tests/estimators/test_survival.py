@@ -210,3 +210,18 @@ def test_what_does_not_go_together_is_refused(model, change, message):
     X, y, tasks = simulate(n=40)
     with pytest.raises(ValueError, match=message):
         model.fit(X, change(y), tasks=tasks)
+
+
+def test_labels_of_any_kind_and_levels_of_columns():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 3))
+    time = rng.exponential(np.exp(-X[:, 0])) + 0.1
+    y = np.array(list(zip(rng.uniform(size=80) < 0.7, time, strict=True)), dtype=[("event", bool), ("time", float)])
+    labels = [("ward", i % 2) for i in range(80)]
+    model = bm.MixedNormSurvival(penalty_strength=0.05, tol=1e-8).fit(X, y, tasks=labels)
+    moved = bm.MixedNormSurvival(penalty_strength=0.05, tol=1e-8).fit(X + 400.0, y, tasks=labels)
+    np.testing.assert_allclose(moved.coef_, model.coef_, atol=1e-5)
+    assert moved.n_iter_ < model.n_iter_ + 20
+    assert model.score(X, y, tasks=labels) == bm.MixedNormSurvival(penalty_strength=0.05, tol=1e-8).fit(
+        X, y, tasks=np.arange(80) % 2
+    ).score(X, y, tasks=np.arange(80) % 2)
