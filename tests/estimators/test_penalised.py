@@ -479,3 +479,14 @@ def test_one_task_is_l1_logistic_regression(sim):
     peer = LogisticRegression(l1_ratio=1, C=1.0, solver="saga", tol=1e-10, max_iter=100_000).fit(X, signs)
     np.testing.assert_allclose(ours.coef_, peer.coef_, atol=1e-4)
     np.testing.assert_allclose(ours.intercept_, peer.intercept_, atol=1e-4)
+
+
+def test_default_ridge_of_a_standardised_mean_does_not_see_where_columns_lie():
+    rng = np.random.default_rng(0)
+    X, tasks = rng.normal(size=(90, 4)), np.arange(90) % 3
+    y = X[:, 0] + rng.normal(size=90)
+    models = [
+        MixedNormRegressor(shared_mean=True, standardize=True).fit(Z, y, tasks=tasks)
+        for Z in (X, X + np.array([12.0, 0.0, 400.0, 0.0]))
+    ]
+    assert models[1].mean_strength_ == pytest.approx(models[0].mean_strength_, rel=1e-6)
