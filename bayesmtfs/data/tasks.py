@@ -453,15 +453,15 @@ class TaskData:
                [4., 3.]])
         """
         wanted, own = [str(name) for name in names], [str(name) for name in self.feature_names]
-        if own == wanted and (known is None or self.encoding is None):
-            return self
         if self.names is None or wanted == [f"x{i}" for i in range(len(wanted))]:
             if len(own) != len(wanted):
                 raise ValueError(f"X has {len(own)} features but the fit has {len(wanted)}; pass the same ones")
             return self
         _check_levels(self.encoding, known)
-        place = {name: i for i, name in enumerate(own)}
-        unknown = [name for name in own if name not in set(wanted)]
+        if own == wanted:
+            return self
+        place, known_names = {name: i for i, name in enumerate(own)}, set(wanted)
+        unknown = [name for name in own if name not in known_names]
         if unknown:
             raise ValueError(f"X has features that were not there in fit: {_some(unknown)}; leave them out")
         needed = np.ones(len(wanted), dtype=bool) if absent is None else ~absent
