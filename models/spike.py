@@ -18,12 +18,20 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 
-from bayesmtfs.data.scaling import sampling_units
+from bayesmtfs.data.scaling import in_sampling_units, sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.models.distributions import Tensor
 from bayesmtfs.models.distributions import as_float_tensor as _number
-from bayesmtfs.models.terms import coordinates, density_of, linear_predictor, observe, readable
+from bayesmtfs.models.terms import (
+    coordinates,
+    density_of,
+    learned_parameter,
+    linear_predictor,
+    observe,
+    readable,
+    with_known_part,
+)
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.spike import SpikePrior, spike_prior_for
 from bayesmtfs.types import FloatArray
@@ -50,7 +58,8 @@ def spike_model(
     -------
     pm.Model
         Coordinates ``feature``, ``task``, ``obs``. Variables ``coef`` (feature, task), ``included`` (feature, task),
-        ``intercept`` and ``noise`` (task), ``inclusion_rate`` and the observed ``y`` (obs), in the units of the data.
+        ``intercept`` and ``noise`` (task), ``inclusion_rate``, what the family learns and the observed ``y`` (obs), in the
+        units of the data.
 
     Examples
     --------
@@ -65,27 +74,30 @@ def spike_model(
     """
     family = density_of(loss)
     data = readable(data, family)
-    if prior is None:
-        prior = spike_prior_for(data, family, **settings)
     own_targets = data.shared_design and data.n_tasks > 1  # different quantities
     scaling = {"per_task": False, "scale_target": family.has_noise, "own_targets": own_targets}
-    units = sampling_units(data.dense(), centre=prior.fit_intercept, **scaling)
+    centre = settings.get("fit_intercept", True) if prior is None else prior.fit_intercept
+    units = sampling_units(data.dense(), centre=centre, **scaling)
+    if prior is None:
+        prior = spike_prior_for(in_sampling_units(data.dense(), units), family, **settings)
     blocks = Blocks(data.n_features, data.n_tasks, data.groups, data.present)
     with pm.Model(coords=coordinates(data) | {"row_of_prior": range(blocks.n_rows)}) as model:
         effects = _effects(prior, blocks, data)
         coef = pm.Deterministic("coef", effects * (units.target_scale / units.feature_scale), dims=("feature", "task"))
         height = _number(units.target_scale)
-        level = pm.Normal("level", 0.0, _number(prior.intercept_scale), dims="task") if prior.fit_intercept else 0.0
+        middle, spread = _number(prior.intercept_centre), _number(prior.intercept_scale)
+        level = pm.Normal("level", middle, spread, dims="task") if prior.fit_intercept else 0.0
         shift = pt.sum(coef * units.feature_centre, axis=0)
         centre = _number(units.target_centre)
         intercept = pm.Deterministic("intercept", centre + height * level - shift, dims="task")
-        eta = linear_predictor(data, coef, intercept)
+        eta = with_known_part(data, linear_predictor(data, coef, intercept))
         noise = height * _noise(prior) if family.has_noise else None
         if noise is not None:
             noise = pm.Deterministic("noise", noise, dims="task")[model["task_index"]]
         weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
         target = pm.Data("target", np.asarray(data.y, dtype=np.float64), dims="obs")
-        observe("y", family, eta, target, weight=weight, noise=1.0 if noise is None else noise)
+        parameter = learned_parameter(family, prior, data)
+        observe("y", family, eta, target, weight=weight, noise=1.0 if noise is None else noise, parameter=parameter)
     return model
 
 

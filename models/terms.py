@@ -26,6 +26,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.models.distributions import Tensor, as_float_tensor
 from bayesmtfs.priors.hyperpriors import DEGREES_RATE, DEGREES_SHAPE, NOISE_DEGREES, Hyperprior
+from bayesmtfs.priors.spike import SpikePrior
 
 
 def observe(
@@ -191,10 +192,10 @@ def add_observations(
         return
     # Without weights the term is PyMC's own normal distribution, which samplers and tools know best.
     weight = None if np.all(data.weight == 1.0) else pm.Data("weight", data.weight, dims="obs")
-    observe("y", family, eta, target, weight=weight, noise=noise, parameter=_parameter(family, prior, data))
+    observe("y", family, eta, target, weight=weight, noise=noise, parameter=learned_parameter(family, prior, data))
 
 
-def _parameter(family: Family, prior: Hyperprior, data: TaskData) -> Tensor:
+def learned_parameter(family: Family, prior: Hyperprior | SpikePrior, data: TaskData) -> Tensor:
     """Add ``degrees``, ``dispersion`` (task) or ``thresholds`` (task, cut), if the family learns it; its value by row."""
     if family.learned is None:
         return None

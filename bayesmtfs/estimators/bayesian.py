@@ -29,7 +29,6 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, c
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor, _has_probabilities
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.gibbs.spike_state import in_spike
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
@@ -50,13 +49,12 @@ STATED_PRIOR = (
 NO_MEAN = "whose rows have no mean of their own; "
 
 
-def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_offset: bool = False) -> str:
+def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> str:
     """Name of the prior that an estimator has, where ``prior="auto"`` is read as follows.
 
     "spike", which answered best over the data of ``docs/pages/which_prior.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
-    precision which can be drawn at these sample weights, no offset beside it (but for losses of residuals, whose targets
-    take it up), one of its own samplers, and no ``unknown_task="population"``.
+    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``.
     Else "generalized_normal", as also where a parameter that only continuous priors have was changed
     (`CONTINUOUS_ONLY`).
 
@@ -64,7 +62,6 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_o
     ----------
     model : with its parameters set
     weight : (n,) sample weights; None: not known yet
-    has_offset : whether a part of the linear predictor is known
 
     Examples
     --------
@@ -73,10 +70,10 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None, has_o
     """
     if model.prior != "auto":
         return model.prior
-    hidden = find_family(model.loss).augmentation if in_spike(find_family(model.loss)) else None
+    hidden = find_family(model.loss).augmentation
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
     any_weight = weight is None or model.sampler == "variational"
-    is_drawn = hidden is not None and not has_offset and (any_weight or hidden.takes_weights(weight))
+    is_drawn = hidden is not None and (any_weight or hidden.takes_weights(weight))
     as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
     defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
     return "spike" if defined else "generalized_normal"
@@ -319,20 +316,20 @@ class BayesianEstimator(MultiTaskEstimator):
             )
 
     def _fit(self, data: TaskData) -> None:
-        request = self._request(data.weight, data.eta_offset is not None)
+        request = self._request(data.weight)
         found = sample_posterior(data, request, **self._stated_prior())
         remedy = remedy_of(found.diagnostics, found.draws.sampler, request.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy)
         warn_of_tails(found.diagnostics)
         self._store_posterior(data, found, request)
 
-    def _request(self, weight: FloatArray | None = None, has_offset: bool = False) -> PosteriorRequest:
+    def _request(self, weight: FloatArray | None = None) -> PosteriorRequest:
         """How to sample: parameters go by their own names, but for four."""
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31 - 1)
         own = {field.name: getattr(self, field.name) for field in fields(PosteriorRequest) if hasattr(self, field.name)}
-        own["prior"], own["scale_target"] = prior_of(self, weight, has_offset), self._scales_target
+        own["prior"], own["scale_target"] = prior_of(self, weight), self._scales_target
         own["norm_q"] = None if isinstance(self.norm_q, str) else float(self.norm_q)
         return PosteriorRequest(**own, family=find_family(self.loss), random_seed=int(seed))
 

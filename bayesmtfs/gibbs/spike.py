@@ -2,7 +2,8 @@ r"""Posterior under the prior with exact zeros (`bayesmtfs.priors.spike`) by a G
 
 One sweep:
 
-1. hidden precisions of labels (`bayesmtfs.families.augmentation`), scores and intercepts;
+1. of targets that are not normal the noise, dispersion or degrees of freedom (`dispersion`) and the hidden precisions
+   (`bayesmtfs.families.augmentation`); scores and intercepts;
 2. every row given all others, with its slab, pattern and coefficients integrated out (`spike_row`): on or off, then all
    of it. The uniform number comes first, so that an upper bound of the evidence leaves most rows of noise off without the
    integral, which changes no draw; rows that were hardly ever on, or hardly ever off, while steps were tuned are drawn
@@ -12,7 +13,7 @@ One sweep:
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
    which chains stay with the feature that they found first. The place is the largest of ``ln evidence_j - ln |N[j]|`` plus
    Gumbel numbers that are drawn beforehand, so that here, too, a bound settles most of them;
-4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise; where tasks with the same rows have noise in
+4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise of normal targets; where tasks with the same rows have noise in
    common, its factors (`common_noise`).
 
 With normal targets a visit costs O(m) operations and a coefficient that changes O(p) (`spike_state`), so that a sweep takes
@@ -34,7 +35,13 @@ from numpy.random import Generator
 from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.families.augmentation import NORMAL, draw_precision_and_score, log_density_and_score
+from bayesmtfs.families.augmentation import (
+    NORMAL,
+    STUDENT_T,
+    draw_precision_and_score,
+    log_constant,
+    log_density_and_score,
+)
 from bayesmtfs.gibbs.chain import ChainSettings, Report, conditionally_normal, in_slices
 from bayesmtfs.gibbs.common_noise import (
     CommonNoise,
@@ -42,6 +49,12 @@ from bayesmtfs.gibbs.common_noise import (
     draw_common_noise,
     log_density,
     whole_noise,
+)
+from bayesmtfs.gibbs.dispersion import (
+    DispersionPrior,
+    dispersion_prior,
+    draw_dispersion,
+    log_parameter_prior,
 )
 from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.gibbs.spike_row import (
@@ -112,35 +125,65 @@ def sample_spike_chain(
     """
     conditionally_normal(data, family)
     rows, rng = rows_of(data), Generator(np.random.PCG64(settings.random_seed))
-    observed = spike_data(data, family, prior.fit_intercept, reduce=common is None)
+    observed = spike_data(data, family, prior.fit_intercept, common is None, prior.intercept_centre)
     shared = None if common is None else common_noise_of(observed, *common)
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
-    step = partial(advance, rng, parts, kept, settings.sweeps)
+    step, parameters = partial(advance, rng, parts, kept, settings.sweeps), np.zeros((settings.draws, data.n_tasks))
     if shared is not None:
         step = partial(advance_with_common_noise, shared, rng, parts, kept, settings.sweeps)
+    if observed.form != NORMAL:
+        beside = dispersion_prior_of(prior, family)
+        step = partial(advance_with_precisions, beside, parameters, rng, parts, kept, settings.sweeps)
     done, interrupted = in_slices(step, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
-    arrays = {name: getattr(kept, name)[:count] for name in SpikeDraws._fields[:-1]}
-    return SpikeDraws(**arrays, interrupted=interrupted)
+    found = kept._replace(intercept=kept.intercept + np.array(prior.intercept_centre) * (observed.form != NORMAL))
+    arrays = {name: getattr(found, name)[:count] for name in SpikeDraws._fields[:-2]}
+    learned = parameters[:count] if family.learned is not None else None
+    return SpikeDraws(**arrays, interrupted=interrupted, parameter=learned)
+
+
+def dispersion_prior_of(prior: SpikePrior, family: Family) -> DispersionPrior | None:
+    """Prior of what the family has beside eta; None for nothing."""
+    if not family.has_noise and family.learned is None:
+        return None
+    return dispersion_prior(family, 1.0, prior.shared_noise, (prior.noise_shape, prior.noise_rate))
 
 
 # ---------------------------------------------------------------------- the sweep
 
 
 def advance(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first: int, stop: int, tune: int) -> None:
-    """Sweeps ``first`` to ``stop - 1``; hidden precisions are drawn apart, so that normal targets need not compile that."""
-    if parts.data.form == NORMAL:
-        run(rng, parts, kept, sweeps, first, stop, tune)
-        return
+    """Sweeps ``first`` to ``stop - 1`` of normal targets."""
+    run(rng, parts, kept, sweeps, first, stop, tune)
+
+
+def advance_with_precisions(
+    beside: DispersionPrior | None,
+    parameters: FloatArray,
+    rng: Generator,
+    parts: SpikeParts,
+    kept: SpikeDraws,
+    sweeps: int,
+    first: int,
+    stop: int,
+    tune: int,
+) -> None:
+    """Sweeps ``first`` to ``stop - 1`` of other targets; ``parameters`` (draws, m) keep dispersions or degrees of freedom.
+
+    What only they need is compiled apart, so that no family waits for another's.
+    """
+    data, state = parts.data, parts.state
     for number in range(first, stop):
-        draw_precisions(rng, parts.data, parts.state)
+        if beside is not None:
+            draw_beside(rng, data, state, beside)
+        draw_precisions(rng, data, state)
         run(rng, parts, kept, sweeps, number, number + 1, tune)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
-            value, draw = log_likelihood(parts.data, parts.state), (number - tune) // sweeps
-            kept.log_likelihood[draw] = value
-            kept.log_posterior[draw] += value - parts.state.log_likelihood[0]
+            draw, value = (number - tune) // sweeps, log_likelihood(data, state)
+            kept.log_likelihood[draw], parameters[draw] = value, data.parameters
+            kept.log_posterior[draw] += value + (0.0 if beside is None else log_prior_beside(data, beside))
 
 
 def advance_with_common_noise(
@@ -184,7 +227,8 @@ def run(rng: Generator, parts: SpikeParts, kept: SpikeDraws, sweeps: int, first:
         draw_task_rates(rng, prior, state, space.numbers)
         draw_rates(rng, prior, state, space.numbers)
         fill_predictors(data, state)
-        draw_noise(rng, data, prior, state)
+        if data.form == NORMAL:
+            draw_noise(rng, data, prior, state)
         if number >= tune and (number - tune) % sweeps == sweeps - 1:
             fill_rates(prior, state)  # of the new rates of tasks, for the density
             keep(prior, rows, state, kept, (number - tune) // sweeps, space.numbers)
@@ -211,7 +255,7 @@ def fill_predictors(data: SpikeData, state: SpikeState) -> None:
     for t in range(len(data.counts)):
         start, place = data.offsets[t], data.places[t]
         for n in range(start, data.offsets[t + 1]):
-            data.predictors[n] = state.intercept[t] * data.ones[place + n - start]
+            data.predictors[n] = data.known[n] + state.intercept[t] * data.ones[place + n - start]
         for i in range(len(state.W)):
             if state.W[i, t] != 0.0:
                 for n in range(start, data.offsets[t + 1]):
@@ -235,19 +279,37 @@ def draw_precisions(rng: Generator, data: SpikeData, state: SpikeState) -> None:
         for n in range(data.offsets[t], data.offsets[t + 1]):
             weight, target, eta = data.weights[n], data.targets[n], data.predictors[n]
             data.precisions[n], data.scores[n] = draw_precision_and_score(
-                rng, data.form, weight, target, eta, precision
+                rng, data.form, weight, target, eta, precision, data.parameters[t]
             )
 
 
 @lean()
+def draw_beside(rng: Generator, data: SpikeData, state: SpikeState, prior: DispersionPrior) -> None:
+    """Noise, dispersions and degrees of freedom of other families, hidden precisions integrated out."""
+    numbers = (state.noise, data.parameters)
+    draw_dispersion(rng, data.form, data.weights, data.targets, data.predictors, data.offsets, *numbers, prior)
+
+
+@lean()
 def log_likelihood(data: SpikeData, state: SpikeState) -> float:
-    """Log-likelihood of other families, hidden precisions integrated out."""
+    """Log-likelihood of other families, hidden precisions integrated out, up to a constant."""
     value = 0.0
     for t in range(len(data.counts)):
-        precision = 1.0 / (state.noise[t] * state.noise[t])
+        precision, parameter = 1.0 / (state.noise[t] * state.noise[t]), data.parameters[t]
         for n in range(data.offsets[t], data.offsets[t + 1]):
             weight, target, eta = data.weights[n], data.targets[n], data.predictors[n]
-            value += log_density_and_score(data.form, weight, target, eta, precision)[0]
+            value += log_density_and_score(data.form, weight, target, eta, precision, parameter)[0]
+            value += log_constant(data.form, weight, target, precision, parameter)
+    return value
+
+
+@lean()
+def log_prior_beside(data: SpikeData, prior: DispersionPrior) -> float:
+    """Log-density of the logarithms of dispersions or degrees of freedom, where they are learned."""
+    value = 0.0
+    if prior.learn_parameter:
+        for t in range(1 if prior.shared or data.form == STUDENT_T else len(data.parameters)):
+            value += log_parameter_prior(math.log(data.parameters[t]), data.form, prior)
     return value
 
 
@@ -622,7 +684,7 @@ def draw_rates(rng: Generator, prior: SpikeNumbers, state: SpikeState, chances: 
 
 @inner(**LEAN)
 def draw_noise(rng: Generator, data: SpikeData, prior: SpikeNumbers, state: SpikeState) -> None:
-    """``sigma_t^2`` given the residuals (and hidden precisions), and the log-likelihood of normal targets."""
+    """``sigma_t^2`` of normal targets given the residuals, and their log-likelihood."""
     m, square, count, first = len(data.counts), 0.0, 0.0, 0
     state.log_likelihood[0] = 0.0
     if not prior.learn_noise:

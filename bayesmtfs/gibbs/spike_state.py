@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
-from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
+from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.spike_row import Nodes, Row, Slabs, Weights, nodes_for, row_space, slab_grid
 from bayesmtfs.gibbs.state import RowMap, rows_of
 from bayesmtfs.priors.spike import SpikePrior
@@ -41,6 +41,7 @@ class SpikeDraws(NamedTuple):
     log_posterior: FloatArray  # (draws,) up to a constant; weights of grids integrated out
     n_features: FloatArray  # (draws,) features that are on in some task
     interrupted: bool
+    parameter: FloatArray | None = None  # (draws, m) dispersion or degrees of freedom, where the family learns them
 
 
 class SpikeSums(NamedTuple):
@@ -67,6 +68,8 @@ class SpikeData(NamedTuple):
     offsets: IntArray  # (m + 1,) first row of each task
     counts: FloatArray  # (m,) observations, by weight
     form: int  # `Augmentation.form`
+    parameters: FloatArray  # (m,) `Augmentation.parameter`
+    known: FloatArray  # (N,) part of the linear predictor: offset, and centre of the prior of the intercept
     predictors: FloatArray  # (N,)
     precisions: FloatArray  # (N,)
     scores: FloatArray  # (N,) derivative of the log-likelihood in the predictors
@@ -136,15 +139,16 @@ class SpikeParts(NamedTuple):
 # ---------------------------------------------------------------------- how a chain begins
 
 
-def in_spike(family: Family) -> bool:
-    """Whether the sampler draws what the family has: a noise of normal targets, and hidden precisions of labels."""
-    return family.augmentation is not None and family.augmentation.form in (NORMAL, POLYA_GAMMA)
-
-
-def spike_data(data: TaskData, family: Family, fit_intercept: bool, reduce: bool = True) -> SpikeData:
+def spike_data(
+    data: TaskData,
+    family: Family,
+    fit_intercept: bool,
+    reduce: bool = True,
+    intercept_centre: tuple[float, ...] = (0.0,),
+) -> SpikeData:
     """Rows of all tasks; one design if all tasks have the same rows.
 
-    With ``reduce`` numeric targets have at most p + 2 rows.
+    With ``reduce`` normal targets have at most p + 2 rows. ``intercept_centre`` is that of other targets.
     """
     form, weights = family.augmentation.form, np.asarray(data.weight, dtype=np.float64)
     y, spans = np.asarray(data.y, dtype=np.float64), data.spans
@@ -165,6 +169,10 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool, reduce: bool
     stacked, lengths = np.concatenate(designs).T, [len(part) for part in targets]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     numbers = np.repeat(np.arange(len(groups)), [len(tasks) for tasks in groups])
+    known = np.zeros(offsets[-1])
+    if form != NORMAL:
+        known += np.broadcast_to(intercept_centre, data.n_tasks)[data.task]
+        known += 0.0 if data.eta_offset is None else data.eta_offset
     return SpikeData(
         design=np.ascontiguousarray(stacked[1:]),
         places=np.array(places, dtype=np.int64),
@@ -174,7 +182,9 @@ def spike_data(data: TaskData, family: Family, fit_intercept: bool, reduce: bool
         offsets=offsets,
         counts=data.task_weights,
         form=form,
-        predictors=np.zeros(offsets[-1]),
+        parameters=np.full(data.n_tasks, float(family.augmentation.parameter)),
+        known=known,
+        predictors=known.copy(),
         precisions=np.zeros(offsets[-1]),
         scores=np.zeros(offsets[-1]),
         sums=_sums(designs if form == NORMAL else [], numbers, rows_of(data)),
@@ -289,7 +299,7 @@ def first_state(data: SpikeData, prior: SpikeNumbers, rows: RowMap) -> SpikeStat
         n_tables=np.zeros(1, dtype=np.int64),
         concentration=prior.concentrations[[len(prior.concentrations) // 2]],
     )
-    squares = np.add.reduceat(data.targets**2, data.offsets[:-1])
+    squares = np.add.reduceat((data.targets - data.known) ** 2, data.offsets[:-1])
     noise = np.sqrt((squares + 2.0 * prior.noise_rate) / (data.counts + 2.0 * prior.noise_shape))
     return SpikeState(
         W=np.zeros((p, m)),

@@ -22,7 +22,7 @@ then returns the draws that it has.
 import json
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
 from bayesmtfs.gibbs.common_noise import find_factors
 from bayesmtfs.gibbs.spike import sample_spike_chain
-from bayesmtfs.gibbs.spike_state import SpikeDraws, in_spike
+from bayesmtfs.gibbs.spike_state import SpikeDraws
 from bayesmtfs.posterior import variational
 from bayesmtfs.posterior.diagnostics import LARGEST_GAP, Diagnostics, diagnose
 from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
@@ -55,7 +55,7 @@ from bayesmtfs.posterior.tree import (
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for
 from bayesmtfs.priors.spike import SpikePrior, spike_prior_for
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import BoolArray, SelectionWarning, warn
+from bayesmtfs.types import BoolArray, FloatArray, SelectionWarning, warn
 
 Report = Callable[[float], None]
 POLL = 0.1  # seconds between looks at the chains
@@ -193,17 +193,15 @@ def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
             f"sampler={request.sampler!r} does not have prior='spike', whose indicators are discrete; use 'auto', 'gibbs' "
             "or 'variational'"
         )
-    if not in_spike(request.family):
+    if request.family.augmentation is None:
         raise ValueError(
             f"loss={request.family.name!r} does not go with prior='spike', which needs a family that is normal given a "
-            "hidden precision, 'squared' or 'logistic'; use one of them, or another prior"
-        )
-    if data.eta_offset is not None:
-        raise ValueError(
-            f"prior='spike' does not know an offset under loss={request.family.name!r}; use prior='auto', which takes "
-            "another one, or 'generalized_normal'"
+            "hidden precision, such as 'squared', 'logistic', 'negative_binomial(learn)' or 'student_t'; use one of them, "
+            "or another prior"
         )
     if request.sampler == "variational":
+        if data.eta_offset is not None:
+            raise ValueError("sampler='variational' does not know an offset; use sampler='gibbs'")
         if not variational.supports(request.family):
             raise ValueError(
                 f"sampler='variational' does not have loss={request.family.name!r}, but normal targets and labels; use "
@@ -224,7 +222,7 @@ def _kept(
     family, most = request.family, request.max_features
     if most is None or varying.sum() <= most:
         return varying
-    if request.prior != "spike" or not variational.supports(family):
+    if request.prior != "spike" or not variational.supports(family) or data.eta_offset is not None:
         return screen(comparable, family, request.fit_intercept, most)
     scaled = scaled_data(chosen_features(data, varying).dense(), request)[1]
     prior, kept = _spike_prior(scaled, request, stated, 0), varying.copy()
@@ -345,17 +343,21 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
     fields |= {"task_relations": "relations"} if related else {}
     one_task = frozenset(["task_relations"] if data.n_tasks == 1 else [])
     drawn = [{name: getattr(chain, field) for name, field in fields.items()} for chain in chains]
-    if family.learned is not None:
-        for one, chain in zip(drawn, chains, strict=True):
-            parameter: Any = chain.parameter
-            one[family.learned] = parameter[:, 0] if DIMENSIONS[family.learned] == () else parameter
     return SampledDraws(
         sampler="gibbs",
-        variables=stacked(drawn),
+        variables=stacked(drawn) | _learned(family, chains),
         fixed=fixed_variables(prior, learn_q=request.norm_q is None) | one_task,
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
     )
+
+
+def _learned(family: Family, chains: Sequence[Any]) -> dict[str, FloatArray]:
+    """Dispersion or degrees of freedom, if the family learns them."""
+    if family.learned is None:
+        return {}
+    one_for_all = DIMENSIONS[family.learned] == ()
+    return stacked([{family.learned: one.parameter[:, 0] if one_for_all else one.parameter} for one in chains])
 
 
 def _spike_prior(data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int) -> SpikePrior:
@@ -424,7 +426,7 @@ def _spike(
     drawn = stacked([{name: getattr(one, field) for name, field in (fields | statistics).items()} for one in chains])
     return SampledDraws(
         sampler="gibbs",
-        variables={name: drawn[name] for name in fields},
+        variables={name: drawn[name] for name in fields} | _learned(family, chains),
         statistics={name: drawn[name] for name in statistics},
         fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
         interrupted=any(one.interrupted for one in chains),

@@ -26,20 +26,25 @@ PRIOR = SpikePrior(  # one point of every grid, so that only the pattern is disc
 )
 
 
-def problem(labels):
-    rng = np.random.default_rng(6)
-    n = 250 if labels else 25
+def problem(loss):
+    rng, family = np.random.default_rng(6), find_family(loss)
+    labels = family.targets == "labels"
+    n = 250 if labels else 25 if family.quadratic else 60
     X = rng.standard_normal((3 * n, 3)) + 0.8 * rng.standard_normal((3 * n, 1))
     tasks = np.arange(3 * n) % 3
     effects = 0.9 * PATTERN + 0.3 * rng.standard_normal((3, 3)) * PATTERN
     eta = np.sum(X * effects.T[tasks], axis=1) + tasks
-    y = (
-        np.where(rng.random(3 * n) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
-        if labels
-        else eta + rng.standard_normal(3 * n)
-    )
-    data = TaskData.from_long(X, y, tasks)
-    return in_sampling_units(data, sampling_units(data, centre=True, per_task=False, scale_target=not labels))
+    if labels:
+        y = np.where(rng.random(3 * n) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
+    elif family.quadratic:
+        y = eta + rng.standard_normal(3 * n)
+    else:
+        known = family if family.learned is None else family.given(np.array([0.3, 0.6, 1.2])[tasks])
+        y = known.draw(rng, eta)
+    exposure = rng.uniform(0.5, 2.0, 3 * n) if family.targets == "counts" else None
+    data = TaskData.from_long(X, y, tasks, exposure=exposure)
+    units = sampling_units(data, centre=True, per_task=False, scale_target=family.has_noise)
+    return in_sampling_units(data, units)
 
 
 def by_nuts(data, loss, names):
@@ -61,7 +66,8 @@ def by_gibbs(data, loss, names):
     chain = sample_spike_chain(data, PRIOR, ChainSettings(20_000, 500, 3), find_family(loss))
     given = np.all(chain.included == PATTERN.astype(bool), axis=(1, 2))
     assert given.sum() > 1500
-    return {name: getattr(chain, {"coef": "W"}.get(name, name))[given][np.newaxis] for name in names}
+    fields = {"coef": "W", "dispersion": "parameter"}
+    return {name: getattr(chain, fields.get(name, name))[given][np.newaxis] for name in names}
 
 
 def moments(draws):
@@ -72,10 +78,11 @@ def moments(draws):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "student_t(3)", "negative_binomial(learn)"])
 def test_same_means_and_spreads_given_the_pattern(loss):
-    labels = loss == "logistic"
-    data, names = problem(labels), ["coef", "intercept", *([] if labels else ["noise"])]
+    family = find_family(loss)
+    data, names = problem(loss), ["coef", "intercept"]
+    names += (["noise"] if family.has_noise else []) + ([family.learned] if family.learned is not None else [])
     nuts, gibbs = by_nuts(data, loss, names), by_gibbs(data, loss, names)
     assert not nuts["coef"][..., PATTERN == 0].any()
     for name in names:

@@ -1,5 +1,8 @@
 """The sampler of the prior with exact zeros reproduces its prior (Geweke 2004) and is calibrated (Talts et al. 2018)."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -10,6 +13,7 @@ from bayesmtfs.gibbs import spike, spike_state
 from bayesmtfs.gibbs.chain import ChainSettings
 from bayesmtfs.gibbs.state import rows_of
 from bayesmtfs.models.spike import draw_patterns
+from bayesmtfs.priors.hyperpriors import DEGREES_RATE, DEGREES_SHAPE, NOISE_DEGREES
 from bayesmtfs.priors.spike import SpikePrior
 
 PRIOR = SpikePrior(
@@ -29,7 +33,14 @@ BATCHES = 40
 NEVER = 10**9
 
 
-def draw_prior(rng, p, m, noisy, row_of_feature=None):
+def draw_parameter(rng, learned, m):
+    """Dispersions of tasks or degrees of freedom; ones where there is nothing to learn."""
+    if learned == "degrees":
+        return np.full(m, rng.gamma(DEGREES_SHAPE) / DEGREES_RATE)
+    return rng.standard_t(NOISE_DEGREES, m) ** 2 if learned == "dispersion" else np.ones(m)
+
+
+def draw_prior(rng, p, m, noisy, row_of_feature=None, learned=None):
     """All parameters as a dictionary; p rows, of one feature each or as ``row_of_feature`` (features,) says."""
     row = np.arange(p) if row_of_feature is None else row_of_feature
     alone = np.bincount(row) == 1
@@ -42,6 +53,7 @@ def draw_prior(rng, p, m, noisy, row_of_feature=None):
         "share": rng.dirichlet(np.full(3, PRIOR.share_concentration)),
         "intercept": PRIOR.intercept_scale * rng.standard_normal(m),
         "noise": np.sqrt(PRIOR.noise_rate / rng.gamma(PRIOR.noise_shape, size=m)) if noisy else np.ones(m),
+        "parameter": draw_parameter(rng, learned, m),
     }
     one["S"] = draw_patterns(rng, p, one["pi"], one["alpha"], one["omega"], np.outer(PRIOR.pattern_rates, one["kappa"]))
     rho = rng.choice(PRIOR.scales, p=one["scale"], size=(p, 1))
@@ -51,7 +63,7 @@ def draw_prior(rng, p, m, noisy, row_of_feature=None):
     return one
 
 
-def parameters_of(state):
+def parameters_of(state, parameters=None):
     weights = state.weights
     return {
         "pi": state.rate[0],
@@ -62,6 +74,7 @@ def parameters_of(state):
         "share": weights.share.copy(),
         "intercept": state.intercept,
         "noise": state.noise,
+        "parameter": np.ones(len(state.noise)) if parameters is None else parameters,
         "S": state.patterns.astype(int),
         "W": state.W,
     }
@@ -72,17 +85,24 @@ def statistics(one):
     S, W, kappa = one["S"], np.arctan(one["W"]), one["kappa"]
     on = S.any(axis=1)
     noise, intercept = np.tanh(np.log(one["noise"])), np.tanh(one["intercept"])
+    parameter = np.tanh(0.5 * np.log(one["parameter"]))
     both = [S[0, 0] * S[0, 1], S[0, 0] * S[1, 0], S[0, 0] * kappa[0], on.sum() * one["pi"], W[0, 0] * W[0, 1]]
     alike = [float(on[0] and on[1] and np.array_equal(S[0], S[1])), on.sum() ** 2, np.abs(W[0]).max() * one["scale"][1]]
     grids = [one["pi"], one["alpha"], one["omega"][1], one["scale"][1], *one["share"][:2], *kappa]
-    return np.concatenate([S.ravel(), W.ravel(), W.ravel() ** 2, noise, noise**2, intercept, both, alike, grids])
+    return np.concatenate(
+        [S.ravel(), W.ravel(), W.ravel() ** 2, noise, noise**2, intercept, both, alike, grids, parameter]
+    )
 
 
-def new_targets(rng, data, one, labels):
+def new_targets(rng, data, one, family):
     eta = np.sum(data.X * one["W"].T[data.task], axis=1) + one["intercept"][data.task]
-    if labels:
+    eta += 0.0 if data.eta_offset is None else data.eta_offset
+    if family.targets == "labels":
         return np.where(rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
-    return eta + one["noise"][data.task] * rng.standard_normal(len(eta))
+    if family.quadratic:
+        return eta + one["noise"][data.task] * rng.standard_normal(len(eta))
+    known = family if family.learned is None else family.given(one["parameter"][data.task])
+    return known.draw(rng, eta, one["noise"][data.task])
 
 
 def design(n=8, p=3, m=2):
@@ -93,25 +113,32 @@ def design(n=8, p=3, m=2):
 
 def chain_of_pairs(data, family, count, rng, visits):
     """Parameters given targets, targets given parameters, in turn."""
-    labels, rows = not family.has_noise, rows_of(data)
+    rows = rows_of(data)
     observed = spike_state.spike_data(data, family, fit_intercept=True)
     numbers = spike_state.spike_numbers(PRIOR, family, observed, rows)
     assert len(observed.targets) == data.n_observations and numbers.n_neighbours.max() > 1
     state = spike_state.first_state(observed, numbers, rows)
     state.visits[:] = visits
     parts = spike_state.SpikeParts(observed, rows, numbers, state, spike_state.space_for(numbers, state, rows))
-    kept, found = spike_state.kept_for(1, rows), []
+    kept, found, step = spike_state.kept_for(1, rows), [], spike.advance
+    if not family.quadratic:
+        beside = spike.dispersion_prior_of(PRIOR, family)
+        step = partial(spike.advance_with_precisions, beside, np.zeros((1, data.n_tasks)))
+    learned = observed.parameters if family.learned is not None else None
     for k in range(count):
-        spike.advance(rng, parts, kept, 1, 0, 1, NEVER)
-        observed.targets[:] = new_targets(rng, data, parameters_of(state), labels)
+        step(rng, parts, kept, 1, 0, 1, NEVER)
+        observed.targets[:] = new_targets(rng, data, parameters_of(state, learned), family)
         if k >= count // 20:
-            found.append(statistics(parameters_of(state)))
+            found.append(statistics(parameters_of(state, learned)))
     return np.array(found)
 
 
 def assert_prior_is_reproduced(loss, count, visits, seed):
     rng, data, family = np.random.default_rng(seed), design(), find_family(loss)
-    prior = np.array([statistics(draw_prior(rng, 3, 2, family.has_noise)) for _ in range(4 * count // 10)])
+    if not family.has_noise:
+        data = replace(data, eta_offset=rng.uniform(-1.0, 1.0, data.n_observations))
+    drawn = (draw_prior(rng, 3, 2, family.has_noise, learned=family.learned) for _ in range(4 * count // 10))
+    prior = np.array([statistics(one) for one in drawn])
     chain = chain_of_pairs(data, family, count, np.random.Generator(np.random.PCG64(seed)), visits)
     batches = np.array([batch.mean(axis=0) for batch in np.array_split(chain, BATCHES)])
     error = np.sqrt(batches.var(axis=0, ddof=1) / BATCHES + prior.var(axis=0) / len(prior))
@@ -122,23 +149,30 @@ def assert_prior_is_reproduced(loss, count, visits, seed):
     assert z.max() < stats.t.isf(0.5 * 0.002 / len(z), BATCHES - 1), z.round(1)
 
 
-@pytest.mark.parametrize(("loss", "visits"), [("squared", 1.0), ("squared", [1.0, 0.3, 0.6]), ("logistic", 1.0)])
+LEARNED = ["student_t(learn)", "negative_binomial(learn)"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "visits"),
+    [("squared", 1.0), ("squared", [1.0, 0.3, 0.6]), ("logistic", 1.0), *((loss, 1.0) for loss in LEARNED)],
+)
 def test_the_chain_of_targets_and_parameters_has_the_prior(loss, visits):
     assert_prior_is_reproduced(loss, 5_000, visits, seed=3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("loss", ["squared", "logistic", *LEARNED, "absolute", "quantile(0.8)"])
 def test_the_chain_of_targets_and_parameters_has_the_prior_in_long_runs(loss):
     assert_prior_is_reproduced(loss, 150_000, [1.0, 0.5, 0.5], seed=11)
 
 
-KINDS = ["numbers", "labels", "groups", "own designs with missing cells"]
+KINDS = ["numbers", "labels", "groups", "own designs with missing cells", "heavy tails", "counts"]
+LOSSES = {"labels": "logistic", "heavy tails": "student_t(learn)", "counts": "negative_binomial(learn)"}
 
 
 def data_of(kind):
     """Designs of four rows of the prior in three tasks; targets are drawn later."""
-    if kind in ("numbers", "labels"):
+    if kind in ("numbers", *LOSSES):
         return design(n=60, p=4, m=3)
     rng = np.random.default_rng(5)
     if kind == "groups":
@@ -156,21 +190,20 @@ def whole_design(data):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_probabilities_and_ranks_are_calibrated(kind, fits=250):
-    labels, data = kind == "labels", data_of(kind)
-    family, X, task = find_family("logistic" if labels else "squared"), whole_design(data), data.task
+    data, family = data_of(kind), find_family(LOSSES.get(kind, "squared"))
+    X = whole_design(data)
     row = np.array([0, 0, 0, 1, 2, 2, 3]) if kind == "groups" else None
     rng, chances, truths, ranks = np.random.default_rng(8), [], [], []
     for k in range(fits):
-        one = draw_prior(rng, 4, 3, family.has_noise, row)
-        eta = np.sum(X * one["W"].T[task], axis=1) + one["intercept"][task]
-        noisy = eta + one["noise"][task] * rng.standard_normal(len(eta))
-        labelled = np.where(rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta)), 1.0, -1.0)
-        observed = data.with_target(labelled if labels else noisy)
+        one = draw_prior(rng, 4, 3, family.has_noise, row, family.learned)
+        observed = data.with_target(new_targets(rng, replace(data, design=X, shared_design=False), one, family))
         draws = spike.sample_spike_chain(observed, PRIOR, ChainSettings(600, 200, k), family)
         chances.append(draws.included.mean(axis=0))
         truths.append(one["S"] if row is None else one["S"][row])
-        thinned = draws.intercept[::6] if labels else draws.noise[::6]
-        ranks.append((thinned < one["intercept" if labels else "noise"]).mean(axis=0))
+        name = "noise" if family.has_noise else "intercept"
+        ranks.append((getattr(draws, name)[::6] < one[name]).mean(axis=0))
+        if family.learned is not None:
+            ranks.append((draws.parameter[::6] < one["parameter"]).mean(axis=0))
     chance, truth = np.array(chances), np.array(truths)
     if row is not None:  # features of a group are on together
         chance, truth = chance[:, [0, 3, 4, 6]], truth[:, [0, 3, 4, 6]]

@@ -253,7 +253,8 @@ def test_labels_need_whole_weights():
         ({"sampler": "nuts"}, "generalized_normal"),
         ({"global_scale": 0.1}, "generalized_normal"),
         ({"tail_shape": 2.0}, "generalized_normal"),
-        ({"loss": "absolute"}, "generalized_normal"),
+        ({"loss": "absolute"}, "spike"),
+        ({"loss": "poisson"}, "generalized_normal"),
         ({"prior": "jeffreys"}, "jeffreys"),
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 import bayesmtfs as bm
 from bayesmtfs.families import base_name, find_family, names
 from bayesmtfs.gibbs import chain
-from bayesmtfs.gibbs.spike_state import in_spike
 
 PAGE = Path(__file__).parents[2] / "docs" / "pages" / "which_family.md"
 LINES = PAGE.read_text(encoding="utf-8").splitlines()
@@ -83,4 +82,4 @@ def test_samplers_are_as_the_table_says(loss):
     gibbs = family.augmentation is not None and chain.supports(rows, family, "generalized_normal")
     density = family.offers("log_density") or family.free_level
     assert said["posterior"] == ("Gibbs" if gibbs else "NUTS" if family.offers("pymc_dist") and density else "no")
-    assert said['`prior="spike"`'] == ("yes" if in_spike(family) else "no")
+    assert said['`prior="spike"`'] == ("yes" if family.augmentation is not None else "no")
