@@ -102,6 +102,14 @@ def usual_row(name: str, wanted: str, cost: Callable[[int], usual_fits.Cost], pe
     return Row(name, wanted, run)
 
 
+def matrix_variate_row(n_tasks: int) -> Row:
+    """Posterior with learned relations of tasks."""
+    name = f"posterior, matrix variate, {n_tasks} tasks, {40 * n_tasks} x 20"
+    return usual_row(
+        name, "20 s" if n_tasks == 8 else "", lambda seed: usual_fits.matrix_variate_posterior(seed, n_tasks)
+    )
+
+
 def gamma_map_row(n_sources: int, shared_noise: bool) -> Row:
     """W integrated out on a lead field."""
     what = "one noise" if shared_noise else "a noise per time"
@@ -169,7 +177,8 @@ def rows() -> list[Row]:
     own_posterior, variational = usual_fits.default_posterior, usual_fits.variational_posterior
     whole = [
         usual_row("EM of labels integrated, 4 tasks, 315 x 1358", "2 s", usual_fits.integrated_labels),
-        usual_row("posterior, matrix variate, 8 tasks, 320 x 20", "20 s", usual_fits.matrix_variate_posterior),
+        *(matrix_variate_row(n_tasks) for n_tasks in (4, 8, 20, 50)),
+        usual_row("matrix variate, 4 tasks, effective draws", "10x", usual_fits.matrix_variate_against_nuts, "NUTS"),
         usual_row(
             "posterior, default, 6 tasks, n = p = 200", "15 s", lambda seed: own_posterior(seed, "gibbs"), "mr.mash"
         ),
@@ -180,6 +189,7 @@ def rows() -> list[Row]:
             "mr.mash",
         ),
         usual_row("posterior, variational, 8 tasks, 400 x 10,000", "60 s", lambda seed: variational(seed, 10_000)),
+        usual_row("posterior, variational, 8 tasks, 400 x 100,000", "600 s", lambda seed: variational(seed, 100_000)),
         usual_row("compare of three estimators, 220 rows", "20 s", usual_fits.compared),
         usual_row(
             "dask logistic, 100k rows, a pass",

@@ -44,20 +44,40 @@ def integrated_labels(seed: int) -> Cost:
     return Cost(found, None, "converged" if model.converged_ else "not converged")
 
 
-def matrix_variate_posterior(seed: int, n_tasks: int = 8) -> Cost:
-    """Posterior with learned relations of tasks at its default draws; 40 rows a task, 20 features."""
+def _related_tasks(seed: int, n_tasks: int) -> tuple[Any, Callable[..., bm.BayesianRegressor]]:
+    """Data of related tasks, 40 rows each and 20 features, and the model with learned relations."""
     sim = bm.simulate_tasks(
         n_tasks=n_tasks, n_features=20, n_samples=40, n_relevant=6, relatedness=0.6, random_state=seed
     )
 
-    def model(**lengths: int) -> bm.BayesianRegressor:
-        settings: dict[str, Any] = {"prior": "matrix_variate", "random_state": seed, "progress": False, "n_jobs": 1}
-        return bm.BayesianRegressor(**settings, **lengths)
+    def model(**settings: Any) -> bm.BayesianRegressor:
+        plain: dict[str, Any] = {"prior": "matrix_variate", "random_state": seed, "progress": False, "n_jobs": 1}
+        return bm.BayesianRegressor(**plain | settings)
 
+    return sim, model
+
+
+def matrix_variate_posterior(seed: int, n_tasks: int = 8) -> Cost:
+    """Posterior with learned relations of tasks at its default draws."""
+    sim, model = _related_tasks(seed, n_tasks)
     model(draws=5, tune=5).fit(sim.X, sim.y, tasks=sim.tasks)  # compiles
     fitted = model()
     found = seconds(lambda: fitted.fit(sim.X, sim.y, tasks=sim.tasks))
     return Cost(found, None, f"R-hat {fitted.diagnostics_.largest_rhat:.3f}")
+
+
+def matrix_variate_against_nuts(seed: int, n_tasks: int = 4) -> Cost:
+    """CPU seconds of 1000 effective draws of the worst coefficient, tuning included: the Gibbs sampler beside NUTS."""
+    sim, model = _related_tasks(seed, n_tasks)
+
+    def cost(**settings: Any) -> float:
+        model(draws=5, tune=5, chains=1, sampler=settings["sampler"]).fit(sim.X, sim.y, tasks=sim.tasks)
+        fitted = model(**settings)
+        spent = seconds(lambda: fitted.fit(sim.X, sim.y, tasks=sim.tasks))
+        (found,) = (entry for entry in fitted.diagnostics_.table if entry.variable == "coef")
+        return 1000.0 * spent / float(found.ess_bulk)
+
+    return Cost(cost(sampler="gibbs"), cost(sampler="nuts", draws=300, tune=300, chains=2), "1000 effective draws")
 
 
 def default_posterior(seed: int, sampler: str) -> Cost:
