@@ -138,6 +138,7 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
         varying = kept = np.ones_like(kept)
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
+    _check_room(request, int(kept.sum()), data.n_tasks)
     units, scaled = scaled_data(chosen_features(data, kept).dense(), request)
     draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
     if request.prior == "horseshoe":
@@ -231,6 +232,20 @@ def _kept(
         raise KeyboardInterrupt
     kept[varying] = variational.features_to_draw(fitted, most)
     return kept
+
+
+def _check_room(request: PosteriorRequest, n_features: int, n_tasks: int) -> None:
+    """Refuse draws that do not fit into memory before they are made; they are copied once."""
+    shape = (2, request.chains, request.draws, n_features, n_tasks)
+    try:
+        np.empty(shape)
+    except (MemoryError, ValueError):  # the latter for more numbers than can be counted
+        size = f"{8e-9 * np.prod(shape, dtype=float):.3g} GB"
+        raise ValueError(
+            f"draws is {request.draws} in {request.chains} chains, which for {n_features} features and {n_tasks} tasks "
+            f"takes {size} of memory, more than there is; use fewer draws, or max_features=1000 to sample the most promising "
+            "features only"
+        ) from None
 
 
 def scaled_data(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:

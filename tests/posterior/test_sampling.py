@@ -113,6 +113,12 @@ def test_samplers_that_do_not_fit_are_refused(small, options, message):
         choose_sampler(small, PosteriorRequest(**options))
 
 
+@pytest.mark.parametrize("draws", [10**11, 10**19])
+def test_draws_that_do_not_fit_into_memory_are_refused_before_the_fit(small, draws):
+    with pytest.raises(ValueError, match=rf"draws is {draws} in 4 chains.* GB of memory.*max_features"):
+        sample_posterior(small, PosteriorRequest(Gaussian(), draws=draws))
+
+
 def test_draws_do_not_depend_on_the_units(small):
     """Other units of features and targets give the same draws, in those units."""
     other = replace(small, design=small.design * 7.0 - 2.0, y=small.y * 0.01 + 4.0)
