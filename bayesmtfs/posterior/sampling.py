@@ -243,8 +243,8 @@ def _check_room(request: PosteriorRequest, n_features: int, n_tasks: int) -> Non
         size = f"{8e-9 * np.prod(shape, dtype=float):.3g} GB"
         raise ValueError(
             f"draws is {request.draws} in {request.chains} chains, which for {n_features} features and {n_tasks} tasks "
-            f"takes {size} of memory, more than there is; use fewer draws, or max_features=1000 to sample the most promising "
-            "features only"
+            f"takes {size} of memory, more than there is; use fewer draws, or max_features=1000 to sample the "
+            "most promising features only"
         ) from None
 
 
