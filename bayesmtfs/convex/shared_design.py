@@ -235,14 +235,18 @@ class UnitColumns(NamedTuple):
         """Inner products with each other."""
         return self.gram(self) + np.diag(self.own) if self.own.any() else self.gram(self)
 
+    def in_single_precision(self) -> Self:
+        """The same columns, where they are dense in single precision, for products with what is small."""
+        return self if sp.issparse(self.A) else self._replace(A=self.A.astype(np.float32))
+
     def predict(self, W: FloatArray) -> FloatArray:
         """(m, n) Linear predictor of W (k, m)."""
-        predictor = np.asarray(W.T @ self.A)
+        predictor = np.asarray(W.T.astype(self.A.dtype, copy=False) @ self.A)
         return predictor - np.outer(self.centre @ W, self.root) if sp.issparse(self.A) else predictor
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
-        products = np.asarray(self.A @ residual.T)
+        products = np.asarray(self.A @ residual.T.astype(self.A.dtype, copy=False))
         return products if W is None or not self.own.any() else products - self.own[:, None] * W
 
 
@@ -275,8 +279,8 @@ class Scores:
     ) -> FloatArray:
         """(p,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
 
-        So may all be where some column is clearly outside its bound. ``length`` is that of a typical column, 0 where none is
-        known; columns in use are at hand.
+        So may all be where some column is clearly outside its bound. ``length`` is that of a typical column, 0 where
+        none is known; columns in use are at hand.
         """
         bounds = self._sphere_bounds(residual, strength, length)
         if bounds is None or np.count_nonzero(bounds >= strength) > LARGEST_SHARE * len(bounds):
@@ -533,10 +537,17 @@ class SharedRounds(WorkingSetRounds):
     def _minimise(self, goal: Goal) -> int:
         """Solve the problem on the working set; the number of iterations."""
         working = self.working
-        gram = ColumnGram(working.columns) if working.Q is None else StoredGram(working.Q)
         penalty = self._penalty(np.arange(len(working.features)))
-        # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
-        target = working.columns.correlations(self.residual, working.W) + gram.times(working.W)
+        correlation = working.columns.correlations(self.residual, working.W)
+        gram: StoredGram | ColumnGram
+        if working.Q is None:
+            rough = working.columns.in_single_precision()
+            gram = ColumnGram(working.columns, (working.W, correlation), rough)
+            target = working.columns.correlations(self.design.Y)
+        else:
+            gram = StoredGram(working.Q)
+            # as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
+            target = correlation + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with one_thread():
             W = minimise(rows, working.W, goal)
