@@ -28,12 +28,14 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
-from bayesmtfs.data.inputs import Design
+from bayesmtfs.data.inputs import Design, column_chunks, weighted_moments
+from bayesmtfs.data.scaling import column_moments
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, Solution
 
@@ -50,7 +52,12 @@ LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all ar
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
 SLACK = 1e-12  # of a bound, for rounding
-CHUNK = 500_000  # numbers that are converted at a time where X is float32: they stay in the cache
+SINGLE_TASKS = 8  # from which a copy of X in single precision pays
+SINGLE_SIZE = 100_000_000  # numbers in X, up to which there is one
+SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
+SINGLE_ERROR = 0.02  # bound of its error, in units of the penalty strength, that a look may have
+SINGLE_ROUNDING = 2.0**-24  # of one operation
+CLEARLY_OUTSIDE = 1.1  # score of a column at which a point is far from certified, so that rough scores do
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
@@ -60,7 +67,8 @@ class SharedDesign:
 
     Attributes
     ----------
-    unit : mean factor of a row's loss
+    factor : (n,) factors of the rows' losses
+    unit : their mean
     root : (n,) square root of each factor, in that unit
     share : (n,) factors of sum 1, with which columns are centred; None without intercepts
     Y : (m, n) weighted and centred targets
@@ -68,10 +76,10 @@ class SharedDesign:
     """
 
     def __init__(self, problem: Problem) -> None:
-        data = problem.data
+        self.data = data = problem.data
         self.X: Design = data.design
         n, m = self.X.shape[0], data.n_tasks
-        factor = problem.weight[:n]
+        self.factor = factor = problem.weight[:n]
         self.unit = float(factor.mean())
         self.ridge = problem.ridge / self.unit
         self.weighted = bool(np.any(factor != factor[0]))
@@ -92,26 +100,48 @@ class SharedDesign:
         return residual - np.outer(residual @ self.root / len(self.root), self.root)
 
     @cached_property
+    def moments(self) -> tuple[FloatArray, FloatArray]:
+        """(p,) Weighted means and deviations of the columns of X."""
+        weight = self.data.weight[: len(self.factor)]
+        if np.allclose(self.factor * weight.sum(), weight * self.factor.sum(), rtol=1e-12, atol=0.0):
+            means, scales = column_moments(self.data)  # which a fit has at hand
+            return means[:, 0], scales[:, 0]
+        return weighted_moments(self.X, self.factor)
+
+    @cached_property
     def lengths(self) -> FloatArray:
         """(p,) Length of every column of Z."""
-        n, p = self.X.shape
-        if sp.issparse(self.X):
-            squared = sp.csr_matrix((np.square(self.X.data, dtype=np.float64), self.X.indices, self.X.indptr), (n, p))
-            square = np.asarray(squared.T @ self.root**2)
-            mean = np.zeros(p) if self.share is None else np.asarray(self.X.T @ self.share)
-            return np.sqrt(np.maximum(square - n * mean**2, 0.0) + 1e-12 * square)
-        lengths = np.empty(p)
-        for part in self._chunks(p):
-            columns = self.X[:, part]
-            if self.share is not None:
-                columns = columns - self.share @ columns
-            weighted = columns * self.root[:, None] if self.weighted else columns
-            lengths[part] = np.sqrt(np.einsum("ij,ij->j", weighted, weighted, dtype=np.float64))
-        return lengths
+        return np.sqrt(self.X.shape[0]) * self.moments[1] if self.share is not None else self.lengths_about_zero
 
-    def _chunks(self, n_columns: int) -> list[slice]:
-        step = max(1, CHUNK // self.X.shape[0])
-        return [slice(start, start + step) for start in range(0, n_columns, step)]
+    @cached_property
+    def lengths_about_zero(self) -> FloatArray:
+        """(p,) Length of every column of Z before it is centred."""
+        return np.sqrt(self.X.shape[0]) * np.hypot(*self.moments)
+
+    @cached_property
+    def single(self) -> NDArray[np.float32] | None:
+        """X in single precision, if it can be had and pays."""
+        X = self.X
+        if sp.issparse(X) or X.dtype == np.float32:
+            return None if sp.issparse(X) else X
+        if len(self.Y) < SINGLE_TASKS or X.size > SINGLE_SIZE:
+            return None
+        longest = float(self.lengths_about_zero.max())
+        return X.astype(np.float32) if 1.0 / SINGLE_RANGE < longest < SINGLE_RANGE else None
+
+    def rough_correlations(self, residual: FloatArray) -> tuple[FloatArray, FloatArray] | None:
+        """(p, m) Inner products with the residuals in single precision, and bounds (p,) of the lengths of their errors.
+
+        A sum of n products is off by at most ``(n + 3) u`` of the product of the lengths, whatever its order (Higham
+        2002, *Accuracy and Stability of Numerical Algorithms*, section 3.1). None where there is no such copy of X.
+        """
+        size = float(np.abs(residual).max(initial=0.0))
+        if self.single is None or size == 0.0:
+            return None
+        weighted = self._times_root(residual / size).astype(np.float32)
+        products = size * (weighted @ self.single).T.astype(np.float64)
+        share = (self.X.shape[0] + 3) * SINGLE_ROUNDING
+        return products, share / (1.0 - share) * float(np.linalg.norm(residual)) * self.lengths_about_zero
 
     def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
         """(p, m) or (k, m) inner products of columns of Z with the residuals (m, n)."""
@@ -122,7 +152,7 @@ class SharedDesign:
         if X.dtype == np.float64:
             return (weighted @ X).T
         result = np.empty((X.shape[1], len(residual)))
-        for part in self._chunks(X.shape[1]):
+        for part in column_chunks(X):
             result[part] = (weighted @ X[:, part].astype(np.float64)).T
         return result
 
@@ -175,8 +205,16 @@ class UnitColumns(NamedTuple):
     centre: FloatArray  # (k,) mean in units of the length
     own: FloatArray  # (k,) share of the ridge in the squared length
 
+    @property
+    def typical_length(self) -> float:
+        """Median length; 0 of no columns."""
+        middle = len(self.length) // 2
+        return float(np.partition(self.length, middle)[middle]) if middle > 0 else float(self.length.max(initial=0.0))
+
     def take(self, rows: IntArray | slice) -> Self:
         """Some of the columns."""
+        if not isinstance(rows, slice) and len(rows) == len(self.length):
+            return self
         return type(self)(self.root, *(part[rows] for part in self[1:]))
 
     def join(self, other: Self) -> Self:
@@ -197,14 +235,18 @@ class UnitColumns(NamedTuple):
         """Inner products with each other."""
         return self.gram(self) + np.diag(self.own) if self.own.any() else self.gram(self)
 
+    def in_single_precision(self) -> Self:
+        """The same columns, where they are dense in single precision, for products with what is small."""
+        return self if sp.issparse(self.A) else self._replace(A=self.A.astype(np.float32))
+
     def predict(self, W: FloatArray) -> FloatArray:
         """(m, n) Linear predictor of W (k, m)."""
-        predictor = np.asarray(W.T @ self.A)
+        predictor = np.asarray(W.T.astype(self.A.dtype, copy=False) @ self.A)
         return predictor - np.outer(self.centre @ W, self.root) if sp.issparse(self.A) else predictor
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
-        products = np.asarray(self.A @ residual.T)
+        products = np.asarray(self.A @ residual.T.astype(self.A.dtype, copy=False))
         return products if W is None or not self.own.any() else products - self.own[:, None] * W
 
 
@@ -216,7 +258,7 @@ def inverse(length: FloatArray) -> FloatArray:
 class Scores:
     """Dual norms of the correlations of all columns, for one penalty up to its strength.
 
-    The last look at all columns was at the residuals ``old`` (m, n), and gave ``old_norms`` (p,).
+    The last look at all columns was at the residuals ``old`` (m, n), and gave upper bounds ``old_norms`` (p,).
     """
 
     def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
@@ -226,28 +268,56 @@ class Scores:
 
     def exact(self, residual: FloatArray) -> FloatArray:
         """(p,) Dual norms at residuals (m, n), by a look at all columns."""
-        norms = np.where(self.design.is_null, 0.0, self.penalty.dual_norm(self.design.correlations(residual)))
-        self.old, self.old_norms = residual, norms
-        return norms
+        return self._remember(residual, self.penalty.dual_norm(self.design.correlations(residual)))
 
-    def bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray:
+    def _remember(self, residual: FloatArray, norms: FloatArray) -> FloatArray:
+        self.old, self.old_norms = residual, np.where(self.design.is_null, 0.0, norms)
+        return self.old_norms.copy()
+
+    def bounds(
+        self, residual: FloatArray, strength: float, length: float, working: "ColumnsInUse | None" = None
+    ) -> FloatArray:
         """(p,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
 
-        ``length`` is that of a typical column; 0 where none is known.
+        So may all be where some column is clearly outside its bound. ``length`` is that of a typical column, 0 where
+        none is known; columns in use are at hand.
         """
-        bounds = None if self.old is None else self._sphere_bounds(residual, self.old, strength, length)
-        if bounds is None:
-            return self.exact(residual)
+        bounds = self._sphere_bounds(residual, strength, length)
+        if bounds is None or np.count_nonzero(bounds >= strength) > LARGEST_SHARE * len(bounds):
+            bounds = self._rough_bounds(residual, strength)
+            if bounds is None:
+                return self.exact(residual)
+            if bounds.max() > CLEARLY_OUTSIDE * strength:
+                return bounds
         unsure = np.flatnonzero(bounds >= strength)
+        if working is not None and len(unsure) > 0:
+            used, columns = working.features, working.columns
+            correlations = columns.length[:, None] * columns.correlations(residual)
+            bounds[used] = self.penalty.take(used).dual_norm(correlations)
+            unsure = np.setdiff1d(unsure, used, assume_unique=True)
         if len(unsure) > LARGEST_SHARE * len(bounds):
             return self.exact(residual)
         bounds[unsure] = self.penalty.take(unsure).dual_norm(self.design.correlations(residual, unsure))
         return np.where(self.design.is_null, 0.0, bounds)
 
-    def _sphere_bounds(
-        self, residual: FloatArray, old: FloatArray, strength: float, length: float
-    ) -> FloatArray | None:
+    def _rough_bounds(self, residual: FloatArray, strength: float) -> FloatArray | None:
+        """(p,) Upper bounds by a look at all columns in single precision; None where there is none that is of use."""
+        found = self.design.rough_correlations(residual)
+        if found is None:
+            return None
+        correlations, error = found
+        error *= self.penalty.largest_dual_norm(len(residual))
+        if self.penalty.weights is not None:
+            error = error / self.penalty.weights
+        if error.max() > SINGLE_ERROR * strength:
+            return None
+        return self._remember(residual, self.penalty.dual_norm(correlations) + error)
+
+    def _sphere_bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray | None:
         """(p,) Upper bounds from the last look; None where that was too far away to be of use."""
+        old = self.old
+        if old is None:
+            return None
         square = float(np.vdot(old, old))
         share = max(float(np.vdot(old, residual)) / square, 0.0) if square > 0 else 0.0
         radius = spectral_norm(residual - share * old) * self.penalty.largest_dual_norm(len(old))
@@ -388,9 +458,8 @@ class SharedRounds(WorkingSetRounds):
         active = working.active
         W, columns = working.W[active], working.columns.take(active)
         self.residual = residual = design.centred(design.Y - columns.predict(W))
-        middle = len(working.features) // 2
-        length = float(np.partition(working.columns.length, middle)[middle]) if len(working.features) > 0 else 0.0
-        scores = self.state.scores.bounds(residual, self.strength, length) / self.strength
+        scores = self.state.scores.bounds(residual, self.strength, working.columns.typical_length, working)
+        scores /= self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         if design.ridge > 0.0:
             self.best_dual = max(self.best_dual, cross - (square + self._excess(scores)) / 2)
@@ -468,10 +537,17 @@ class SharedRounds(WorkingSetRounds):
     def _minimise(self, goal: Goal) -> int:
         """Solve the problem on the working set; the number of iterations."""
         working = self.working
-        gram = ColumnGram(working.columns) if working.Q is None else StoredGram(working.Q)
         penalty = self._penalty(np.arange(len(working.features)))
-        # the target as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
-        target = working.columns.correlations(self.residual, working.W) + gram.times(working.W)
+        correlation = working.columns.correlations(self.residual, working.W)
+        gram: StoredGram | ColumnGram
+        if working.Q is None:
+            rough = working.columns.in_single_precision()
+            gram = ColumnGram(working.columns, (working.W, correlation), rough)
+            target = working.columns.correlations(self.design.Y)
+        else:
+            gram = StoredGram(working.Q)
+            # as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
+            target = correlation + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with one_thread():
             W = minimise(rows, working.W, goal)

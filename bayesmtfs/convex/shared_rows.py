@@ -42,7 +42,9 @@ BLOCK = 48  # rows per block of coordinate descent
 SMALL = 5000  # entries of W up to which all rows are one block
 ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is most of the work
 FIRST_EPOCHS = 3
-CHECK_EVERY = 10  # epochs between two looks at the gap
+CHECK_EVERY = 10  # epochs between two looks at the gap, at most
+WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
+MOST_OF_WAY = 0.7  # of the epochs that a gap seems to need
 NEWTON_STEPS = 8  # whose cost is spent on epochs first
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
@@ -79,6 +81,10 @@ class StoredGram:
         """Z'Z of some rows."""
         return self.Q[np.ix_(rows, rows)]
 
+    def neighbours(self, part: slice) -> FloatArray:
+        """Z'Z of rows next to each other, for descent."""
+        return self.Q[part, part].copy()
+
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
         return 2.0 * n_active * W.size
@@ -98,14 +104,20 @@ class StoredGram:
 
 
 class ColumnGram:
-    """Z'Z, never written out: for more columns than it would pay for. Descent keeps the residuals (m, n) up to date."""
+    """Z'Z, never written out: for more columns than it would pay for.
 
-    CHECK_SMALL_EVERY = 4
+    Descent keeps up to date by how much the residuals (m, n) differ from those at a point whose correlations are known. The
+    difference is small, so that the same columns in single precision, ``rough``, do for its products.
+    """
+
+    CHECK_SMALL_EVERY = 2
     SKIPS_ZEROS = True
 
-    def __init__(self, columns: Any) -> None:
-        self.columns = columns
-        self.parts: dict[int | None, Any] = {None: columns}
+    def __init__(self, columns: Any, known: tuple[FloatArray, FloatArray] | None = None, rough: Any = None) -> None:
+        self.columns, self.known = columns, known  # a point (k, m) and its correlations; None: the target at W = 0
+        self.rough = columns if rough is None else rough
+        self.parts: dict[int | None, Any] = {None: self.rough}
+        self.blocks: dict[int, FloatArray] = {}
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
@@ -115,17 +127,26 @@ class ColumnGram:
         """Z'Z of some rows."""
         return self.columns.take(rows).own_gram()
 
+    def neighbours(self, part: slice) -> FloatArray:
+        """Z'Z of rows next to each other, for descent: rounding of theirs slows it down at most."""
+        if part.start not in self.blocks:
+            self.blocks[part.start] = self._part(part).own_gram().astype(np.float64)
+        return self.blocks[part.start]
+
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent, whatever is zero."""
         return 4.0 * self.columns.A.shape[1] * W.size
 
     def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
         """What descent keeps up to date."""
-        return problem.Y - self._predict(W)
+        self.known = (np.zeros_like(W), problem.target) if self.known is None else self.known
+        return -self._predict(W - self.known[0])
 
     def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
         """Correlations of some rows with the residuals at W (k, m)."""
-        return self._part(part).correlations(state, W[part])
+        assert self.known is not None
+        known_W, known_correlation = self.known
+        return known_correlation[part] + self._part(part).correlations(state, W[part] - known_W[part])
 
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
         """Account for a change of some rows of W."""
@@ -137,7 +158,7 @@ class ColumnGram:
 
     def _part(self, part: slice) -> Any:
         if part.start not in self.parts:
-            self.parts[part.start] = self.columns.take(part)
+            self.parts[part.start] = self.rough.take(part)
         return self.parts[part.start]
 
 
@@ -161,6 +182,11 @@ class RowProblem(NamedTuple):
         objective = square / 2 + self.penalty.value(W)
         largest = float(self.penalty.dual_norm(correlation).max(initial=0.0))
         return objective, objective - best_dual(cross, square, largest)
+
+    def look(self, W: FloatArray) -> "Look":
+        """Correlations at W, with objective and duality gap."""
+        correlation = self.correlation(W)
+        return Look(correlation, *self.objective_and_gap(W, correlation))
 
     def newton_cost(self, W: FloatArray) -> float:
         """Operations of a Newton step at W; infinite where its factors would take too much memory."""
@@ -197,9 +223,14 @@ class Goal:
         self.gap, self.rough_gap, self.work, self.max_iter = gap, rough_gap, work, max_iter
         self.n_iter, self.spent = 0, 0.0
 
+    @property
+    def wanted(self) -> float:
+        """The gap that is enough after so much work."""
+        return max(self.gap, self.rough_gap) if self.spent >= self.work else self.gap
+
     def reached(self, gap: float) -> bool:
         """Whether a gap is small enough after so much work."""
-        return gap <= self.gap or (gap <= self.rough_gap and self.spent >= self.work)
+        return gap <= self.wanted
 
     def add(self, n_iter: int, work: float) -> None:
         """Count some iterations of so many operations each."""
@@ -207,59 +238,71 @@ class Goal:
         self.spent += n_iter * work
 
 
+class Look(NamedTuple):
+    """Correlations (k, m) at a point, and what follows from them."""
+
+    correlation: FloatArray
+    objective: float
+    gap: float
+
+
 def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
     """Minimise from W (k, m) until the goal is reached, or rounding ends all progress."""
     W, sigma, last = W.copy(), FIRST_SIGMA, np.inf
     while True:
-        descend(problem, W, goal)
-        correlation = problem.correlation(W)
-        objective, gap = problem.objective_and_gap(W, correlation)
-        if goal.reached(gap) or gap > 0.9 * last or goal.n_iter >= goal.max_iter:
+        if descend(problem, W, goal):
             return W
-        last = gap
+        now = problem.look(W)
+        if goal.reached(now.gap) or now.gap > 0.9 * last or goal.n_iter >= goal.max_iter:
+            return W
+        last = now.gap
         for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(W) < np.inf else 0):
-            trial, n_steps = proximal_point(problem.gram, problem.penalty, W, correlation, sigma, 1e-9 * goal.gap)
+            trial, n_steps = proximal_point(problem.gram, problem.penalty, W, now.correlation, sigma, 1e-9 * goal.gap)
             goal.add(n_steps, problem.newton_cost(trial) + STEP_OVERHEAD)
-            trial_correlation = problem.correlation(trial)
-            trial_objective, trial_gap = problem.objective_and_gap(trial, trial_correlation)
-            rounding = ROUNDING * problem.null_objective if trial_gap < gap else 0.0
-            if not trial_objective <= objective + rounding:  # the step failed: descend again, then try a shorter one
+            then = problem.look(trial)
+            rounding = ROUNDING * problem.null_objective if then.gap < now.gap else 0.0
+            if not then.objective <= now.objective + rounding:  # it failed: descend again, then try a shorter one
                 sigma = max(sigma / 100, 1.0)
                 break
-            W, correlation, objective, gap = trial, trial_correlation, trial_objective, trial_gap
-            if goal.reached(gap) or goal.n_iter >= goal.max_iter:
+            W, now = trial, then
+            if goal.reached(now.gap) or goal.n_iter >= goal.max_iter:
                 return W
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
 
 
-def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> None:
-    """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice."""
+def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> bool:
+    """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice.
+
+    Whether the goal was reached, as far as the correlations tell that descent kept up to date.
+    """
     descent = start_descent(problem, W)
-    n_epochs, work, due = 0, 0.0, 0
+    n_epochs, work, due, decrease = 0, 0.0, 0, np.inf
     while goal.n_iter < goal.max_iter:
         n_new = min(descent.EPOCHS, goal.max_iter - goal.n_iter)
-        decrease = descent.epochs(n_new)
+        before, decrease = decrease, descent.epochs(n_new)
         n_active = count_active(W)
         cost = problem.gram.epoch_cost(W, n_active) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
         goal.add(n_new, cost)
         n_epochs, work = n_epochs + n_new, work + n_new * cost
-        small = decrease <= 0.1 * goal.gap and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
+        small = decrease <= 0.1 * goal.wanted and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
         if n_epochs >= due and (small or n_epochs % CHECK_EVERY == 0):
             gap = problem.objective_and_gap(W, descent.correlation())[1]
-            if goal.reached(gap) or decrease == 0.0:
-                return
-            due = n_epochs + int(descent.WAIT * n_epochs)
+            if goal.reached(gap):
+                return True
+            if decrease == 0.0:
+                return False
+            due = n_epochs + descent.wait(n_epochs, goal.wanted / gap, decrease / before if before > 0.0 else 1.0)
         newton = problem.newton_cost(W)
         slow = n_epochs >= MOST_EPOCHS and newton < np.inf
         if n_epochs >= FIRST_EPOCHS and (slow or work >= NEWTON_STEPS * newton):
-            return
+            return False
+    return False
 
 
 class Descent(ABC):
     """Coordinate descent on W, in place."""
 
     EPOCHS = 1  # between two counts of the work
-    WAIT = 0.0  # share of the epochs so far that go by after a look at the gap, before another one
 
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         penalty = problem.penalty
@@ -278,6 +321,13 @@ class Descent(ABC):
     def correlation(self) -> FloatArray:
         """Correlations of all rows with the residuals."""
 
+    @abstractmethod
+    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
+        """Epochs that go by after a look at the gap, before another one.
+
+        ``share`` is what is wanted of the gap, and ``shrinkage`` what the objective fell by, of that an epoch before.
+        """
+
     def epochs(self, number: int) -> float:
         """Go through all rows so often; at least by how much the objective fell the last time."""
         for _ in range(number):
@@ -294,7 +344,6 @@ class WholeDescent(Descent):
     """Descent on so few rows that nothing is faster than compiled loops over all of them."""
 
     EPOCHS = 5
-    WAIT = 0.3
 
     def __init__(self, problem: RowProblem, W: FloatArray, Q: FloatArray) -> None:
         super().__init__(problem, W)
@@ -309,6 +358,10 @@ class WholeDescent(Descent):
         """Correlations of all rows with the residuals."""
         return self.state.T
 
+    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
+        """Epochs before another look: some share of those so far."""
+        return int(WAIT * n_epochs)
+
 
 class BlockDescent(Descent):
     """Descent block by block."""
@@ -318,7 +371,7 @@ class BlockDescent(Descent):
         self.n_epochs = 0
         self.state = self.gram.state(problem, W)
         self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
-        self.blocks = [self.gram.block(np.arange(part.start, part.stop)) for part in self.parts]
+        self.blocks = [self.gram.neighbours(part) for part in self.parts]
 
     def epoch(self) -> float:
         """Go through the rows, blocks of zeros perhaps now and then only; at least by how much the objective fell."""
@@ -337,6 +390,12 @@ class BlockDescent(Descent):
     def correlation(self) -> FloatArray:
         """Correlations of all rows with the residuals."""
         return self.gram.correlation(self.state, slice(None), self.W)
+
+    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
+        """Epochs before another look, which costs half an epoch: most of those it takes if the gap falls like the moves."""
+        if not (0.0 < shrinkage < 1.0 and 0.0 < share < 1.0):
+            return 0
+        return min(int(MOST_OF_WAY * math.log(share) / (0.5 * math.log(shrinkage))), CHECK_EVERY)
 
 
 def start_descent(problem: RowProblem, W: FloatArray) -> Descent:

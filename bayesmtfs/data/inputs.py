@@ -20,7 +20,8 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 # ---------------------------------------------------------------------- dense and CSR
 
-COLUMN_CHUNK = 50_000  # numbers that are worked on at a time: they stay in the cache
+COLUMN_CHUNK = 500_000  # numbers that are worked on at a time: they stay in the cache
+CANCELLED = 1e-2  # share of a mean square below which its difference to the squared mean has lost digits
 
 Design = Any  # (n, p) float32 or float64: a C- or F-ordered ndarray, or a CSR matrix
 
@@ -50,18 +51,14 @@ def times_columns(X: Design, factor: FloatArray) -> Design:
 
 def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
     """Weighted standard deviation of each column; exactly 0 for a constant one."""
+    return weighted_moments(X, weight)[1]
+
+
+def weighted_moments(X: Design, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted mean and standard deviation of each column; a deviation is exactly 0 for a constant one."""
     total = weight.sum()
     if not sp.issparse(X):
-        # about an entry of the column itself, the heaviest: that is 0 for a constant one, and never far from the mean
-        entry, step = X[weight.argmax()], max(1, COLUMN_CHUNK // len(weight))
-        deviation = np.empty(X.shape[1])
-        for start in range(0, X.shape[1], step):
-            part = slice(start, start + step)
-            moved = np.subtract(X[:, part], entry[part], dtype=np.float64)
-            mean = weight @ moved / total
-            square = weight @ np.multiply(moved, moved, out=moved) / total
-            deviation[part] = np.sqrt(np.maximum(square - mean**2, 0.0))
-        return deviation
+        return _dense_moments(X, weight / total)
     mean = np.asarray(X.T @ weight) / total
     row_weight = np.repeat(weight, np.diff(X.indptr))
     squares = row_weight * np.square(X.data - mean[X.indices])
@@ -69,7 +66,38 @@ def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
     stored = np.bincount(X.indices, weights=row_weight, minlength=X.shape[1])
     full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
     variance = (spread + (total - stored) * mean**2 * ~full) / total
-    return np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
+    return mean, np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
+
+
+def _dense_moments(X: NDArray[Any], share: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Moments of dense columns, with weights of sum 1, some columns at a time while they are in the cache."""
+    equal = bool(np.all(share == share[0]))
+    mean, variance = np.empty((2, X.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in column_chunks(X):
+            columns = X[:, part].astype(np.float64, copy=False)
+            mean[part] = share @ columns
+            if equal:
+                square = np.einsum("ij,ij->j", columns, columns) * share[0]
+            else:
+                square = share @ (columns * columns)
+            variance[part] = square - mean[part] ** 2
+            close = np.flatnonzero(~(variance[part] > CANCELLED * square))
+            if len(close) > 0:
+                variance[part][close] = _variance_about_entry(columns[:, close], share)
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _variance_about_entry(columns: FloatArray, share: FloatArray) -> FloatArray:
+    """Variance about an entry of each column, the heaviest: that is 0 for a constant one, and never far from the mean."""
+    moved = columns - columns[share.argmax()]
+    return share @ (moved * moved) - (share @ moved) ** 2
+
+
+def column_chunks(X: Design) -> list[slice]:
+    """Runs of columns of so few numbers that they stay in the cache."""
+    step = max(1, COLUMN_CHUNK // X.shape[0])
+    return [slice(start, start + step) for start in range(0, X.shape[1], step)]
 
 
 # ---------------------------------------------------------------------- designs
@@ -202,7 +230,13 @@ def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
     values = matrix.data if sp.issparse(matrix) else matrix
     # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
+        fast = (
+            values.ndim == 2 and values.dtype == np.float64 and (values.flags.c_contiguous or values.flags.f_contiguous)
+        )
+        total = (np.ones(len(values)) @ values if fast else values).sum(
+            dtype=np.float64
+        )  # BLAS reads faster than a sum
+        if np.isfinite(total):
             return
     for what, bad in (("inf", np.isinf), ("NaN", np.isnan)):
         if bad(values).any() and not (allow_missing and what == "NaN"):

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_deviation
+from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_moments
 from bayesmtfs.data.tasks import TaskData, dense_moments
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, Solution, warn
 
@@ -79,40 +79,42 @@ def rescale(data: TaskData, standardize: bool, scale_target: bool = False, centr
 
 def column_scales(data: TaskData) -> FloatArray:
     """(p, m) Weighted standard deviation of each feature within each task; 0 for a constant feature."""
-    known: FloatArray | None = data.__dict__.get("_column_scales")  # a pass over the data, made once
-    if known is None:
-        known = data.__dict__["_column_scales"] = _column_scales(data)
-    return known
-
-
-def _column_scales(data: TaskData) -> FloatArray:
-    if data.is_plain and not data.shared_design:
-        return _scales_of_own_rows(data)
-    scales = [weighted_deviation(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
-    if len(scales) == 1:
-        return np.broadcast_to(scales[0][:, np.newaxis], (data.n_features, data.n_tasks))
-    return np.column_stack(scales)
-
-
-def _scales_of_own_rows(data: TaskData) -> FloatArray:
-    """All tasks in one compiled loop, as `weighted_deviation` does it for one."""
-    starts = data.offsets[:-1]
-    heavy = np.flatnonzero(data.weight == np.maximum.reduceat(data.weight, starts)[data.task])
-    heaviest = heavy[np.searchsorted(heavy, starts)]
-    sums, squares = np.zeros((2, data.n_tasks, data.n_features))
-    dense_moments(data.design, data.design[heaviest], data.weight, data.offsets, sums, squares)
-    totals = data.task_weights[:, np.newaxis]
-    variance = squares / totals - (sums / totals) ** 2
-    return np.sqrt(np.maximum(variance, 0.0)).T
+    return np.broadcast_to(column_moments(data)[1], (data.n_features, data.n_tasks))
 
 
 def column_means(data: TaskData) -> FloatArray:
     """(p, m) Weighted mean of each feature within each task."""
-    means = [
-        np.asarray(X.T @ data.weight[start:stop]).ravel() / data.weight[start:stop].sum()
-        for X, (start, stop) in _distinct_designs(data)
-    ]
-    return np.column_stack(means * (data.n_tasks // len(means)))
+    return np.broadcast_to(column_moments(data)[0], (data.n_features, data.n_tasks))
+
+
+def column_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
+    """Weighted mean and deviation of each feature: (p, m), or (p, 1) where all tasks have the same rows and weights."""
+    known: tuple[FloatArray, FloatArray] | None = data.__dict__.get(
+        "_column_moments"
+    )  # a pass over the data, made once
+    if known is None:
+        known = data.__dict__["_column_moments"] = _column_moments(data)
+    return known
+
+
+def _column_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
+    if data.is_plain and not data.shared_design:
+        return _moments_of_own_rows(data)
+    moments = [weighted_moments(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
+    means, scales = zip(*moments, strict=True)
+    return np.column_stack(means), np.column_stack(scales)
+
+
+def _moments_of_own_rows(data: TaskData) -> tuple[FloatArray, FloatArray]:
+    """All tasks in one compiled loop, as `inputs.weighted_moments` does it for one."""
+    starts = data.offsets[:-1]
+    heavy = np.flatnonzero(data.weight == np.maximum.reduceat(data.weight, starts)[data.task])
+    entries = data.design[heavy[np.searchsorted(heavy, starts)]]
+    sums, squares = np.zeros((2, data.n_tasks, data.n_features))
+    dense_moments(data.design, entries, data.weight, data.offsets, sums, squares)
+    totals = data.task_weights[:, np.newaxis]
+    moved = sums / totals
+    return (entries + moved).T, np.sqrt(np.maximum(squares / totals - moved**2, 0.0)).T
 
 
 def scaled(data: TaskData, factor: FloatArray) -> TaskData:
@@ -163,9 +165,10 @@ def _warn_of_unknown_scales(data: TaskData, scales: FloatArray) -> None:
 
 def feature_deviation(data: TaskData, centred: bool = True) -> FloatArray:
     """(p,) Pooled deviation of each feature within the tasks that have it; its root mean square if not centred."""
-    squares = column_scales(data) ** 2
-    if not centred:
-        squares = squares + column_means(data) ** 2
+    means, scales = column_moments(data)
+    squares = scales**2 if centred else scales**2 + means**2
+    if data.present is None and squares.shape[1] == 1:
+        return np.sqrt(squares[:, 0])
     if data.present is None:
         return np.asarray(np.sqrt(squares @ data.task_weights / data.task_weights.sum()))
     weight = np.where(data.present, data.task_weights, 0.0)

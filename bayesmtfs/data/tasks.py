@@ -8,7 +8,7 @@ input row and ``rows`` says which of them each observation uses. Solvers need on
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -327,7 +327,7 @@ class TaskData:
     @cached_property
     def feature_names(self) -> NDArray[np.str_]:
         """(p,) Names; ``x0, x1, ...`` where the input had none."""
-        return np.asarray([f"x{i}" for i in range(self.n_features)] if self.names is None else self.names)
+        return default_names(self.n_features) if self.names is None else np.asarray(self.names)
 
     @property
     def is_sparse(self) -> bool:
@@ -492,6 +492,14 @@ class TaskData:
             f"TaskData({self.n_observations} observations, {self.n_tasks} tasks, {self.n_features} features; "
             f"{kind} {self.design.dtype}, {design})"
         )
+
+
+@lru_cache(maxsize=16)
+def default_names(n_features: int) -> NDArray[np.str_]:
+    """(p,) ``x0, x1, ...``; read-only, since every fit with as many features has the same array."""
+    names = np.asarray([f"x{i}" for i in range(n_features)])
+    names.flags.writeable = False
+    return names
 
 
 def _offsets(counts: IntArray) -> IntArray:

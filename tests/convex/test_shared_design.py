@@ -407,6 +407,36 @@ def test_bounds_are_upper_bounds_and_exact_from_the_strength_on(penalty, distanc
     assert looks == [2 if distance == 10.0 else 3]  # nearby, some columns are looked at; far off, all
 
 
+@pytest.mark.parametrize("norm_q", QS)
+@pytest.mark.parametrize("offset", [0.0, 3.0, 1e4])
+def test_looks_in_single_precision_bound_those_in_double(norm_q, offset):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((60, 300)) * rng.uniform(0.1, 10.0, 300) + offset * rng.standard_normal(300)
+    problem = make_problem(X, rng.standard_normal((60, 9)) + X[:, :2] @ rng.standard_normal((2, 9)), norm_q)
+    design = SharedDesign(problem)
+    scores, residual = Scores(design, problem.penalty), design.centred(design.Y)
+    truth = problem.penalty.dual_norm(X.T @ residual.T)
+    for strength in truth.max() * np.array([2.0, 0.9995, 0.95, 0.2]):
+        bounds = Scores(design, problem.penalty).bounds(residual, strength, 1.0)
+        assert np.all(bounds >= truth * (1 - 1e-9))
+        if strength > truth.max() / 1.05:
+            above = truth >= strength
+            np.testing.assert_allclose(bounds[above], truth[above], rtol=1e-9)
+            assert np.all(bounds[~above] < strength)
+        else:
+            np.testing.assert_allclose(bounds, truth, atol=0.02 * strength)
+    assert design.single is not None and scores.old is None
+    correlations, error = design.rough_correlations(residual)
+    assert np.all(np.linalg.norm(correlations - X.T @ residual.T, axis=1) <= error)
+
+
+def test_columns_beyond_single_precision_are_looked_at_in_double():
+    X, Y = make_data(m=9)
+    problem = make_problem(np.concatenate([X, 1e20 * X[:, :3]], axis=1), Y)
+    assert SharedDesign(problem).single is None
+    check_solution(problem, shared_design.solve(problem))
+
+
 def test_null_columns_do_not_count():
     scores, design = make_scores(RowPenalty(1.0, 2))
     design.is_null[3] = True
