@@ -20,8 +20,6 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 # ---------------------------------------------------------------------- dense and CSR
 
-COLUMN_CHUNK = 50_000  # numbers that are worked on at a time: they stay in the cache
-
 Design = Any  # (n, p) float32 or float64: a C- or F-ordered ndarray, or a CSR matrix
 
 
@@ -46,30 +44,6 @@ def times_columns(X: Design, factor: FloatArray) -> Design:
     scaled = X.copy()
     scaled.data *= factor.astype(X.dtype)[X.indices]
     return scaled
-
-
-def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
-    """Weighted standard deviation of each column; exactly 0 for a constant one."""
-    total = weight.sum()
-    if not sp.issparse(X):
-        # about an entry of the column itself, the heaviest: that is 0 for a constant one, and never far from the mean
-        entry, step = X[weight.argmax()], max(1, COLUMN_CHUNK // len(weight))
-        deviation = np.empty(X.shape[1])
-        for start in range(0, X.shape[1], step):
-            part = slice(start, start + step)
-            moved = np.subtract(X[:, part], entry[part], dtype=np.float64)
-            mean = weight @ moved / total
-            square = weight @ np.multiply(moved, moved, out=moved) / total
-            deviation[part] = np.sqrt(np.maximum(square - mean**2, 0.0))
-        return deviation
-    mean = np.asarray(X.T @ weight) / total
-    row_weight = np.repeat(weight, np.diff(X.indptr))
-    squares = row_weight * np.square(X.data - mean[X.indices])
-    spread = np.bincount(X.indices, weights=squares, minlength=X.shape[1])
-    stored = np.bincount(X.indices, weights=row_weight, minlength=X.shape[1])
-    full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
-    variance = (spread + (total - stored) * mean**2 * ~full) / total
-    return np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
 
 
 # ---------------------------------------------------------------------- designs
@@ -198,12 +172,17 @@ def _check_shape(shape: tuple[int, int]) -> None:
             )
 
 
-def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
-    values = matrix.data if sp.issparse(matrix) else matrix
+def all_finite(values: NDArray[Any]) -> bool:
+    """Whether all of some floating point numbers are finite."""
     # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum(dtype=np.float64)):
-            return
+        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
+
+
+def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
+    values = matrix.data if sp.issparse(matrix) else matrix
+    if all_finite(values):
+        return
     for what, bad in (("inf", np.isinf), ("NaN", np.isnan)):
         if bad(values).any() and not (allow_missing and what == "NaN"):
             entries = sp.coo_matrix(matrix)
@@ -413,7 +392,28 @@ def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntAr
     return None if len(np.unique(index)) == len(index) else index
 
 
-# ---------------------------------------------------------------------- names of tasks
+# ---------------------------------------------------------------------- names
+
+
+def numbered_names(count: int) -> NDArray[np.str_]:
+    """(count,) Names ``x0, x1, ...``, written digit by digit: a hundred thousand strings of Python take longer than a fit.
+
+    Examples
+    --------
+    >>> numbered_names(3).tolist()
+    ['x0', 'x1', 'x2']
+    """
+    most = len(str(max(count - 1, 0)))
+    letters = np.zeros((count, 1 + most), dtype=np.uint32)  # code points
+    letters[:, 0] = ord("x")
+    for size in range(1, most + 1):  # numbers with so many digits
+        stop = min(10**size, count)
+        rest = np.arange(10 ** (size - 1) if size > 1 else 0, stop, dtype=np.uint32)
+        for place in range(size, 0, -1):
+            shorter = rest // np.uint32(10)
+            letters[stop - len(rest) : stop, place] = rest - np.uint32(10) * shorter + np.uint32(ord("0"))
+            rest = shorter
+    return letters.view(f"U{1 + most}")[:, 0]
 
 
 NO_WEIGHT = "all weights of task {task} are zero; drop the task or give it some weight"
