@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from bayesmtfs.compiled import inner
 from bayesmtfs.convex.problem import PenaltyRows
+from bayesmtfs.data.column_sums import sums_over_tasks
 from bayesmtfs.data.tasks import TaskData, dense_adjoint
 from bayesmtfs.priors.row_penalty import divided_by_weights
 from bayesmtfs.types import FloatArray, IntArray
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough
-FEW_TIMES = 8  # reading numbers in order is so much faster than looking them up
 LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
 
 Int32Array = NDArray[np.int32]
 Entries = tuple[IntArray, Int32Array, FloatArray]  # segments, observation, values
-RowEntries = tuple[NDArray[np.int32] | NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64], FloatArray]  # CSR
 
 
 class DenseColumns(NamedTuple):
@@ -210,39 +209,6 @@ def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArr
     for e in range(first, stop):
         total += values[e] * vector[observation[e]]
     return total
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def sums_over_tasks(
-    entries: RowEntries, rows: IntArray, offsets: IntArray, vector: FloatArray, n_features: int, squared: bool
-) -> FloatArray:
-    """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
-
-    A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written:
-    from all features, or only from those the task has entries of where these are few.
-    """
-    indptr, indices, data = entries
-    sums = np.zeros(n_features)
-    product = np.zeros(n_features)
-    for t in range(offsets.size - 1):
-        count = 0
-        for i in range(offsets[t], offsets[t + 1]):
-            value = vector[i]
-            row = rows[i]
-            count += indptr[row + 1] - indptr[row]
-            for e in range(indptr[row], indptr[row + 1]):
-                product[indices[e]] += value * data[e]
-        if n_features <= FEW_TIMES * count:
-            for j in range(n_features):
-                sums[j] += product[j] * product[j] if squared else abs(product[j])
-                product[j] = 0.0
-            continue
-        for i in range(offsets[t], offsets[t + 1]):
-            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-                size = product[indices[e]]
-                sums[indices[e]] += size * size if squared else abs(size)
-                product[indices[e]] = 0.0
-    return sums
 
 
 @njit(cache=True, error_model="numpy", nogil=True)

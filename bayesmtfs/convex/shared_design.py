@@ -34,7 +34,8 @@ from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
-from bayesmtfs.data.inputs import Design, column_chunks, weighted_moments
+from bayesmtfs.data.column_sums import column_chunks, weighted_moments
+from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.scaling import column_moments
 from bayesmtfs.priors.row_penalty import RowPenalty
 from bayesmtfs.types import FloatArray, IntArray, Solution

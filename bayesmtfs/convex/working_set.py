@@ -352,6 +352,6 @@ class NewtonRounds(WorkingSetRounds):
         if self.problem.family.quadratic:
             self.state.working = self.working
         point = self.point
-        W = np.zeros((self.problem.data.n_features, self.problem.data.n_tasks))
+        W = np.zeros((self.problem.data.n_tasks, self.problem.data.n_features)).T  # in the order of `coef_`
         W[self.rows.features_of(point.active)] = point.W
         return W, point.intercept, point.objective, max(point.objective - self.dual, 0.0)

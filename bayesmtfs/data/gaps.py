@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.data.inputs import DesignTable
+from bayesmtfs.data.inputs import DesignTable, numbered_names
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -37,7 +37,7 @@ def with_indicators(table: DesignTable, columns: IntArray) -> DesignTable:
         return table
     missing = np.zeros((len(table.X), 1 + columns.max()), dtype=bool) if table.missing is None else table.missing
     names = table.feature_names
-    names = tuple(f"x{i}" for i in range(table.X.shape[1])) if names is None else names
+    names = tuple(numbered_names(table.X.shape[1]).tolist()) if names is None else names
     own = names if table.encoding is None else [str(column.name) for column in table.encoding.columns]
     names = (*names, *(f"{own[column]}[missing]" for column in columns))
     return table._replace(X=np.column_stack([table.X, missing[:, columns]]), feature_names=names)

@@ -20,9 +20,6 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 # ---------------------------------------------------------------------- dense and CSR
 
-COLUMN_CHUNK = 500_000  # numbers that are worked on at a time: they stay in the cache
-CANCELLED = 1e-2  # share of a mean square below which its difference to the squared mean has lost digits
-
 Design = Any  # (n, p) float32 or float64: a C- or F-ordered ndarray, or a CSR matrix
 
 
@@ -47,57 +44,6 @@ def times_columns(X: Design, factor: FloatArray) -> Design:
     scaled = X.copy()
     scaled.data *= factor.astype(X.dtype)[X.indices]
     return scaled
-
-
-def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
-    """Weighted standard deviation of each column; exactly 0 for a constant one."""
-    return weighted_moments(X, weight)[1]
-
-
-def weighted_moments(X: Design, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Weighted mean and standard deviation of each column; a deviation is exactly 0 for a constant one."""
-    total = weight.sum()
-    if not sp.issparse(X):
-        return _dense_moments(X, weight / total)
-    mean = np.asarray(X.T @ weight) / total
-    row_weight = np.repeat(weight, np.diff(X.indptr))
-    squares = row_weight * np.square(X.data - mean[X.indices])
-    spread = np.bincount(X.indices, weights=squares, minlength=X.shape[1])
-    stored = np.bincount(X.indices, weights=row_weight, minlength=X.shape[1])
-    full = np.bincount(X.indices, minlength=X.shape[1]) == X.shape[0]
-    variance = (spread + (total - stored) * mean**2 * ~full) / total
-    return mean, np.where(variance <= 1e-28 * mean**2, 0.0, np.sqrt(variance))
-
-
-def _dense_moments(X: NDArray[Any], share: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Moments of dense columns, with weights of sum 1, some columns at a time while they are in the cache."""
-    equal = bool(np.all(share == share[0]))
-    mean, variance = np.empty((2, X.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for part in column_chunks(X):
-            columns = X[:, part].astype(np.float64, copy=False)
-            mean[part] = share @ columns
-            if equal:
-                square = np.einsum("ij,ij->j", columns, columns) * share[0]
-            else:
-                square = share @ (columns * columns)
-            variance[part] = square - mean[part] ** 2
-            close = np.flatnonzero(~(variance[part] > CANCELLED * square))
-            if len(close) > 0:
-                variance[part][close] = _variance_about_entry(columns[:, close], share)
-    return mean, np.sqrt(np.maximum(variance, 0.0))
-
-
-def _variance_about_entry(columns: FloatArray, share: FloatArray) -> FloatArray:
-    """Variance about an entry of each column, the heaviest: that is 0 for a constant one, and never far from the mean."""
-    moved = columns - columns[share.argmax()]
-    return share @ (moved * moved) - (share @ moved) ** 2
-
-
-def column_chunks(X: Design) -> list[slice]:
-    """Runs of columns of so few numbers that they stay in the cache."""
-    step = max(1, COLUMN_CHUNK // X.shape[0])
-    return [slice(start, start + step) for start in range(0, X.shape[1], step)]
 
 
 # ---------------------------------------------------------------------- designs
@@ -226,18 +172,21 @@ def _check_shape(shape: tuple[int, int]) -> None:
             )
 
 
+def all_finite(values: NDArray[Any]) -> bool:
+    """Whether all of some floating point numbers are finite."""
+    # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
+    by_blas = (
+        values.ndim == 2 and values.dtype == np.float64 and (values.flags.c_contiguous or values.flags.f_contiguous)
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = np.ones(len(values)) @ values if by_blas else values  # which reads faster than a sum
+        return bool(np.isfinite(sums.sum(dtype=np.float64)) or np.isfinite(values).all())
+
+
 def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
     values = matrix.data if sp.issparse(matrix) else matrix
-    # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
-    with np.errstate(over="ignore", invalid="ignore"):
-        fast = (
-            values.ndim == 2 and values.dtype == np.float64 and (values.flags.c_contiguous or values.flags.f_contiguous)
-        )
-        total = (np.ones(len(values)) @ values if fast else values).sum(
-            dtype=np.float64
-        )  # BLAS reads faster than a sum
-        if np.isfinite(total):
-            return
+    if all_finite(values):
+        return
     for what, bad in (("inf", np.isinf), ("NaN", np.isnan)):
         if bad(values).any() and not (allow_missing and what == "NaN"):
             entries = sp.coo_matrix(matrix)
@@ -447,7 +396,28 @@ def read_groups(groups: Any, encoding: Encoding | None, n_columns: int) -> IntAr
     return None if len(np.unique(index)) == len(index) else index
 
 
-# ---------------------------------------------------------------------- names of tasks
+# ---------------------------------------------------------------------- names
+
+
+def numbered_names(count: int) -> NDArray[np.str_]:
+    """(count,) Names ``x0, x1, ...``, written digit by digit: a hundred thousand strings of Python take longer than a fit.
+
+    Examples
+    --------
+    >>> numbered_names(3).tolist()
+    ['x0', 'x1', 'x2']
+    """
+    most = len(str(max(count - 1, 0)))
+    letters = np.zeros((count, 1 + most), dtype=np.uint32)  # code points
+    letters[:, 0] = ord("x")
+    for size in range(1, most + 1):  # numbers with so many digits
+        stop = min(10**size, count)
+        rest = np.arange(10 ** (size - 1) if size > 1 else 0, stop, dtype=np.uint32)
+        for place in range(size, 0, -1):
+            shorter = rest // np.uint32(10)
+            letters[stop - len(rest) : stop, place] = rest - np.uint32(10) * shorter + np.uint32(ord("0"))
+            rest = shorter
+    return letters.view(f"U{1 + most}")[:, 0]
 
 
 NO_WEIGHT = "all weights of task {task} are zero; drop the task or give it some weight"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesmtfs.data import summaries
-from bayesmtfs.data.inputs import check_memory, read_labels
+from bayesmtfs.data.inputs import check_memory, numbered_names, read_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.progress import Progress
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, IntArray, warn
@@ -209,7 +209,7 @@ def from_summary(
         raise ValueError("correlation or n is missing; pass the correlations of the features and the rows of each task")
     labels = summaries.labels_of(z if effects is None else effects, tasks)
     p = summaries.n_features_of(correlation)
-    names = np.asarray([f"x{i}" for i in range(p)] if feature_names is None else feature_names, dtype=np.str_)
+    names = numbered_names(p) if feature_names is None else np.asarray(feature_names, dtype=np.str_)
     if len(names) != p:
         raise ValueError(f"feature_names has {len(names)} entries but correlation has {p} rows; pass one per feature")
     given = {

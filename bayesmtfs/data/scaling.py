@@ -23,14 +23,22 @@ intercept nothing is centred: that would bring one in by the back door. In the u
     x' = (x - c_t) / s_t,   y' = (y - a_t) / h_t,   w = h_t w' / s_t,   b = a_t + h_t b' - c_t' w,   noise = h_t noise'
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesmtfs.data.inputs import Design, stack_rows, times_columns, weighted_moments
-from bayesmtfs.data.tasks import TaskData, dense_moments
+from bayesmtfs.data.column_sums import (
+    dense_variances,
+    pooled_sparse_variances,
+    sparse_variances,
+    weighted_moments,
+)
+from bayesmtfs.data.inputs import Design, stack_rows, times_columns
+from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.types import BoolArray, DataWarning, FloatArray, Solution, warn
 
 ROUNDING = 1e-12  # of a mean, below which a deviation from it is 0
@@ -48,6 +56,8 @@ class Rescaled(NamedTuple):
 
     def to_user(self, found: Solution) -> Solution:
         """Coefficients, intercepts and noise in the user's units; the objective stays that of the rescaled data."""
+        if np.all(self.feature == 1.0) and np.all(self.target == 1.0):
+            return found
         noise = None if found.noise is None else found.noise * self.target
         return found._replace(
             W=found.W * (self.target / self.feature), intercept=found.intercept * self.target, noise=noise
@@ -79,7 +89,41 @@ def rescale(data: TaskData, standardize: bool, scale_target: bool = False, centr
 
 def column_scales(data: TaskData) -> FloatArray:
     """(p, m) Weighted standard deviation of each feature within each task; 0 for a constant feature."""
-    return np.broadcast_to(column_moments(data)[1], (data.n_features, data.n_tasks))
+    return np.broadcast_to(np.sqrt(_column_variances(data)), (data.n_features, data.n_tasks))
+
+
+def _once(data: TaskData, name: str, make: Callable[[], FloatArray]) -> FloatArray:
+    """What a pass over the data gives, kept with them."""
+    known: FloatArray | None = data.__dict__.get(name)
+    if known is None:
+        known = data.__dict__[name] = make()
+    return known
+
+
+def _column_variances(data: TaskData) -> FloatArray:
+    """(p, m) Variance of each feature within each task, or (p, 1) where all have the same rows and weights."""
+
+    def make() -> FloatArray:
+        if _has_own_rows(data) and (data.is_sparse or data.is_plain):
+            variances = sparse_variances if data.is_sparse else dense_variances
+            return variances(data.design, data.weight, data.offsets)
+        return np.square(column_moments(data)[1])
+
+    return _once(data, "_column_variances", make)
+
+
+def _pooled_variances(data: TaskData) -> FloatArray:
+    """(p,) Variance of each feature within tasks, averaged over the tasks by their weights."""
+    if data.is_sparse and _has_own_rows(data) and "_column_variances" not in data.__dict__:
+        pooled = partial(pooled_sparse_variances, data.design, data.weight, data.offsets)
+        return _once(data, "_pooled_variances", pooled)
+    variances = _column_variances(data)
+    return variances[:, 0] if variances.shape[1] == 1 else variances @ data.task_weights / data.task_weights.sum()
+
+
+def _has_own_rows(data: TaskData) -> bool:
+    """Whether the rows of the design are those of the observations, sorted by task."""
+    return not data.shared_design or data.n_tasks == 1
 
 
 def column_means(data: TaskData) -> FloatArray:
@@ -87,34 +131,14 @@ def column_means(data: TaskData) -> FloatArray:
     return np.broadcast_to(column_moments(data)[0], (data.n_features, data.n_tasks))
 
 
-def column_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
-    """Weighted mean and deviation of each feature: (p, m), or (p, 1) where all tasks have the same rows and weights."""
-    known: tuple[FloatArray, FloatArray] | None = data.__dict__.get(
-        "_column_moments"
-    )  # a pass over the data, made once
-    if known is None:
-        known = data.__dict__["_column_moments"] = _column_moments(data)
-    return known
+def column_moments(data: TaskData) -> FloatArray:
+    """(2, p, m) Weighted means and deviations of features, or (2, p, 1) where all tasks have the same rows and weights."""
 
+    def make() -> FloatArray:
+        pairs = _distinct_designs(data)
+        return np.stack([weighted_moments(X, data.weight[start:stop]) for X, (start, stop) in pairs], axis=-1)
 
-def _column_moments(data: TaskData) -> tuple[FloatArray, FloatArray]:
-    if data.is_plain and not data.shared_design:
-        return _moments_of_own_rows(data)
-    moments = [weighted_moments(X, data.weight[start:stop]) for X, (start, stop) in _distinct_designs(data)]
-    means, scales = zip(*moments, strict=True)
-    return np.column_stack(means), np.column_stack(scales)
-
-
-def _moments_of_own_rows(data: TaskData) -> tuple[FloatArray, FloatArray]:
-    """All tasks in one compiled loop, as `inputs.weighted_moments` does it for one."""
-    starts = data.offsets[:-1]
-    heavy = np.flatnonzero(data.weight == np.maximum.reduceat(data.weight, starts)[data.task])
-    entries = data.design[heavy[np.searchsorted(heavy, starts)]]
-    sums, squares = np.zeros((2, data.n_tasks, data.n_features))
-    dense_moments(data.design, entries, data.weight, data.offsets, sums, squares)
-    totals = data.task_weights[:, np.newaxis]
-    moved = sums / totals
-    return (entries + moved).T, np.sqrt(np.maximum(squares / totals - moved**2, 0.0)).T
+    return _once(data, "_column_moments", make)
 
 
 def scaled(data: TaskData, factor: FloatArray) -> TaskData:
@@ -165,13 +189,14 @@ def _warn_of_unknown_scales(data: TaskData, scales: FloatArray) -> None:
 
 def feature_deviation(data: TaskData, centred: bool = True) -> FloatArray:
     """(p,) Pooled deviation of each feature within the tasks that have it; its root mean square if not centred."""
-    means, scales = column_moments(data)
-    squares = scales**2 if centred else scales**2 + means**2
-    if data.present is None and squares.shape[1] == 1:
-        return np.sqrt(squares[:, 0])
-    if data.present is None:
-        return np.asarray(np.sqrt(squares @ data.task_weights / data.task_weights.sum()))
-    weight = np.where(data.present, data.task_weights, 0.0)
+    if data.present is None and centred:
+        return np.sqrt(_pooled_variances(data))
+    squares = column_scales(data) ** 2
+    if not centred:
+        squares = squares + column_means(data) ** 2
+    weight = np.broadcast_to(data.task_weights, squares.shape)
+    if data.present is not None:
+        weight = np.where(data.present, weight, 0.0)
     total = weight.sum(axis=1)
     return np.sqrt(np.divide((weight * squares).sum(axis=1), total, out=np.zeros(len(total)), where=total > 0))
 
@@ -186,17 +211,23 @@ def target_deviation(data: TaskData, centred: bool = True, own: bool = False) ->
 
     Where a task's is 0 the pooled one, where that is 0 the one over all rows, and 1 where that is 0 too.
     """
-    y, totals = np.asarray(data.y, dtype=np.float64), data.task_weights
+    totals = data.task_weights
     means = target_means(data) if centred else np.zeros(data.n_tasks)
-    with np.errstate(over="ignore"):
-        squares = np.add.reduceat(data.weight * (y - means[data.task]) ** 2, data.offsets[:-1])
-    squares = np.where(squares <= totals * (ROUNDING * means) ** 2, 0.0, squares)
+    squares = _once(data, f"_target_squares_{centred}", partial(_target_squares, data, means))
     pooled = np.sqrt(squares.sum() / totals.sum())
     if pooled == 0:
         overall = totals @ means / totals.sum()
         spread = np.sqrt(totals @ (means - overall) ** 2 / totals.sum())
         pooled = spread if spread > ROUNDING * abs(overall) else 1.0
     return np.where(squares > 0, np.sqrt(squares / totals), pooled) if own else np.full(data.n_tasks, pooled)
+
+
+def _target_squares(data: TaskData, means: FloatArray) -> FloatArray:
+    """(m,) Weighted sum of the squares of each task's targets about a number; 0 where only rounding error is left."""
+    moved = data.y - means[data.task]
+    with np.errstate(over="ignore"):
+        squares = np.add.reduceat(data.weight * np.square(moved, dtype=np.float64), data.offsets[:-1])
+    return np.where(squares <= data.task_weights * (ROUNDING * means) ** 2, 0.0, squares)
 
 
 def effect_unit(data: TaskData, scale_target: bool, centred: bool = True) -> FloatArray:
@@ -207,7 +238,8 @@ def effect_unit(data: TaskData, scale_target: bool, centred: bool = True) -> Flo
     is the change of the log-odds, or of the linear predictor, per deviation of the feature.
     """
     height = target_deviation(data, centred, own=data.shared_design) if scale_target else np.ones(data.n_tasks)
-    return feature_deviation(data, centred)[:, np.newaxis] / height
+    unit = feature_deviation(data, centred)[:, np.newaxis] / (height[:1] if np.all(height == height[0]) else height)
+    return np.broadcast_to(unit, (data.n_features, data.n_tasks))
 
 
 def warn_of_units(data: TaskData, features: bool, targets: bool) -> None:
@@ -216,25 +248,24 @@ def warn_of_units(data: TaskData, features: bool, targets: bool) -> None:
         return
     if targets:
         known = np.diff(data.offsets) >= LEAST_ROWS  # fewer rows can have any deviation by chance
-        own = np.where(known, target_deviation(data, own=True), np.nan)
+        own = np.where(known, target_deviation(data, own=True), 0.0)
         _warn_of_ratio("targets of task", data.task_names, own, TARGET_RATIO, "scale_target=True", "tasks")
     if features:
         deviation = feature_deviation(data)
-        own = np.where(deviation > 0, deviation, np.nan)
-        _warn_of_ratio("column", data.feature_names, own, FEATURE_RATIO, "standardize=True", "columns")
+        _warn_of_ratio("column", data.feature_names, deviation, FEATURE_RATIO, "standardize=True", "columns")
 
 
 def _warn_of_ratio(
     what: str, names: NDArray[Any], deviations: FloatArray, most: float, remedy: str, plural: str
 ) -> None:
-    if np.isnan(deviations).all():
-        return
-    low, high = int(np.nanargmin(deviations)), int(np.nanargmax(deviations))
-    ratio = deviations[high] / deviations[low]
-    if ratio > most:
+    """Warn where the largest of some deviations is too far from the smallest that is not 0."""
+    smallest = float(deviations.min(where=deviations > 0, initial=np.inf))
+    largest = float(deviations.max())
+    if largest > most * smallest:
+        low, high = int(np.flatnonzero(deviations == smallest)[0]), int(deviations.argmax())
         warn(
-            f"deviations within tasks differ {ratio:,.0f} times, from {deviations[low]:.3g} ({what} "
-            f"{names.tolist()[low]!r}) to {deviations[high]:.3g} ({what} {names.tolist()[high]!r}), and the penalty is "
+            f"deviations within tasks differ {largest / smallest:,.0f} times, from {smallest:.3g} ({what} "
+            f"{names.tolist()[low]!r}) to {largest:.3g} ({what} {names.tolist()[high]!r}), and the penalty is "
             f"stated in these units, so that it tells {plural} apart by them; set {remedy}, or bring them to one scale",
             DataWarning,
         )

@@ -8,7 +8,7 @@ input row and ``rows`` says which of them each observation uses. Solvers need on
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -109,25 +109,27 @@ class TaskData:
         known = read_offset(exposure, offset, (n,))
         target = _read_1d_target(y, n)
         weight = inputs.read_weights(sample_weight, (n,))
-        labels = inputs.read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
+        codes, names = inputs.read_labels(np.zeros(n, dtype=np.int64) if tasks is None else tasks, n)
+        order, untouched = np.arange(n), bool(np.all(codes[1:] >= codes[:-1]))
+        if not untouched:
+            order = np.argsort(codes, kind="stable")
         if weight is None:
             weight = np.ones(n)
-        inputs.check_no_empty_task(np.bincount(labels.codes, weights=weight) > 0, labels.names, inputs.NO_WEIGHT)
-        order = np.argsort(labels.codes, kind="stable")
-        order = order[weight[order] > 0]
-        untouched = len(order) == n and bool(np.all(order[1:] > order[:-1]))
-        counts = np.bincount(labels.codes[order], minlength=len(labels.names))
+        else:
+            inputs.check_no_empty_task(np.bincount(codes, weights=weight) > 0, names, inputs.NO_WEIGHT)
+            order = order[weight[order] > 0]
+            untouched = untouched and len(order) == n
         return cls(
             design=table.X if untouched else table.X[order],
             y=target if untouched else target[order],
             weight=weight if untouched else weight[order],
-            offsets=_offsets(counts),
+            offsets=_offsets(np.bincount(codes if untouched else codes[order], minlength=len(names))),
             rows=np.arange(len(order)),
             order=order,
-            task_names=labels.names,
+            task_names=names,
             names=table.feature_names,
             groups=_groups(groups, table),
-            shared_design=len(labels.names) == 1,
+            shared_design=len(names) == 1,
             encoding=table.encoding,
             eta_offset=None if known is None else known[order],
         )
@@ -327,7 +329,7 @@ class TaskData:
     @cached_property
     def feature_names(self) -> NDArray[np.str_]:
         """(p,) Names; ``x0, x1, ...`` where the input had none."""
-        return default_names(self.n_features) if self.names is None else np.asarray(self.names)
+        return inputs.numbered_names(self.n_features) if self.names is None else np.asarray(self.names)
 
     @property
     def is_sparse(self) -> bool:
@@ -494,14 +496,6 @@ class TaskData:
         )
 
 
-@lru_cache(maxsize=16)
-def default_names(n_features: int) -> NDArray[np.str_]:
-    """(p,) ``x0, x1, ...``; read-only, since every fit with as many features has the same array."""
-    names = np.asarray([f"x{i}" for i in range(n_features)])
-    names.flags.writeable = False
-    return names
-
-
 def _offsets(counts: IntArray) -> IntArray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
@@ -616,19 +610,6 @@ def dense_adjoint(A: FloatArray, values: FloatArray, offsets: IntArray, result: 
             for j in range(k):
                 result[t, j] += values[i] * A[i, j]
             i += 1
-
-
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def dense_moments(
-    A: FloatArray, entry: FloatArray, weight: FloatArray, offsets: IntArray, sums: FloatArray, squares: FloatArray
-) -> None:
-    """Add the weighted sums and squares of every column of ``A_t - entry_t`` to (m, k) arrays, task by task."""
-    for t in range(offsets.size - 1):
-        for i in range(offsets[t], offsets[t + 1]):
-            for j in range(A.shape[1]):
-                moved = A[i, j] - entry[t, j]
-                sums[t, j] += weight[i] * moved
-                squares[t, j] += weight[i] * moved * moved
 
 
 def all_levels(table: DesignTable) -> dict[str, FloatArray]:

@@ -33,7 +33,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bayesmtfs import families
 from bayesmtfs.data import frames
 from bayesmtfs.data.gaps import TaskMeans, filled, gap_columns, has_gaps, learn_means, with_indicators
-from bayesmtfs.data.inputs import Design, check_two_axes, describe_unknown, match_labels, read_design, read_target
+from bayesmtfs.data.inputs import (
+    Design,
+    all_finite,
+    check_two_axes,
+    describe_unknown,
+    match_labels,
+    read_design,
+    read_target,
+)
 from bayesmtfs.data.offsets import read_offset, split_columns
 from bayesmtfs.data.scaling import Rescaled, effect_unit, rescale, warn_of_units
 from bayesmtfs.data.tasks import TaskData
@@ -515,7 +523,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     def _set_fit(self, solution: Solution, tol: float, found: dict[str, Any] | None = None, **settings: Any) -> None:
         """Set the fitted attributes from a solution in the user's units, and what else is known of the data."""
         W = solution.W
-        if not (np.isfinite(W).all() and np.isfinite(solution.intercept).all()):
+        if not (all_finite(W) and all_finite(solution.intercept)):
             raise ValueError(
                 "the fit gave coefficients that are not finite, since X or y holds numbers too large or too small to "
                 "compute with; rescale them, or set standardize=True"

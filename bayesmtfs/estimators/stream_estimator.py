@@ -35,6 +35,7 @@ from bayesmtfs.data.inputs import (
     as_labels,
     match_labels,
     missing_entries,
+    numbered_names,
     read_design,
     read_labels,
     read_weights,
@@ -479,7 +480,7 @@ class StreamEstimator(UnitRowEstimator, StreamFits):
     @cached_property
     def _feature_names(self) -> NDArray[np.str_]:  # type: ignore[override]
         """Names of the features, made up only when somebody asks: a stream may have a million."""
-        return np.asarray([f"x{i}" for i in range(self._learner.n_features)])
+        return numbered_names(self._learner.n_features)
 
     def _read_task_data(
         self, X: Any, y: Any, tasks: Any, classes: Any, weight: Any, known: dict[str, Any]

@@ -138,10 +138,9 @@ def _entries(variable: Any) -> NDArray[Any]:
 
 
 def frozen_copy(array: NDArray[Any]) -> NDArray[Any]:
-    """Copy of an array that cannot be written to."""
-    copy = array.copy()
-    copy.flags.writeable = False
-    return copy
+    """Copy of an array that cannot be written to; what is repeated along an axis is kept once."""
+    distinct = array[tuple(slice(1 if stride == 0 else None) for stride in array.strides)]
+    return np.broadcast_to(distinct.copy(), array.shape)
 
 
 def set_fields(instance: object, **values: Any) -> None:

@@ -29,7 +29,8 @@ from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
 from bayesmtfs.data.classes import read_classes
-from bayesmtfs.data.inputs import Design, as_labels, read_design, stack_rows, weighted_deviation
+from bayesmtfs.data.column_sums import weighted_deviation
+from bayesmtfs.data.inputs import Design, as_labels, read_design, stack_rows
 from bayesmtfs.estimators.base import MultiTaskEstimator, check_choice
 from bayesmtfs.estimators.predictors import MultiTaskClassifier
 from bayesmtfs.estimators.ranking import RankingSelector, default_classifier

@@ -1,0 +1,204 @@
+"""Sums over the rows of each task, column by column: variances about each task's own mean, and products with a vector.
+
+A constant column has the variance 0 exactly, whatever its level.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from numba import njit
+from numpy.typing import NDArray
+
+from bayesmtfs.data.inputs import Design
+from bayesmtfs.types import FloatArray, IntArray
+
+COLUMN_CHUNK = 500_000  # numbers that are worked on at a time: they stay in the cache
+ROUNDING = 1e-28  # of a squared mean, below which the variance of a sparse column is 0
+CANCELLED = 1e-4  # of the mean square, below which the variance is not taken as its difference from the squared mean
+LOST = 1e-2  # of the mean square, below which their difference has lost digits that a dense column has at hand
+FEW_TIMES = 8  # reading numbers in order is so much faster than looking them up
+
+RowEntries = tuple[NDArray[np.int32] | NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64], FloatArray]  # CSR
+
+
+def weighted_deviation(X: Design, weight: FloatArray) -> FloatArray:
+    """Weighted standard deviation (p,) of each column of one design; exactly 0 for a constant one."""
+    return weighted_moments(X, weight)[1]
+
+
+def weighted_moments(X: Design, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weighted mean and standard deviation (p,) of each column of one design, in one pass over it."""
+    share = weight / weight.sum()
+    if sp.issparse(X):
+        deviation = np.sqrt(sparse_variances(X, weight, np.array([0, len(weight)]))[:, 0])
+        return np.asarray(X.T @ share), deviation
+    equal = bool(np.all(share == share[0]))
+    mean, variance = np.empty((2, X.shape[1]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in column_chunks(X):
+            columns = X[:, part].astype(np.float64, copy=False)
+            mean[part] = share @ columns
+            if equal:
+                square = np.einsum("ij,ij->j", columns, columns) * share[0]
+            else:
+                square = share @ (columns * columns)
+            variance[part] = square - mean[part] ** 2
+            close = np.flatnonzero(~(variance[part] > LOST * square))
+            if len(close) > 0:
+                variance[part][close] = _variance_about_entry(columns[:, close], share)
+    return mean, np.sqrt(np.maximum(variance, 0.0))
+
+
+def _variance_about_entry(columns: FloatArray, share: FloatArray) -> FloatArray:
+    """Variance about an entry of each column, the heaviest: that is 0 for a constant one, and never far from the mean."""
+    moved = columns - columns[share.argmax()]
+    return share @ (moved * moved) - (share @ moved) ** 2
+
+
+def column_chunks(X: Design) -> list[slice]:
+    """Runs of columns of so few numbers that they stay in the cache."""
+    step = max(1, COLUMN_CHUNK // X.shape[0])
+    return [slice(start, start + step) for start in range(0, X.shape[1], step)]
+
+
+def dense_variances(A: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
+    """(p, m) Variance of every column in every task, of a design (N, p) whose rows are sorted by task."""
+    starts = offsets[:-1]
+    heavy = np.flatnonzero(weight == np.repeat(np.maximum.reduceat(weight, starts), np.diff(offsets)))
+    by_task = np.empty((len(starts), A.shape[1]))
+    _write_dense_variances(A, heavy[np.searchsorted(heavy, starts)], weight, offsets, by_task)
+    return by_task.T
+
+
+def sparse_variances(X: Design, weight: FloatArray, offsets: IntArray) -> FloatArray:
+    """(p, m) The same of a CSR matrix (N, p)."""
+    result = np.zeros((X.shape[1], len(offsets) - 1))
+    _write_sparse_variances((X.indptr, X.indices, X.data), weight, offsets, result)
+    return result
+
+
+def pooled_sparse_variances(X: Design, weight: FloatArray, offsets: IntArray) -> FloatArray:
+    """(p,) The same, averaged over tasks by their weights: nothing of size (p, m) is made."""
+    entries, p, totals = (X.indptr, X.indices, X.data), X.shape[1], np.add.reduceat(weight, offsets[:-1])
+    share = np.repeat(1.0 / np.sqrt(totals * totals.sum()), np.diff(offsets))
+    squared_means = sums_over_tasks(entries, np.arange(len(weight)), offsets, weight * share, p, True)
+    squares = _weighted_squares(entries, weight, p) / totals.sum()
+    pooled: FloatArray = squares - squared_means
+    unclear = np.flatnonzero(pooled < CANCELLED * squares)
+    if len(unclear) > 0:
+        pooled[unclear] = sparse_variances(X[:, unclear], weight, offsets) @ totals / totals.sum()
+    return pooled
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sums_over_tasks(
+    entries: RowEntries, rows: IntArray, offsets: IntArray, vector: FloatArray, n_features: int, squared: bool
+) -> FloatArray:
+    """(p,) Sum over tasks of ``|X_t' vector_t|``, or of its square, feature by feature, from a CSR matrix.
+
+    A task's products are scattered into one array and collected from there, so that nothing of size (p, m) is written:
+    from all features, or only from those the task has entries of where these are few.
+    """
+    indptr, indices, data = entries
+    sums = np.zeros(n_features)
+    product = np.zeros(n_features)
+    for t in range(offsets.size - 1):
+        count = 0
+        for i in range(offsets[t], offsets[t + 1]):
+            value = vector[i]
+            row = rows[i]
+            count += indptr[row + 1] - indptr[row]
+            for e in range(indptr[row], indptr[row + 1]):
+                product[indices[e]] += value * data[e]
+        if n_features <= FEW_TIMES * count:
+            for j in range(n_features):
+                sums[j] += product[j] * product[j] if squared else abs(product[j])
+                product[j] = 0.0
+            continue
+        for i in range(offsets[t], offsets[t + 1]):
+            for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                size = product[indices[e]]
+                sums[indices[e]] += size * size if squared else abs(size)
+                product[indices[e]] = 0.0
+    return sums
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _weighted_squares(entries: RowEntries, weight: FloatArray, n_features: int) -> FloatArray:
+    """(p,) Weighted sum of the squares of every column of a CSR matrix."""
+    indptr, indices, data = entries
+    squares = np.zeros(n_features)
+    for i in range(weight.size):
+        for e in range(indptr[i], indptr[i + 1]):
+            squares[indices[e]] += weight[i] * data[e] * data[e]
+    return squares
+
+
+@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+def _write_dense_variances(
+    A: FloatArray, heaviest: IntArray, weight: FloatArray, offsets: IntArray, result: FloatArray
+) -> None:
+    """Write the variances of task t to ``result[t]``, about the entries of its heaviest row, four rows at a time."""
+    p = A.shape[1]
+    entry, sums, squares = np.empty(p), np.empty(p), np.empty(p)
+    for t in range(offsets.size - 1):
+        total = 0.0
+        for j in range(p):
+            entry[j] = A[heaviest[t], j]
+            sums[j] = 0.0
+            squares[j] = 0.0
+        i = offsets[t]
+        stop = offsets[t + 1]
+        while i + 3 < stop:
+            u, v, w, x = weight[i], weight[i + 1], weight[i + 2], weight[i + 3]
+            total += u + v + w + x
+            for j in range(p):
+                a, b, c, d = A[i, j] - entry[j], A[i + 1, j] - entry[j], A[i + 2, j] - entry[j], A[i + 3, j] - entry[j]
+                sums[j] += u * a + v * b + w * c + x * d
+                squares[j] += u * a * a + v * b * b + w * c * c + x * d * d
+            i += 4
+        while i < stop:
+            total += weight[i]
+            for j in range(p):
+                moved = A[i, j] - entry[j]
+                sums[j] += weight[i] * moved
+                squares[j] += weight[i] * moved * moved
+            i += 1
+        for j in range(p):
+            mean = sums[j] / total
+            result[t, j] = max(squares[j] / total - mean * mean, 0.0)
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _write_sparse_variances(entries: RowEntries, weight: FloatArray, offsets: IntArray, result: FloatArray) -> None:
+    """Write the variances of task t to ``result[:, t]``, which is 0 where the task has no entry."""
+    indptr, indices, data = entries
+    p = result.shape[0]
+    count, seen = np.zeros(p, dtype=np.int64), np.empty(p, dtype=np.int64)
+    means, squares, stored = np.empty(p), np.empty(p), np.empty(p)
+    for t in range(offsets.size - 1):
+        n_seen = 0
+        total = 0.0
+        for i in range(offsets[t], offsets[t + 1]):
+            total += weight[i]
+            for e in range(indptr[i], indptr[i + 1]):
+                j = indices[e]
+                if count[j] == 0:
+                    seen[n_seen] = j
+                    n_seen += 1
+                    means[j], squares[j], stored[j] = 0.0, 0.0, 0.0
+                count[j] += 1
+                means[j] += weight[i] * data[e]
+                stored[j] += weight[i]
+        for s in range(n_seen):
+            means[seen[s]] /= total
+        for i in range(offsets[t], offsets[t + 1]):
+            for e in range(indptr[i], indptr[i + 1]):
+                moved = data[e] - means[indices[e]]
+                squares[indices[e]] += weight[i] * moved * moved
+        for s in range(n_seen):
+            j = seen[s]
+            if count[j] < offsets[t + 1] - offsets[t]:
+                squares[j] += (total - stored[j]) * means[j] * means[j]
+            if squares[j] > ROUNDING * total * means[j] * means[j]:
+                result[j, t] = squares[j] / total
+            count[j] = 0
