@@ -1,6 +1,6 @@
 """Counts, survival times and gross outliers: features found by the family that suits, and the time of Poisson fits.
 
-    uv run python benchmarks/families.py [--seeds 20] [--only counts,survival,outliers,outlier_posteriors,speed]
+    uv run python benchmarks/families.py [--seeds 20] [--only counts,survival,outliers,outlier_posteriors,priors,speed]
 
 Recovery. Eight features of p matter in all m tasks, each with its own effect. A method ranks features by the norms of their
 rows at the penalty that its cross-validation chooses (5 folds); counted is how many of the eight are among the first
@@ -11,6 +11,9 @@ features of the ranking, as far as it goes with at most a tenth of them wrong. S
 - ``survival``: exponential times, 40% censored, m = 8, 100 rows each, p = 100; a Cox lasso for each task on its own, l1,2.
 - ``outliers``: a tenth of the targets with 15 times the noise, m = 8, 60 rows each, p = 150; squared loss and Huber l1,2,
   squared loss and Student's t in MM; ``outlier_posteriors``: these two in posteriors under the generalized normal prior.
+- ``priors``: posteriors under the prior with exact zeros beside those under the generalized normal one (two chains of 300
+  draws), by family; eight features act in all tasks, or each in half of them. Missed is the share of the signal's variance,
+  entries are those kept at a level of 5%.
 
 Speed. CPU seconds (one thread) to a duality gap of 1e-6 of the objective at W = 0, measured from outside (the gap of every
 answer is that of `bayesmtfs.convex.problem.Problem`, and a package goes down its tolerances until it has it): one task
@@ -21,11 +24,12 @@ import argparse
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from realistic import largest_set
 from threadpoolctl import threadpool_limits
 
 import bayesmtfs as bm
@@ -173,6 +177,91 @@ def outlier_posteriors(seed: int) -> dict[str, int]:
     return {name: found(row_norms(model.fit(X, y, tasks=tasks))) for name, model in models.items()}
 
 
+# ---------------------------------------------------------------------- two priors
+
+
+PRIORS = ("spike", "generalized_normal")
+LENGTHS = {"draws": 300, "tune": 300, "chains": 2, "n_jobs": 1, "random_state": 0, "progress": False}
+PRIOR_KINDS = {  # loss, tasks, rows of each, features, size of effects
+    "outliers, student_t(learn)": ("student_t(learn)", 6, 60, 80, 0.5),
+    "counts, negative_binomial(learn)": ("negative_binomial(learn)", 8, 80, 100, 0.4),
+    "outliers, absolute": ("absolute", 6, 60, 80, 0.5),
+    "outliers, quantile(0.7)": ("quantile(0.7)", 6, 60, 80, 0.5),
+    "labels, offsets": ("logistic", 6, 120, 80, 0.8),
+}
+
+
+class PriorScore(NamedTuple):
+    """What one prior says of one data set."""
+
+    found: int  # of the relevant features
+    false: int  # entries among those kept at a level of 5%
+    kept: int
+    entries: int  # that there are
+    missed: float  # share of the signal's variance
+    seconds: float
+
+
+def two_priors(kind: str, shared: bool, seed: int) -> dict[str, PriorScore]:
+    """Both priors on one data set; relevant features act in all tasks, or each in half of them."""
+    loss, m, n, p, size = PRIOR_KINDS[kind]
+    rng = np.random.default_rng([seed, list(PRIOR_KINDS).index(kind), shared])
+    X, tasks = rng.normal(size=(m * n, p)), np.repeat(np.arange(m), n)
+    W = np.zeros((p, m))
+    W[:RELEVANT] = size * rng.normal(size=(RELEVANT, m))
+    if not shared:
+        for row in W[:RELEVANT]:
+            row[rng.permutation(m)[: m // 2]] = 0.0
+    eta = np.sum(X * W.T[tasks], axis=1)
+    beside: dict[str, Any] = {}
+    if kind.startswith("outliers"):
+        y = eta + np.where(rng.random(len(eta)) < 0.1, 15.0, 1.0) * rng.normal(size=len(eta))
+    elif kind.startswith("counts"):
+        beside["exposure"] = np.exp(rng.normal(0.0, 0.5, len(eta)))
+        y = rng.poisson(beside["exposure"] * np.exp(1.0 + eta) * rng.gamma(1.0, 1.0, len(eta))).astype(float)
+    else:
+        beside["offset"] = rng.normal(size=len(eta))
+        y = (rng.random(len(eta)) < 1.0 / (1.0 + np.exp(-eta - beside["offset"]))).astype(float)
+    scores, estimator = {}, bm.BayesianClassifier if loss == "logistic" else bm.BayesianRegressor
+    for prior in PRIORS:
+        begin = time.process_time()
+        model = estimator(loss=loss, prior=prior, **LENGTHS).fit(X, y, tasks=tasks, **beside)
+        seconds = time.process_time() - begin
+        entries, off = largest_set(model.task_inclusion_probability_.T), model.coef_.T - W
+        scores[prior] = PriorScore(
+            found(row_norms(model)),
+            int((entries & (W == 0)).sum()),
+            int(entries.sum()),
+            int((W != 0).sum()),
+            float((off**2).sum() / (W**2).sum()),  # features are independent, with variance 1
+            seconds,
+        )
+    return scores
+
+
+def compare_priors(kind: str, shared: bool, n_seeds: int, first: int) -> None:
+    """Print a row of a table for each prior, and the difference in the signal missed."""
+    rows = [two_priors(kind, shared, first + seed) for seed in range(n_seeds)]
+    title = f"{kind}, {'all tasks' if shared else 'half of the tasks'}, {n_seeds} data sets"
+    for prior in PRIORS:
+        scores = np.array([row[prior] for row in rows])
+        false, kept, entries = scores[:, 1:4].sum(axis=0)
+        (features, missed), errors = scores[:, [0, 4]].mean(axis=0), _errors(scores[:, [0, 4]])
+        print(
+            f"| {title} | {prior} | {features:.2f} ({errors[0]:.2f}) | {false:.0f}/{kept:.0f} | "
+            f"{(kept - false) / entries:.2f} | {missed:.3f} ({errors[1]:.3f}) | {np.median(scores[:, 5]):.1f} |"
+        )
+    spike, other = (np.array([row[prior].missed for row in rows]) for prior in PRIORS)
+    less = int((spike < other).sum())
+    difference, error = (spike - other).mean(), _errors((spike - other)[:, np.newaxis])[0]
+    print(f"  missed, difference {difference:+.3f} ({error:.3f}), less in {less} of {n_seeds}", flush=True)
+
+
+def _errors(values: Floats) -> Floats:
+    """Standard errors of the means of columns."""
+    return np.asarray(np.std(values, axis=0, ddof=1) / np.sqrt(len(values)))
+
+
 def recovery(name: str, draw: Callable[[int], dict[str, int]], n_seeds: int, first: int) -> None:
     """Print means and standard errors over data sets, and those of differences from the last method."""
     rows = []
@@ -307,7 +396,7 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="data sets of each kind")
-    parser.add_argument("--only", default="counts,survival,outliers,outlier_posteriors,speed")
+    parser.add_argument("--only", default="counts,survival,outliers,outlier_posteriors,priors,speed")
     parser.add_argument("--first", type=int, default=1000, help="seed of the first data set")
     arguments = parser.parse_args()
     chosen = arguments.only.split(",")
@@ -317,6 +406,9 @@ def main() -> None:
         for name, draw in kinds.items():
             if name in chosen:
                 recovery(name, draw, arguments.seeds, arguments.first)
+        for kind in PRIOR_KINDS if "priors" in chosen else ():
+            for shared in (True, False):
+                compare_priors(kind, shared, arguments.seeds, arguments.first)
         if "speed" in chosen:
             print("\nspeed: CPU seconds to a certified gap of 1e-6")
             speed(range(3))

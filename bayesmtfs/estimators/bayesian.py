@@ -91,13 +91,14 @@ class BayesianEstimator(MultiTaskEstimator):
     prior : {"auto", "spike", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe"}
         Prior of the rows of coefficients. "auto" is "spike" where that is defined, else "generalized_normal"
         (`prior_of` has the rule, ``prior_`` says which it was). Rows with exact zeros of features and of their entries,
-        patterns of tasks learned (`bayesmtfs.priors.spike`), for the squared loss and labels; generalized normal with
+        patterns of tasks learned (`bayesmtfs.priors.spike`), for families that are normal given a hidden precision, such
+        as the squared loss, labels, Student's t and negative binomial counts; generalized normal with
         half-Cauchy-like scales; with log-uniform scales between bounds; with learned task relations; the prior whose
         mode is the mixed-norm fit (noise 1, in the user's units); the group regularised horseshoe.
     norm_q : float in [1, inf] or "learn", default 2
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "variational"}
-        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
+        "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with these families, and with
         labels if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
         prior "spike" in a fraction of the time: coordinate ascent finds the features that can matter, and short chains
         draw these (`bayesmtfs.posterior.variational`).

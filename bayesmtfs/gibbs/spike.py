@@ -13,8 +13,8 @@ One sweep:
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
    which chains stay with the feature that they found first. The place is the largest of ``ln evidence_j - ln |N[j]|`` plus
    Gumbel numbers that are drawn beforehand, so that here, too, a bound settles most of them;
-4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise of normal targets; where tasks with the same rows have noise in
-   common, its factors (`common_noise`).
+4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise of normal targets; where tasks with the same
+   rows have noise in common, its factors (`common_noise`).
 
 With normal targets a visit costs O(m) operations and a coefficient that changes O(p) (`spike_state`), so that a sweep takes
 O(p m + number of rows on times p m); with others a visit costs O(n m).
@@ -148,7 +148,8 @@ def dispersion_prior_of(prior: SpikePrior, family: Family) -> DispersionPrior | 
     """Prior of what the family has beside eta; None for nothing."""
     if not family.has_noise and family.learned is None:
         return None
-    return dispersion_prior(family, 1.0, prior.shared_noise, (prior.noise_shape, prior.noise_rate))
+    typical = math.sqrt(prior.noise_rate / prior.noise_shape)
+    return dispersion_prior(family, typical, prior.shared_noise, (prior.noise_shape, prior.noise_rate))
 
 
 # ---------------------------------------------------------------------- the sweep

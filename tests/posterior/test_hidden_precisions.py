@@ -96,6 +96,20 @@ def test_an_estimator_learns_predicts_and_keeps_the_parameter(loss, prior, tmp_p
     np.testing.assert_allclose(getattr(bm.load(tmp_path / "fit.bm"), f"{name}_"), found)
 
 
+@pytest.mark.filterwarnings("ignore")  # of few draws
+@pytest.mark.parametrize("loss", ["student_t(3)", "student_t(learn)"])
+def test_one_row_far_out_does_not_set_the_scale_of_exact_zeros(loss):
+    """Deviations of the target are a million times those of the other rows."""
+    rng = np.random.default_rng(0)
+    X, tasks = rng.normal(size=(120, 6)), np.repeat([0, 1], 60)
+    y = X[:, 0] + 0.5 * rng.normal(size=120)
+    y[[3, 90]] = [1e7, -1e7]
+    model = bm.BayesianRegressor(loss=loss, draws=150, tune=150, chains=2, random_state=0).fit(X, y, tasks=tasks)
+    assert model.prior_ == "spike" and model.get_support(indices=True).tolist() == [0]
+    np.testing.assert_allclose(model.coef_[:, 0], 1.0, atol=0.3)
+    assert np.all((model.noise_ > 0.2) & (model.noise_ < 0.8))
+
+
 def test_the_prior_with_exact_zeros_says_what_it_does_not_have():
     data = tables("negative_binomial(1)", n=10)
     with pytest.raises(ValueError, match="'poisson' does not go with prior='spike'.*'negative_binomial"):
