@@ -541,7 +541,7 @@ class SharedRounds(WorkingSetRounds):
         n_rows, m = len(scores), self.problem.data.n_tasks
         n_columns = max(FIRST_COLUMNS, int(np.sqrt(0.3 * self.problem.data.n_features * m)))
         first = -(-n_columns * n_rows // self.problem.data.n_features)
-        n_active = np.count_nonzero(self.working.is_active)
+        n_active = int(np.count_nonzero(self.working.is_active))
         n_new = first if len(self.working.rows) == 0 else min(int(MARGIN * n_violating), max(2 * first, 6 * n_active))
         n_new = min(n_new + 1, n_rows)
         best = np.argpartition(outside, n_rows - n_new)[n_rows - n_new :]
