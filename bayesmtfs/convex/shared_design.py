@@ -65,9 +65,9 @@ SINGLE_TASKS = 8  # from which a copy of X in single precision pays
 SINGLE_COST = 0.4  # of a look, compared to double precision
 SINGLE_SIZE = 100_000_000  # numbers in X, up to which there is one
 SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
-SINGLE_ERROR = 0.02  # bound of its error, in units of the penalty strength, that a look may have
+SINGLE_ERROR = 0.01  # bound of its error, in units of the penalty strength, that a look may have
 SINGLE_ROUNDING = 2.0**-24  # of one operation
-CLEARLY_OUTSIDE = 1.1  # score of a column at which a point is far from certified, so that rough scores do
+CLEARLY_OUTSIDE = 1.03  # rough score at which a row cannot be at its bound: twice the error, and more, above it
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
@@ -542,7 +542,7 @@ class SharedRounds(WorkingSetRounds):
         n_columns = max(FIRST_COLUMNS, int(np.sqrt(0.3 * self.problem.data.n_features * m)))
         first = -(-n_columns * n_rows // self.problem.data.n_features)
         n_active = int(np.count_nonzero(self.working.is_active))
-        n_new = first if len(self.working.rows) == 0 else min(int(MARGIN * n_violating), max(2 * first, 6 * n_active))
+        n_new = first if len(self.working.rows) == 0 else min(int(MARGIN * n_violating), max(first, 6 * n_active))
         n_new = min(n_new + 1, n_rows)
         best = np.argpartition(outside, n_rows - n_new)[n_rows - n_new :]
         best = best[np.argsort(-outside[best])]

@@ -77,7 +77,11 @@ class StoredGram:
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
         rows = np.flatnonzero(V.any(axis=1))
-        return self.Q[rows].T @ V[rows]
+        return self.times_some(rows, V[rows])
+
+    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
+        """Z'Z times what is V at some rows and 0 elsewhere."""
+        return self.Q[rows].T @ V
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
@@ -124,6 +128,12 @@ class ColumnGram:
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
         return -self.columns.correlations(-self._predict(V), V)
+
+    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
+        """Z'Z times what is V at some rows and 0 elsewhere."""
+        whole = np.zeros((len(self.columns.length), V.shape[1]))
+        whole[rows] = V
+        return -self.columns.correlations(-self.columns.take(rows).predict(V), whole)
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
@@ -380,7 +390,7 @@ class Descent(ABC):
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         penalty = problem.penalty
         self.W, self.gram = W, problem.gram
-        self.bounds: dict[int, FloatArray] = {}
+        self.groups: dict[int | None, tuple[IntArray, FloatArray, FloatArray]] = {}  # by block
         self.starts = penalty.starts if isinstance(penalty, GroupPenalty) else np.arange(len(W) + 1)
         self.norm_q = float(penalty.norm_q)
         if isinstance(penalty, GroupPenalty):
@@ -420,12 +430,13 @@ class Descent(ABC):
         return sweep_rows(block, correlation, self.W[part], *thresholds, self.norms[part], self.norm_q, self.scratch)
 
     def _sweep_groups(self, block: FloatArray, correlation: FloatArray, part: slice) -> float:
-        first, stop = np.searchsorted(self.starts, [part.start or 0, len(self.W) if part.stop is None else part.stop])
-        starts = self.starts[first : stop + 1] - self.starts[first]
-        if first not in self.bounds:
-            squares = [block[a:b, a:b] for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)]
-            self.bounds[first] = largest_eigenvalues(squares)
-        return sweep_groups(block, correlation, self.W[part], starts, self.bounds[first], self.thresholds[first:stop])
+        if part.start not in self.groups:
+            ends = part.start or 0, len(self.W) if part.stop is None else part.stop
+            first, stop = np.searchsorted(self.starts, ends)
+            starts = self.starts[first : stop + 1] - self.starts[first]
+            squares = [block[a:b, a:b] for a, b in pairwise(starts.tolist())]
+            self.groups[part.start] = starts, largest_eigenvalues(squares), self.thresholds[first:stop]
+        return sweep_groups(block, correlation, self.W[part], *self.groups[part.start])
 
 
 def largest_eigenvalues(blocks: list[FloatArray]) -> FloatArray:
@@ -611,7 +622,7 @@ def proximal_point(
         if correction is None:
             return point, n_steps
         direction[correction[0]] += correction[1]
-        change = gram.times(direction)
+        change = error + gram.times_some(*correction)
         slope = -float(np.vdot(error, direction))
         linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change))
         size = float(np.vdot(point, point))
