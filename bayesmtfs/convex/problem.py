@@ -31,7 +31,7 @@ from bayesmtfs.families import Family, Kinks, total, total_conjugate, with_offse
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, scratch
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
 ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of the sum of its absolute terms
@@ -154,14 +154,19 @@ class Problem:
 
     @property
     def has_one_gram(self) -> bool:
-        """Whether one Gram matrix serves all tasks: squared loss, one complete design, the same weights, single rows."""
+        """Whether one Gram matrix serves all tasks: squared loss, one complete design, the same weights.
+
+        Groups of features need the plain 2-norm, and no ridge.
+        """
         return self.penalty.strength > 0.0 and self._one_gram
 
     @cached_property
     def _one_gram(self) -> bool:
         data, weights = self.data, self.penalty.weights
-        single_rows = data.is_complete and data.groups is None and data.present is None
-        if not (self.family.quadratic and single_rows) or (weights is not None and not np.all(weights > 0.0)):
+        simple = data.groups is None or (bool(self.penalty.is_euclidean) and self.ridge == 0.0 and not data.is_sparse)
+        if not (self.family.quadratic and data.is_complete and data.present is None and simple):
+            return False
+        if weights is not None and not np.all(weights > 0.0):
             return False
         factors = self.weight.reshape(data.n_tasks, -1)
         return bool(np.all(factors == factors[0]))
@@ -303,6 +308,10 @@ class PenaltyRows:
         sizes = self.sizes[chosen]
         first = np.cumsum(sizes) - sizes
         return self.features[np.arange(sizes.sum()) + np.repeat(self.starts[chosen] - first, sizes)]
+
+    def rows_of(self, features: BoolArray) -> IntArray:
+        """Rows with any of some features (p,)."""
+        return np.flatnonzero(np.logical_or.reduceat(features[self.features], self.starts[:-1]))
 
     def take(self, chosen: IntArray) -> Self:
         """Return some of the rows, in ascending order."""

@@ -31,16 +31,25 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bayesmtfs.compiled import one_thread
-from bayesmtfs.convex.problem import Problem
-from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
+from bayesmtfs.convex.problem import PenaltyRows, Problem
+from bayesmtfs.convex.shared_rows import (
+    ColumnGram,
+    Goal,
+    GroupPenalty,
+    RowProblem,
+    StoredGram,
+    best_dual,
+    group_norms,
+    minimise,
+)
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
 from bayesmtfs.data.column_sums import column_chunks, weighted_moments
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.scaling import column_moments
 from bayesmtfs.priors.row_penalty import RowPenalty
-from bayesmtfs.types import FloatArray, IntArray, Solution
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
-FIRST_ROWS = 100  # smallest size of the first working set
+FIRST_COLUMNS = 100  # smallest size of the first working set
 MARGIN = 1.5  # columns brought in, per column that violates its bound
 KEPT_SHARE = 0.1  # how far below 1 a score may be for its column to stay, per root of the relative gap
 SMALLEST_MARGIN, LARGEST_MARGIN = 1e-3, 0.1  # and at least, and at most
@@ -54,11 +63,12 @@ LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is 
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
 SLACK = 1e-12  # of a bound, for rounding
 SINGLE_TASKS = 8  # from which a copy of X in single precision pays
+SINGLE_COST = 0.4  # of a look, compared to double precision
 SINGLE_SIZE = 100_000_000  # numbers in X, up to which there is one
 SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
-SINGLE_ERROR = 0.02  # bound of its error, in units of the penalty strength, that a look may have
+SINGLE_ERROR = 0.01  # bound of its error, in units of the penalty strength, that a look may have
 SINGLE_ROUNDING = 2.0**-24  # of one operation
-CLEARLY_OUTSIDE = 1.1  # score of a column at which a point is far from certified, so that rough scores do
+CLEARLY_OUTSIDE = 1.03  # rough score at which a row cannot be at its bound: twice the error, and more, above it
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
@@ -73,7 +83,8 @@ class SharedDesign:
     root : (n,) square root of each factor, in that unit
     share : (n,) factors of sum 1, with which columns are centred; None without intercepts
     Y : (m, n) weighted and centred targets
-    is_null : (p,) columns that were found to be zeros, or constant where there is an intercept
+    rows : rows of the penalty: one column each, or a group of columns
+    is_null : (R,) rows whose columns were found to be zeros, or constant where there is an intercept
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -89,7 +100,8 @@ class SharedDesign:
         Y = data.y.reshape(m, n)
         self.y_mean = np.zeros(m) if self.share is None else Y @ self.share
         self.Y = self._times_root(Y - self.y_mean[:, None])
-        self.is_null = np.zeros(self.X.shape[1], dtype=bool)
+        self.rows = PenaltyRows.of(problem)
+        self.is_null = np.zeros(self.rows.n_rows, dtype=bool)
 
     def _times_root(self, values: FloatArray) -> FloatArray:
         return values * self.root if self.weighted else values
@@ -157,11 +169,11 @@ class SharedDesign:
             result[part] = (weighted @ X[:, part].astype(np.float64)).T
         return result
 
-    def columns(self, features: IntArray) -> "UnitColumns":
-        """Columns of Z, scaled to length 1."""
-        return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features)
+    def columns(self, features: IntArray, starts: IntArray | None = None) -> "UnitColumns":
+        """Columns of Z, scaled to length 1; or those from each of the starts (R + 1,) to the next to that on average."""
+        return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features, starts)
 
-    def _dense_columns(self, features: IntArray) -> "UnitColumns":
+    def _dense_columns(self, features: IntArray, starts: IntArray | None) -> "UnitColumns":
         Z = self.X.T[features].astype(np.float64, order="C", copy=False)
         mean = np.zeros(len(features))
         if self.share is not None:
@@ -171,6 +183,9 @@ class SharedDesign:
             Z *= self.root
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
         length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
+        if starts is not None and self.rows.grouped:
+            Z[length == 0.0] = 0.0
+            length = np.repeat(group_norms(length, starts) / np.sqrt(np.diff(starts)), np.diff(starts))
         length, own = self._with_ridge(length)
         Z *= inverse(length)[:, None]
         return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own)
@@ -257,9 +272,9 @@ def inverse(length: FloatArray) -> FloatArray:
 
 
 class Scores:
-    """Dual norms of the correlations of all columns, for one penalty up to its strength.
+    """Dual norms of the correlations of all rows with their columns, for one penalty up to its strength.
 
-    The last look at all columns was at the residuals ``old`` (m, n), and gave upper bounds ``old_norms`` (p,).
+    The last look at all columns was at the residuals ``old`` (m, n), and gave upper bounds ``old_norms`` (R,).
     """
 
     def __init__(self, design: SharedDesign, penalty: RowPenalty) -> None:
@@ -268,8 +283,24 @@ class Scores:
         self.old_norms = np.empty(0)
 
     def exact(self, residual: FloatArray) -> FloatArray:
-        """(p,) Dual norms at residuals (m, n), by a look at all columns."""
-        return self._remember(residual, self.penalty.dual_norm(self.design.correlations(residual)))
+        """(R,) Dual norms at residuals (m, n), by a look at all columns."""
+        return self._remember(residual, self._norms(self.design.correlations(residual)))
+
+    def _norms(self, correlations: FloatArray, rows: IntArray | None = None) -> FloatArray:
+        """Dual norms of all rows from the correlations of all columns, or of some rows from those of theirs."""
+        design, penalty = self.design, self.penalty if rows is None else self.penalty.take(rows)
+        if not design.rows.grouped:
+            return penalty.dual_norm(correlations)
+        if rows is None:
+            correlations = correlations[design.rows.features]
+        return self._of_rows(np.sqrt(np.einsum("km,km->k", correlations, correlations)), rows)
+
+    def _of_rows(self, norms: FloatArray, rows: IntArray | None = None) -> FloatArray:
+        """(R,) Dual norms of rows from the 2-norms of their columns' parts."""
+        sizes = self.design.rows.sizes if rows is None else self.design.rows.sizes[rows]
+        norms = group_norms(norms, row_starts(sizes))
+        weights = self.penalty.weights
+        return norms if weights is None else norms / (weights if rows is None else weights[rows])
 
     def _remember(self, residual: FloatArray, norms: FloatArray) -> FloatArray:
         self.old, self.old_norms = residual, np.where(self.design.is_null, 0.0, norms)
@@ -278,10 +309,10 @@ class Scores:
     def bounds(
         self, residual: FloatArray, strength: float, length: float, working: "ColumnsInUse | None" = None
     ) -> FloatArray:
-        """(p,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
+        """(R,) Dual norms at residuals (m, n); those below the penalty strength may be upper bounds.
 
-        So may all be where some column is clearly outside its bound. ``length`` is that of a typical column, 0 where
-        none is known; columns in use are at hand.
+        So may all be where some row is clearly outside its bound. ``length`` is that of a typical column, 0 where none is
+        known; columns in use are at hand.
         """
         bounds = self._sphere_bounds(residual, strength, length)
         if bounds is None or np.count_nonzero(bounds >= strength) > LARGEST_SHARE * len(bounds):
@@ -292,30 +323,28 @@ class Scores:
                 return bounds
         unsure = np.flatnonzero(bounds >= strength)
         if working is not None and len(unsure) > 0:
-            used, columns = working.features, working.columns
-            correlations = columns.length[:, None] * columns.correlations(residual)
-            bounds[used] = self.penalty.take(used).dual_norm(correlations)
-            unsure = np.setdiff1d(unsure, used, assume_unique=True)
+            correlations = working.columns.length[:, None] * working.columns.correlations(residual)
+            bounds[working.rows] = self._norms(correlations, working.rows)
+            unsure = np.setdiff1d(unsure, working.rows, assume_unique=True)
         if len(unsure) > LARGEST_SHARE * len(bounds):
             return self.exact(residual)
-        bounds[unsure] = self.penalty.take(unsure).dual_norm(self.design.correlations(residual, unsure))
+        features = self.design.rows.features_of(unsure)
+        bounds[unsure] = self._norms(self.design.correlations(residual, features), unsure)
         return np.where(self.design.is_null, 0.0, bounds)
 
     def _rough_bounds(self, residual: FloatArray, strength: float) -> FloatArray | None:
-        """(p,) Upper bounds by a look at all columns in single precision; None where there is none that is of use."""
+        """(R,) Upper bounds by a look at all columns in single precision; None where there is none that is of use."""
         found = self.design.rough_correlations(residual)
         if found is None:
             return None
-        correlations, error = found
-        error *= self.penalty.largest_dual_norm(len(residual))
-        if self.penalty.weights is not None:
-            error = error / self.penalty.weights
+        correlations, errors = found
+        error = self._of_rows(errors[self.design.rows.features]) * self.penalty.largest_dual_norm(len(residual))
         if error.max() > SINGLE_ERROR * strength:
             return None
-        return self._remember(residual, self.penalty.dual_norm(correlations) + error)
+        return self._remember(residual, self._norms(correlations) + error)
 
     def _sphere_bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray | None:
-        """(p,) Upper bounds from the last look; None where that was too far away to be of use."""
+        """(R,) Upper bounds from the last look; None where that was too far away to be of use."""
         old = self.old
         if old is None:
             return None
@@ -326,8 +355,13 @@ class Scores:
             return share * self.old_norms
         if radius * length > LARGEST_RADIUS * strength:
             return None
-        weights = 1.0 if self.penalty.weights is None else self.penalty.weights
-        return (1.0 + SLACK) * (share * self.old_norms + radius * self.design.lengths / weights)
+        lengths = self._of_rows(self.design.lengths[self.design.rows.features])
+        return (1.0 + SLACK) * (share * self.old_norms + radius * lengths)
+
+
+def row_starts(sizes: IntArray) -> IntArray:
+    """(R + 1,) Where rows of such sizes begin, one after the other."""
+    return np.concatenate([[0], np.cumsum(sizes)])
 
 
 def spectral_norm(matrix: FloatArray) -> float:
@@ -341,15 +375,29 @@ def spectral_norm(matrix: FloatArray) -> float:
 class ColumnsInUse(NamedTuple):
     """Columns in use and what is known of them."""
 
-    features: IntArray  # (k,)
+    rows: IntArray  # (r,) numbers of their rows of the penalty
+    starts: IntArray  # (r + 1,) where each row begins
+    features: IntArray  # (k,) row by row
     columns: UnitColumns
     Q: FloatArray | None  # (k, k) their Gram matrix, unless there are too many of them
     W: FloatArray  # (k, m) coefficients on columns of length 1
 
     @property
+    def is_active(self) -> BoolArray:
+        """(r,) Whether a row is not zero."""
+        alive = self.W.any(axis=1)
+        return alive if len(self.rows) == len(alive) else np.logical_or.reduceat(alive, self.starts[:-1])
+
+    @property
     def active(self) -> IntArray:
-        """Places of the rows that are not zero."""
-        return np.flatnonzero(self.W.any(axis=1))
+        """Places of the columns whose rows are not zero."""
+        return self.places(self.is_active)
+
+    def places(self, chosen: BoolArray) -> IntArray:
+        """Places of the columns of some rows (r,)."""
+        return np.flatnonzero(
+            chosen if len(self.rows) == len(self.features) else np.repeat(chosen, np.diff(self.starts))
+        )
 
 
 class SharedDesignState:
@@ -377,7 +425,7 @@ class Certificate(NamedTuple):
     working: ColumnsInUse
     objective: float
     gap: float
-    scores: FloatArray  # (p,) dual norms relative to the penalty strength; where they are below 1, upper bounds
+    scores: FloatArray  # (R,) dual norms relative to the penalty strength; where they are below 1, upper bounds
 
 
 def solve(
@@ -411,7 +459,7 @@ class SharedRounds(WorkingSetRounds):
         self.problem, self.state, self.design = problem, state, state.design
         self.penalty = problem.penalty
         self.strength = self.penalty.strength / self.design.unit
-        self.strengths = self.penalty.strengths(problem.data.n_features) / self.design.unit
+        self.strengths = self.penalty.strengths(self.design.rows.n_rows) / self.design.unit
         self.null_objective = float(np.vdot(self.design.Y, self.design.Y)) / 2
         self.scale = problem.gap_scale
         self.best_dual = -np.inf
@@ -425,11 +473,13 @@ class SharedRounds(WorkingSetRounds):
         if working is None:
             none = np.empty(0, dtype=np.int64)
             empty = np.zeros((0, self.problem.data.n_tasks))
-            working = ColumnsInUse(none, self.design.columns(none), np.zeros((0, 0)), empty)
+            working = ColumnsInUse(
+                none, np.zeros(1, np.int64), none, self.design.columns(none), np.zeros((0, 0)), empty
+            )
         self.working = working._replace(W=np.zeros_like(working.W))
         if start is not None:
-            support = np.flatnonzero(start.W.any(axis=1))
-            missing = support[~np.isin(support, self.working.features)]
+            support = self.design.rows.rows_of(start.W.any(axis=1))
+            missing = support[~np.isin(support, self.working.rows)]
             if len(missing) > 0:
                 self._add(missing)
             W = start.W[self.working.features] * self.working.columns.length[:, None]
@@ -451,6 +501,7 @@ class SharedRounds(WorkingSetRounds):
         gap = INNER_SHARE * wanted / self.design.unit * 0.1 ** max(self.n_repeats - 1, 0)
         rough_gap = ROUGH_SHARE * self.best.gap if self.n_repeats == 0 else 0.0
         look = 2.0 * self.design.X.size * self.problem.data.n_tasks
+        look *= 1.0 if self.design.single is None else SINGLE_COST
         return self._minimise(Goal(gap, rough_gap, look, max_iter))
 
     def _certify(self) -> Certificate:
@@ -464,12 +515,12 @@ class SharedRounds(WorkingSetRounds):
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         if design.ridge > 0.0:
             self.best_dual = max(self.best_dual, cross - (square + self._excess(scores)) / 2)
-            rows = working.features[active]
+            rows = working.features[active]  # a ridge goes with single rows
             gradient = design.correlations(residual, rows) - design.ridge * inverse(columns.length)[:, None] * W
             scores[rows] = self.penalty.take(rows).dual_norm(gradient) / self.strength
             square += float(columns.own @ np.einsum("im,im->i", W, W))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))
-        objective = square / 2 + self._penalty(active).value(W)
+        objective = square / 2 + self._penalty(working.is_active).value(W)
         return Certificate(working, objective, max(objective - self.best_dual, 0.0), scores)
 
     def _excess(self, scores: FloatArray) -> float:
@@ -480,21 +531,21 @@ class SharedRounds(WorkingSetRounds):
         return float(np.vdot(excess, excess)) / self.design.ridge
 
     def _extend(self, scores: FloatArray) -> bool:
-        """Bring columns into the working set, drop others; whether there were any that violate their bound."""
+        """Bring rows into the working set, drop others; whether there were any that violate their bound."""
         working = self.working
         outside = scores.copy()
-        outside[working.features] = 0.0
+        outside[working.rows] = 0.0
         n_violating = int(np.count_nonzero(outside > 1.0))
-        kept = working.W.any(axis=1) | (scores[working.features] > self._kept_score())
-        self._keep(np.flatnonzero(kept))
+        self._keep(working.is_active | (scores[working.rows] > self._kept_score()))
         if n_violating == 0:
             return False
-        p, m = len(scores), self.problem.data.n_tasks
-        first = max(FIRST_ROWS, int(np.sqrt(0.3 * p * m)))
-        n_active = len(working.active)
-        n_new = first if len(working.features) == 0 else min(int(MARGIN * n_violating), max(2 * first, 6 * n_active))
-        n_new = min(n_new + 1, p)
-        best = np.argpartition(outside, p - n_new)[p - n_new :]
+        n_rows, m = len(scores), self.problem.data.n_tasks
+        n_columns = max(FIRST_COLUMNS, int(np.sqrt(0.3 * self.problem.data.n_features * m)))
+        first = -(-n_columns * n_rows // self.problem.data.n_features)
+        n_active = int(np.count_nonzero(self.working.is_active))
+        n_new = first if len(self.working.rows) == 0 else min(int(MARGIN * n_violating), max(first, 6 * n_active))
+        n_new = min(n_new + 1, n_rows)
+        best = np.argpartition(outside, n_rows - n_new)[n_rows - n_new :]
         best = best[np.argsort(-outside[best])]
         self._add(best[outside[best] > 0.0])
         return True
@@ -504,20 +555,27 @@ class SharedRounds(WorkingSetRounds):
         gap = self.best.gap * self.design.unit / self.scale
         return 1.0 - min(max(KEPT_SHARE * math.sqrt(gap), SMALLEST_MARGIN), LARGEST_MARGIN)
 
-    def _keep(self, rows: IntArray) -> None:
-        features, columns, Q, W = self.working
-        if len(rows) < len(features):
-            kept_Q = None if Q is None else Q[np.ix_(rows, rows)]
-            self.working = ColumnsInUse(features[rows], columns.take(rows), kept_Q, W[rows])
+    def _keep(self, kept: BoolArray) -> None:
+        working = self.working
+        if kept.all():
+            return
+        places = working.places(kept)
+        Q = None if working.Q is None else working.Q[np.ix_(places, places)]
+        starts = row_starts(np.diff(working.starts)[kept])
+        columns = working.columns.take(places)
+        self.working = ColumnsInUse(working.rows[kept], starts, working.features[places], columns, Q, working.W[places])
 
-    def _add(self, features: IntArray) -> None:
-        """Add columns, with coefficients of zero."""
+    def _add(self, rows: IntArray) -> None:
+        """Add the columns of some rows, with coefficients of zero."""
         old = self.working
-        fresh = self.design.columns(features)
-        usable = fresh.length > 0
+        sizes = self.design.rows.sizes[rows]
+        features = self.design.rows.features_of(rows)
+        fresh = self.design.columns(features, row_starts(sizes))
+        usable = fresh.length[row_starts(sizes)[:-1]] > 0
         if not usable.all():
-            self.design.is_null[features[~usable]] = True
-            features, fresh = features[usable], fresh.take(np.flatnonzero(usable))
+            self.design.is_null[rows[~usable]] = True
+            places = np.flatnonzero(np.repeat(usable, sizes))
+            rows, sizes, features, fresh = rows[usable], sizes[usable], features[places], fresh.take(places)
         k, n_fresh = len(old.features), len(features)
         Q = None
         if k + n_fresh <= self._largest_gram():
@@ -528,17 +586,19 @@ class SharedRounds(WorkingSetRounds):
             Q[k:, k:] = fresh.own_gram()
         W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
         columns = old.columns.join(fresh) if k > 0 else fresh
-        self.working = ColumnsInUse(np.append(old.features, features), columns, Q, W)
+        starts = row_starts(np.append(np.diff(old.starts), sizes))
+        both = np.append(old.rows, rows), starts, np.append(old.features, features)
+        self.working = ColumnsInUse(*both, columns, Q, W)
 
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
         n, m = self.design.X.shape[0], self.problem.data.n_tasks
-        return max(3 * FIRST_ROWS, min(max(n, 10 * FIRST_ROWS), GRAM_PER_TASK * m, LARGEST_GRAM))
+        return max(3 * FIRST_COLUMNS, min(max(n, 10 * FIRST_COLUMNS), GRAM_PER_TASK * m, LARGEST_GRAM))
 
     def _minimise(self, goal: Goal) -> int:
         """Solve the problem on the working set; the number of iterations."""
         working = self.working
-        penalty = self._penalty(np.arange(len(working.features)))
+        penalty = self._penalty(np.ones(len(working.rows), dtype=bool))
         correlation = working.columns.correlations(self.residual, working.W)
         gram: StoredGram | ColumnGram
         if working.Q is None:
@@ -555,10 +615,14 @@ class SharedRounds(WorkingSetRounds):
         self.working = working._replace(W=W)
         return goal.n_iter
 
-    def _penalty(self, rows: IntArray) -> RowPenalty:
+    def _penalty(self, chosen: BoolArray) -> RowPenalty | GroupPenalty:
         """Penalty of some rows of the working set, for columns of length 1."""
-        features, length = self.working.features[rows], self.working.columns.length[rows]
-        return replace(self.penalty.take(features), strength=1.0, weights=self.strengths[features] / length)
+        working = self.working
+        rows = working.rows[chosen]
+        weights = self.strengths[rows] / working.columns.length[working.starts[:-1][chosen]]
+        if self.design.rows.grouped:
+            return GroupPenalty(weights, row_starts(np.diff(working.starts)[chosen]))
+        return replace(self.penalty.take(rows), strength=1.0, weights=weights)
 
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
         """Return the result in the units of the problem, and leave the working set to the next solve."""

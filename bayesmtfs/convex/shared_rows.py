@@ -28,7 +28,9 @@ Both stop at a duality gap.
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -36,7 +38,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from bayesmtfs.priors.row_penalty import RowCurvature, RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type, scratch
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 BLOCK = 48  # rows per block of coordinate descent
 SMALL = 5000  # entries of W up to which all rows are one block
@@ -75,7 +77,11 @@ class StoredGram:
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
         rows = np.flatnonzero(V.any(axis=1))
-        return self.Q[rows].T @ V[rows]
+        return self.times_some(rows, V[rows])
+
+    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
+        """Z'Z times what is V at some rows and 0 elsewhere."""
+        return self.Q[rows].T @ V
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
@@ -123,6 +129,12 @@ class ColumnGram:
         """Z'Z V."""
         return -self.columns.correlations(-self._predict(V), V)
 
+    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
+        """Z'Z times what is V at some rows and 0 elsewhere."""
+        whole = np.zeros((len(self.columns.length), V.shape[1]))
+        whole[rows] = V
+        return -self.columns.correlations(-self.columns.take(rows).predict(V), whole)
+
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
         return self.columns.take(rows).own_gram()
@@ -162,13 +174,84 @@ class ColumnGram:
         return self.parts[part.start]
 
 
+@dataclass(frozen=True)
+class GroupPenalty:
+    """``sum_g weights_g ||W_g||_2`` with W_g some lines of W (k, m): features that enter together.
+
+    It offers what `RowPenalty` does where each line is a row of its own.
+    """
+
+    weights: FloatArray  # (R,)
+    starts: IntArray  # (R + 1,) where each row begins
+
+    norm_q: ClassVar[float] = 2.0
+    is_euclidean: ClassVar[bool] = True
+
+    @property
+    def sizes(self) -> IntArray:
+        """(R,) Number of lines of each row."""
+        return np.diff(self.starts)
+
+    def norms(self, W: FloatArray) -> FloatArray:
+        """(R,) 2-norm of every row."""
+        return group_norms(np.sqrt(np.einsum("im,im->i", W, W)), self.starts)
+
+    def value(self, W: FloatArray) -> float:
+        """Penalty of W."""
+        return float(self.weights @ self.norms(W))
+
+    def dual_norm(self, W: FloatArray) -> FloatArray:
+        """(R,) 2-norm of every row over its weight."""
+        return self.norms(W) / self.weights
+
+    def prox(self, W: FloatArray, step: float) -> FloatArray:
+        """Proximal point, as a new array."""
+        norms, thresholds = self.norms(W), step * self.weights
+        kept = norms > thresholds
+        factors = np.where(kept, 1.0 - thresholds / np.where(kept, norms, 1.0), 0.0)
+        return np.repeat(factors, self.sizes)[:, None] * W
+
+    def lines(self, rows: BoolArray) -> BoolArray:
+        """(k,) Lines of some rows (R,)."""
+        return np.repeat(rows, self.sizes)
+
+    def take(self, lines: IntArray) -> "GroupPenalty":
+        """Return the penalty of some rows, all of whose lines are given."""
+        rows = np.searchsorted(self.starts, lines, side="right") - 1
+        rows = rows[lines == self.starts[rows]]
+        return GroupPenalty(self.weights[rows], np.concatenate([[0], np.cumsum(self.sizes[rows])]))
+
+    def curvature(self, W: FloatArray, stiff: float) -> RowCurvature:
+        """Curvature at rows that are not zero."""
+        norms = self.norms(W)
+        scale = np.minimum(self.weights / norms, stiff)
+        sizes = self.sizes
+        return RowCurvature(np.repeat(scale, sizes)[:, None], scale, W / np.repeat(norms, sizes)[:, None], self.starts)
+
+
+def group_norms(norms: FloatArray, starts: IntArray) -> FloatArray:
+    """(R,) 2-norms of rows from those (k,) of their lines; ``starts`` (R + 1,) says where each row begins."""
+    if len(norms) == len(starts) - 1:
+        return norms
+    largest = float(norms.max(initial=0.0)) or 1.0
+    return largest * np.sqrt(np.add.reduceat((norms / largest) ** 2, starts[:-1]))
+
+
+def active_lines(penalty: "RowPenalty | GroupPenalty", W: FloatArray) -> IntArray:
+    """Places of the lines of W (k, m) whose rows are not zero."""
+    alive = W.any(axis=1)
+    if isinstance(penalty, GroupPenalty) and len(alive) > 0:
+        alive = penalty.lines(np.logical_or.reduceat(alive, penalty.starts[:-1]))
+    return np.flatnonzero(alive)
+
+
 class RowProblem(NamedTuple):
     """Least squares on the columns in use, with one strength per row."""
 
     gram: StoredGram | ColumnGram
     Y: FloatArray  # (m, n)
     target: FloatArray  # (k, m) Z'Y
-    penalty: RowPenalty  # of strength 1, the strengths of the rows as weights
+    penalty: RowPenalty | GroupPenalty  # of strength 1, the strengths of the rows as weights
     null_objective: float  # 1/2 ||Y||^2
 
     def correlation(self, W: FloatArray) -> FloatArray:
@@ -307,9 +390,14 @@ class Descent(ABC):
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         penalty = problem.penalty
         self.W, self.gram = W, problem.gram
+        self.groups: dict[int | None, tuple[IntArray, FloatArray, FloatArray]] = {}  # by block
+        self.starts = penalty.starts if isinstance(penalty, GroupPenalty) else np.arange(len(W) + 1)
+        self.norm_q = float(penalty.norm_q)
+        if isinstance(penalty, GroupPenalty):
+            self.thresholds = penalty.weights
+            return
         self.thresholds = penalty.strengths(len(W))
         self.entry_thresholds = self.thresholds * penalty.sparsities(len(W))
-        self.norm_q = float(penalty.norm_q)
         self.norms = row_norms(W, self.norm_q)
         self.scratch = scratch(self.norm_q, W.shape[1])
 
@@ -336,8 +424,29 @@ class Descent(ABC):
 
     def sweep(self, block: FloatArray, correlation: FloatArray, part: slice) -> float:
         """Update some rows, and their correlations (m, b), which are overwritten; the sum of their squared moves."""
+        if len(self.starts) <= len(self.W):
+            return self._sweep_groups(block, correlation, part)
         thresholds = self.thresholds[part], self.entry_thresholds[part]
         return sweep_rows(block, correlation, self.W[part], *thresholds, self.norms[part], self.norm_q, self.scratch)
+
+    def _sweep_groups(self, block: FloatArray, correlation: FloatArray, part: slice) -> float:
+        if part.start not in self.groups:
+            ends = part.start or 0, len(self.W) if part.stop is None else part.stop
+            first, stop = np.searchsorted(self.starts, ends)
+            starts = self.starts[first : stop + 1] - self.starts[first]
+            squares = [block[a:b, a:b] for a, b in pairwise(starts.tolist())]
+            self.groups[part.start] = starts, largest_eigenvalues(squares), self.thresholds[first:stop]
+        return sweep_groups(block, correlation, self.W[part], *self.groups[part.start])
+
+
+def largest_eigenvalues(blocks: list[FloatArray]) -> FloatArray:
+    """Largest eigenvalue of each of some small symmetric matrices."""
+    sizes = np.array([len(block) for block in blocks])
+    found = np.empty(len(blocks))
+    for size in np.unique(sizes):
+        places = np.flatnonzero(sizes == size)
+        found[places] = np.linalg.eigvalsh(np.stack([blocks[place] for place in places]))[:, -1]
+    return found
 
 
 class WholeDescent(Descent):
@@ -370,7 +479,7 @@ class BlockDescent(Descent):
         super().__init__(problem, W)
         self.n_epochs = 0
         self.state = self.gram.state(problem, W)
-        self.parts = [slice(a, min(a + BLOCK, len(W))) for a in range(0, len(W), BLOCK)]
+        self.parts = block_slices(self.starts)
         self.blocks = [self.gram.neighbours(part) for part in self.parts]
 
     def epoch(self) -> float:
@@ -398,6 +507,12 @@ class BlockDescent(Descent):
         return min(int(MOST_OF_WAY * math.log(share) / (0.5 * math.log(shrinkage))), CHECK_EVERY)
 
 
+def block_slices(starts: IntArray) -> list[slice]:
+    """Lines of W by blocks of whole rows, of some `BLOCK` lines each."""
+    ends = starts[np.searchsorted(starts, np.arange(BLOCK, starts[-1] + BLOCK, BLOCK)).clip(max=len(starts) - 1)]
+    return [slice(a, b) for a, b in pairwise([0, *np.unique(ends).tolist()])]
+
+
 def start_descent(problem: RowProblem, W: FloatArray) -> Descent:
     """Begin coordinate descent on W, in place."""
     gram = problem.gram
@@ -415,7 +530,9 @@ def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatA
     solution = np.zeros_like(right)
     # the coupling of the rank-one terms, scaled to a diagonal of at most 1; its lower triangle
     root = np.sqrt(hessian.scale)
-    coupling = np.eye(n_rows, order="F")
+    starts = hessian.starts
+    root_of_line = root if starts is None else np.repeat(root, np.diff(starts))
+    coupling = np.eye(len(root), order="F")
     factors = []
     for number, part in enumerate(parts):
         free = np.flatnonzero(np.isfinite(diagonals[:, number]))
@@ -426,17 +543,24 @@ def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatA
         if failed:
             return None
         solution[free, part] = dpotrs(factor, right[free, part], lower=1)[0]
-        along = root[free, None] * hessian.direction[free, part]
+        along = root_of_line[free, None] * hessian.direction[free, part]
         if along.any():
-            coupling[grid] -= dpotri(factor, lower=1)[0] * (along @ along.T).T
+            products = dpotri(factor, lower=1)[0] * (along @ along.T).T  # their lower triangle
+            if starts is None:
+                coupling[grid] -= products
+            else:
+                whole = np.tril(products) + np.tril(products, -1).T
+                coupling -= np.add.reduceat(np.add.reduceat(whole, starts[:-1], axis=0), starts[:-1], axis=1)
         factors.append((factor, free, part, along))
-    inner = root * np.einsum("im,im->i", hessian.direction, solution)
+    inner = root_of_line * np.einsum("im,im->i", hessian.direction, solution)
+    inner = inner if starts is None else np.add.reduceat(inner, starts[:-1])
     if not inner.any():
         return solution
     outer_factor, failed = dpotrf(coupling, lower=1, overwrite_a=1)
     if failed:
         return None
     weights = dpotrs(outer_factor, inner, lower=1)[0]
+    weights = weights if starts is None else np.repeat(weights, np.diff(starts))
     for factor, free, part, along in factors:
         solution[free, part] += dpotrs(factor, weights[free, None] * along, lower=1)[0]
     return solution
@@ -451,13 +575,17 @@ def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
 
 
 def newton_correction(
-    gram: StoredGram | ColumnGram, penalty: RowPenalty, point: FloatArray, error: FloatArray, sigma: float
+    gram: StoredGram | ColumnGram,
+    penalty: RowPenalty | GroupPenalty,
+    point: FloatArray,
+    error: FloatArray,
+    sigma: float,
 ) -> tuple[IntArray, FloatArray] | None:
     """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
 
     The point is W(C) and the error ``Q (W(C) - C)``, both (k, m); sigma is the length of the proximal step.
     """
-    active = np.flatnonzero(point.any(axis=1))
+    active = active_lines(penalty, point)
     if len(active) == 0:
         return active, point[active]
     hessian = penalty.take(active).curvature(point[active], STIFF)
@@ -471,7 +599,7 @@ def newton_correction(
 
 def proximal_point(
     gram: StoredGram | ColumnGram,
-    penalty: RowPenalty,
+    penalty: RowPenalty | GroupPenalty,
     W: FloatArray,
     correlation: FloatArray,
     sigma: float,
@@ -494,7 +622,7 @@ def proximal_point(
         if correction is None:
             return point, n_steps
         direction[correction[0]] += correction[1]
-        change = gram.times(direction)
+        change = error + gram.times_some(*correction)
         slope = -float(np.vdot(error, direction))
         linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change))
         size = float(np.vdot(point, point))
@@ -511,9 +639,9 @@ def proximal_point(
     return point, MAX_NEWTON
 
 
-def _prox_all(penalty: RowPenalty, rows: FloatArray, step: float) -> FloatArray:
+def _prox_all(penalty: RowPenalty | GroupPenalty, rows: FloatArray, step: float) -> FloatArray:
     """Proximal point of all rows; the Euclidean norm needs no compiled loop for it."""
-    if not penalty.is_euclidean:
+    if isinstance(penalty, GroupPenalty) or not penalty.is_euclidean:
         return penalty.prox(rows, step)
     thresholds = step * penalty.strengths(len(rows))
     norms = np.sqrt(np.einsum("im,im->i", rows, rows))
@@ -548,6 +676,47 @@ def _shrink_row(row: FloatArray, threshold: float, entry_threshold: float) -> No
     kept = 1.0 - threshold / norm if norm > threshold else 0.0
     for t in range(row.size):
         row[t] = row[t] * kept if row[t] != 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def sweep_groups(
+    block: FloatArray,
+    correlation: FloatArray,
+    W: FloatArray,
+    starts: IntArray,
+    bounds: FloatArray,
+    thresholds: FloatArray,
+) -> float:
+    """Take a proximal gradient step on every row of a block, one after the other, under ``threshold ||W_g||_2``.
+
+    Rows take some lines of W (b, m) each; ``bounds`` (R,) are the largest eigenvalues of the inner products (b, b) of
+    their columns. W and the inner products ``correlation`` (m, b) of residuals and columns are kept up to date in place.
+    Returned is a sum of the squared moves, half of which bounds the decrease of the objective from below.
+    """
+    n_tasks = W.shape[1]
+    row = np.empty(n_tasks)
+    total = 0.0
+    for g in range(thresholds.size):
+        bound = bounds[g]
+        if bound <= 0.0:
+            continue
+        square = 0.0
+        for i in range(starts[g], starts[g + 1]):
+            for t in range(n_tasks):
+                square += (W[i, t] + correlation[t, i] / bound) ** 2
+        norm, threshold = math.sqrt(square), thresholds[g] / bound
+        kept = 1.0 - threshold / norm if norm > threshold else 0.0
+        if kept == 0.0 and not W[starts[g] : starts[g + 1]].any():
+            continue
+        moved = np.empty((starts[g + 1] - starts[g], n_tasks))
+        for i in range(starts[g], starts[g + 1]):
+            for t in range(n_tasks):
+                moved[i - starts[g], t] = kept * (W[i, t] + correlation[t, i] / bound)
+        for i in range(starts[g], starts[g + 1]):
+            for t in range(n_tasks):
+                row[t] = moved[i - starts[g], t]
+            total += bound * _change_row(i, row, block, correlation, W)
+    return total
 
 
 @njit(cache=True, error_model="numpy")

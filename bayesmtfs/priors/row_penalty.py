@@ -24,11 +24,15 @@ from bayesmtfs.types import FloatArray, IntArray
 
 
 class RowCurvature(NamedTuple):
-    """Hessian ``diag(diagonal_i) - scale_i direction_i direction_i'`` of a penalty at each of some rows."""
+    """Hessian ``diag(diagonal_i) - scale_i direction_i direction_i'`` of a penalty at each of some rows.
+
+    A row may take several lines of the arrays: ``starts`` (R + 1,) then says where each begins.
+    """
 
     diagonal: FloatArray  # (R, k), or (R, 1) where it is the same for all entries; inf holds an entry in its place
     scale: FloatArray  # (R,)
     direction: FloatArray  # (R, k)
+    starts: IntArray | None = None
 
 
 class Penalty(ABC):
