@@ -144,12 +144,17 @@ class NormalEvidence:
         return np.sqrt(parameters)
 
     def improved(
-        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+        self,
+        parameters: FloatArray,
+        tasks: WhitenedTasks,
+        posterior: RowPosterior,
+        boldness: float,
+        together: bool = False,
     ) -> FloatArray:
-        """Better noise variances, no smaller than the floor."""
+        """Better noise variances, no smaller than the floor; one for all tasks where they are to move ``together``."""
         squares = tasks.residual_squares(posterior.mean)
         free, degrees, counts = self.weights - self.lost, posterior.degrees, self.counts
-        if self.shared_noise:
+        if self.shared_noise or together:
             squares, free, degrees, counts = (np.full(len(s), s.sum()) for s in (squares, free, degrees, counts))
         undetermined = np.maximum(counts - degrees, 1e-12 * counts)
         known = free > 1e-12 * counts
@@ -227,7 +232,12 @@ class BoundEvidence:
         return value
 
     def improved(
-        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+        self,
+        parameters: FloatArray,
+        tasks: WhitenedTasks,
+        posterior: RowPosterior,
+        boldness: float,
+        together: bool = False,
     ) -> FloatArray:
         """Points at the root mean square of the linear predictor."""
         omega = self.normal.expected_precision(parameters)
@@ -266,6 +276,7 @@ class EvidenceSettings:
     row_cost: float
     shrinkage: float = 0.0
     learn_noise: bool = True
+    one_noise: bool = False  # all tasks' noise moves together
 
     @cached_property
     def grouped(self) -> bool:
@@ -331,7 +342,7 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
     parameters = state.parameters
     if settings.learn_noise:
         tasks = settings.likelihood.tasks(state.active, parameters)
-        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness)
+        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness, settings.one_noise)
     share = gamma * curvature
     kept = ~((share < VANISHING * np.mean(share)) & (squared_score < curvature)) if len(gamma) else slice(None)
     return EvidenceState(state.active[kept], new[kept], parameters, relations)
@@ -649,11 +660,15 @@ def _better_from_all(search: EvidenceSearch, likelihood: NormalEvidence, noise_s
     if search.exhausted:
         return False
     noise = noise_step * likelihood.noise(search.point.state.parameters)
-    if noise.max() <= EVEN_NOISE * noise.min():  # one noise leaves one system for all tasks, of one Cholesky factor
+    even = bool(noise.max() <= EVEN_NOISE * noise.min())
+    if even:  # one noise leaves one system for all tasks, of one Cholesky factor
         noise = np.full(len(noise), np.sqrt(np.mean(noise**2)))
     search.begin_with_all(likelihood.start(noise))
     search.settings = replace(settings, learn_noise=False)
     search.prune(ROUGHLY * tol)
+    if even:
+        search.settings = replace(settings, one_noise=True)
+        search.prune(ROUGHLY * tol)
     search.settings = settings
     search.prune(tol)
     if not np.array_equal(search.point.state.active, best[0].state.active):
