@@ -106,10 +106,22 @@ def test_logistic_fit_of_partitions(client, rows):
 
 
 @on_a_cluster
+def test_workers_that_are_asked_and_graphs_of_tasks_give_the_same(client, rows, monkeypatch):
+    model, frame, graphs = bm.MixedNormClassifier(tol=1e-10), spread(rows, ["label", "user"]), []
+    add_in_tree = distributed.add_in_tree
+    monkeypatch.setattr(distributed, "add_in_tree", lambda *given: graphs.append(1) or add_in_tree(*given))
+    asked = fit_dask(model, frame, "label", "user")
+    assert not graphs
+    monkeypatch.setattr(distributed, "LARGEST_GATHER", -1)
+    np.testing.assert_allclose(fit_dask(model, frame, "label", "user").coef_, asked.coef_, rtol=1e-9, atol=1e-12)
+    assert graphs
+
+
+@on_a_cluster
 @pytest.mark.parametrize("deadly", [[6], [6, 7]], ids=["one", "two in a row"])
 def test_workers_killed_between_passes_change_nothing(client, rows, monkeypatch, deadly):
     model, frame = bm.MixedNormClassifier(tol=1e-10), spread(rows, ["label", "user"])
-    sums, calls = distributed._DaskPasses.sums, []
+    sums, calls = distributed.DaskPasses.sums, []
 
     def deadly_sums(self, *point):
         calls.append(1)
@@ -118,7 +130,7 @@ def test_workers_killed_between_passes_change_nothing(client, rows, monkeypatch,
             os.kill(min(client.run(os.getpid, on_error="ignore").values()), signal.SIGKILL)
         return sums(self, *point)
 
-    monkeypatch.setattr(distributed._DaskPasses, "sums", deadly_sums)
+    monkeypatch.setattr(distributed.DaskPasses, "sums", deadly_sums)
     found = fit_dask(model, frame, "label", "user", classes=["no", "yes"])
     assert len(calls) > max(deadly)
     model.fit(rows[FEATURES], rows["label"], tasks=rows["user"])

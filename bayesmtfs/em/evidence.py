@@ -104,7 +104,8 @@ class NormalEvidence:
         self.shared_noise = shared_noise
         self.weights = data.task_weights  # (m,) N_t
         self.counts = np.diff(data.offsets).astype(np.float64)  # (m,) n_t
-        self.lost = float(fit_intercept)
+        self.free = self.weights - float(fit_intercept)
+        self.fixed = LOG_TWO_PI * self.free.sum() + float(fit_intercept) * np.log(self.weights).sum()
         self.target_variances = _target_variances(self.all_tasks.target_squares, self.weights, data.y, shared_noise)
         self.spread = float(np.mean(self.target_variances))
         self.floor = noise_floor**2 * self.target_variances if least_noise is None else least_noise**2
@@ -113,7 +114,7 @@ class NormalEvidence:
     def tasks(self, features: IntArray, parameters: FloatArray) -> WhitenedTasks:
         """Whitened tasks over some features; the noise is not in them."""
         known, tasks = self._last
-        if len(features) == len(known) and np.array_equal(features, known):
+        if features is known or np.array_equal(features, known):
             return tasks
         if np.isin(features, known, assume_unique=True).all():
             taken = tasks.take(np.searchsorted(known, features))
@@ -128,8 +129,7 @@ class NormalEvidence:
 
     def constant(self, parameters: FloatArray) -> float:
         """Return the terms in the noise alone."""
-        free = self.weights - self.lost
-        return 0.5 * float(np.sum(free * (LOG_TWO_PI + np.log(parameters))) + self.lost * np.sum(np.log(self.weights)))
+        return 0.5 * float(self.free @ np.log(parameters) + self.fixed)
 
     def at_share(self, share: float) -> FloatArray:
         """(m,) Noise variances at a share of the deviation of y."""
@@ -144,12 +144,17 @@ class NormalEvidence:
         return np.sqrt(parameters)
 
     def improved(
-        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+        self,
+        parameters: FloatArray,
+        tasks: WhitenedTasks,
+        posterior: RowPosterior,
+        boldness: float,
+        together: bool = False,
     ) -> FloatArray:
-        """Better noise variances, no smaller than the floor."""
+        """Better noise variances, no smaller than the floor; one for all tasks where they are to move ``together``."""
         squares = tasks.residual_squares(posterior.mean)
-        free, degrees, counts = self.weights - self.lost, posterior.degrees, self.counts
-        if self.shared_noise:
+        free, degrees, counts = self.free, posterior.degrees, self.counts
+        if (self.shared_noise or together) and len(squares) > 1:
             squares, free, degrees, counts = (np.full(len(s), s.sum()) for s in (squares, free, degrees, counts))
         undetermined = np.maximum(counts - degrees, 1e-12 * counts)
         known = free > 1e-12 * counts
@@ -227,7 +232,12 @@ class BoundEvidence:
         return value
 
     def improved(
-        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
+        self,
+        parameters: FloatArray,
+        tasks: WhitenedTasks,
+        posterior: RowPosterior,
+        boldness: float,
+        together: bool = False,
     ) -> FloatArray:
         """Points at the root mean square of the linear predictor."""
         omega = self.normal.expected_precision(parameters)
@@ -266,6 +276,7 @@ class EvidenceSettings:
     row_cost: float
     shrinkage: float = 0.0
     learn_noise: bool = True
+    one_noise: bool = False  # all tasks' noise moves together
 
     @cached_property
     def grouped(self) -> bool:
@@ -316,13 +327,14 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
     """Improve row variances, relations and the likelihood's parameters, all from one posterior."""
     state, posterior = point.state, point.posterior
     curvature, squared_score = _row_sums(settings, point)
-    gamma = state.row_variances
-    size = settings.n_tasks * over_rows(settings, state, np.ones(len(gamma)))
+    gamma, share = state.row_variances, state.row_variances * curvature
+    size: FloatArray | int = settings.n_tasks
+    if settings.grouped:
+        size = size * over_rows(settings, state, np.ones(len(gamma)))
     if boldness == 0.0:
         new = gamma * (1.0 + gamma * (squared_score - curvature) / size)
     else:
-        share = gamma * curvature / size
-        power = np.minimum(1.0, 2.0 * np.sqrt(share)) if boldness == 1.0 else boldness
+        power = np.minimum(1.0, 2.0 * np.sqrt(share / size)) if boldness == 1.0 else boldness
         new = gamma * (squared_score / curvature) ** power
     new = np.minimum(new, settings.largest_variances[state.active])
     relations = state.relations
@@ -331,10 +343,11 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
     parameters = state.parameters
     if settings.learn_noise:
         tasks = settings.likelihood.tasks(state.active, parameters)
-        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness)
-    share = gamma * curvature
-    kept = ~((share < VANISHING * np.mean(share)) & (squared_score < curvature)) if len(gamma) else slice(None)
-    return EvidenceState(state.active[kept], new[kept], parameters, relations)
+        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness, settings.one_noise)
+    gone = (share * len(share) < VANISHING * share.sum()) & (squared_score < curvature)
+    if not gone.any():
+        return EvidenceState(state.active, new, parameters, relations)
+    return EvidenceState(state.active[~gone], new[~gone], parameters, relations)
 
 
 def _row_sums(settings: EvidenceSettings, point: EvidencePoint) -> tuple[FloatArray, FloatArray]:
@@ -649,11 +662,15 @@ def _better_from_all(search: EvidenceSearch, likelihood: NormalEvidence, noise_s
     if search.exhausted:
         return False
     noise = noise_step * likelihood.noise(search.point.state.parameters)
-    if noise.max() <= EVEN_NOISE * noise.min():  # one noise leaves one system for all tasks, of one Cholesky factor
+    even = bool(noise.max() <= EVEN_NOISE * noise.min())
+    if even:  # one noise leaves one system for all tasks, of one Cholesky factor
         noise = np.full(len(noise), np.sqrt(np.mean(noise**2)))
     search.begin_with_all(likelihood.start(noise))
     search.settings = replace(settings, learn_noise=False)
     search.prune(ROUGHLY * tol)
+    if even:
+        search.settings = replace(settings, one_noise=True)
+        search.prune(ROUGHLY * tol)
     search.settings = settings
     search.prune(tol)
     if not np.array_equal(search.point.state.active, best[0].state.active):

@@ -129,7 +129,7 @@ class WhitenedTasks:
 
     def residual_squares(self, W: FloatArray) -> FloatArray:
         """(m,) Residual sum of squares of every task."""
-        return np.concatenate([np.sum(r**2, axis=0) for r in self.residuals(W)])
+        return np.concatenate([np.einsum("ij,ij->j", r, r) for r in self.residuals(W)])
 
     def intercept(self, W: FloatArray) -> FloatArray:
         """(m,) Intercepts on features and targets that are not centred."""
@@ -199,9 +199,11 @@ def compute(
     with_leverage: bool = False,
 ) -> RowPosterior:
     """Posterior in the cheapest way, at gamma (p,), tau (m,) and R or I; ``with_leverage`` needs one design per task."""
-    p, precision = len(row_variances), np.broadcast_to(precision, tasks.n_tasks)
+    p = len(row_variances)
+    if len(precision) < tasks.n_tasks:
+        precision = np.broadcast_to(precision, tasks.n_tasks)
     if relations is None:
-        by = _by_features if p * tasks.n_designs < sum(len(X) for X in tasks.designs) else _by_rows
+        by = _by_features if p * tasks.n_designs < sum(map(len, tasks.designs)) else _by_rows
         return by(tasks, row_variances, precision, with_leverage)
     related_by = _related_by_rows if tasks.n_rows <= p * relations.factors.shape[1] else _related_by_factors
     return related_by(tasks, row_variances, precision, relations, with_leverage)
@@ -262,13 +264,14 @@ def _inverse(S: FloatArray, tau: FloatArray) -> _Inverse:
     for want of rank, and also serves where the noise is so small that a Cholesky factor would lose it.
     """
     n, k = len(S), len(tau)
-    if n > 0 and np.all(tau == tau[0]) and tau[0] * np.trace(S) < LARGEST_TRACE:
-        C = tau[0] * S
+    if n > 0 and (k == 1 or tau.min() == tau.max()) and tau[0] * S.trace() < LARGEST_TRACE:
+        C = np.multiply(tau[0], S, order="C")
         C.ravel()[:: n + 1] += 1.0
-        factor, info = dpotrf(C, lower=1, clean=1)
+        # S is symmetric: its transpose lies in memory as LAPACK wants it
+        factor, info = dpotrf(C.T, lower=1, clean=1, overwrite_a=1)
         if info == 0:
-            rotation, _ = dtrtri(factor, lower=1)
-            log_det = 2.0 * k * float(np.log(np.diag(factor)).sum())
+            log_det = 2.0 * k * float(np.log(factor.diagonal()).sum())
+            rotation, _ = dtrtri(factor, lower=1, overwrite_c=1)
             return _Inverse(rotation, np.ones((n, 1)), np.full((n, 1), tau[0]), log_det)
     values, vectors = np.linalg.eigh(S)
     values = np.maximum(values, n * np.finfo(np.float64).eps * np.max(values, initial=0.0))
@@ -305,11 +308,13 @@ def _by_shared_features(
 ) -> RowPosterior:
     """One p x p system for all tasks."""
     root = np.sqrt(row_variances)
-    inverse = _inverse(tasks.grams[0] * np.outer(root, root), precision)
+    inverse = _inverse(root[:, None] * tasks.grams[0] * root, precision)
     rotated = inverse.rotation @ (root[:, None] * tasks.products[0])
     columns = inverse.rotation.T @ (inverse.weights * rotated)
-    determined = np.broadcast_to(1.0 - inverse.diagonals(), columns.shape)
-    squares = precision @ tasks.target_squares - np.sum(inverse.weights * precision * rotated**2)
+    determined = 1.0 - inverse.diagonals()
+    if determined.shape != columns.shape:
+        determined = np.broadcast_to(determined, columns.shape)
+    squares = precision @ tasks.target_squares - np.vdot(inverse.weights * rotated, precision * rotated)
     leverage = None
     if with_leverage:
         leverage = _leverage(tasks, root, precision, (inverse.rotation.T @ inverse.rotation)[None])

@@ -1,13 +1,16 @@
 """Penalised classifiers of dask DataFrames: every pass over the rows is made where the rows are.
 
 A partition is read once and stays with a worker, those of a thread as one block, which answers with sums over its rows
-(`proximal_gradient`): a pass is one task per thread. The sums are added in a tree, and only they travel. A partition
-that is lost with its worker is read again: the sums of a pass are pure functions of partitions and coefficients, so
-that nothing is counted twice.
+(`proximal_gradient`), and only sums travel. A pass asks the workers themselves, in one round trip past the scheduler,
+which by itself would take longer than a pass over 100,000 rows. Where blocks are no longer where they were, a pass is a
+graph of tasks instead, with the sums added in a tree, and a partition that was lost with its worker is read again: the
+sums of a pass are pure functions of partitions and coefficients, so that nothing is counted twice.
 
 Squared losses need one pass only: ``estimator.fit_moments(bayesmtfs.moments.from_dask(frame, ...))``.
 """
 
+import asyncio
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +30,8 @@ from bayesmtfs.estimators.streams import Columns, read_stream
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.priors import RowPenalty
 from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, Solution, warn
+
+LARGEST_GATHER = 2**28  # bytes of sums of blocks that come here to be added; beyond it workers add them in a tree
 
 
 class Totals(NamedTuple):
@@ -86,19 +91,9 @@ def fit_dask(
     """
     model = clone(estimator)
     _check(model)
-    import dask
-
-    partitions = frame.to_delayed()
-    if classes is None:
-        found = dask.compute(*[dask.delayed(_labels, pure=True)(part, target) for part in partitions])
-        classes = [label for labels in found for label in labels]
-    labels = read_classes(classes, len(classes))[1]
-    if len(labels) != 2:
-        raise ValueError(f"column {target!r} has the labels {labels.tolist()}; a distributed fit wants two")
     columns = Columns(target, task, weight)
-    parts = [dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions]
-    blocks = dask.persist(*[dask.delayed(_filled, pure=True)(group) for group in _side_by_side(parts)])
-    passes = _DaskPasses(list(blocks), model.loss_scale, find_family(model.loss))
+    blocks, labels = blocks_of(frame, columns, classes)
+    passes = DaskPasses(blocks, model.loss_scale, find_family(model.loss))
     solution, strength = _solved(model, passes)
     if not solution.converged:
         reason = "was interrupted" if solution.interrupted else f"stopped after {solution.n_iter} passes"
@@ -110,6 +105,21 @@ def fit_dask(
     names = [name for name in frame.columns if name not in columns.named]
     _keep_fit(model, solution, strength, passes, labels, names)
     return model
+
+
+def blocks_of(frame: Any, columns: Columns, classes: Any = None) -> tuple["Blocks", NDArray[Any]]:
+    """Read the partitions of a frame where they are, to stay there; with them the two labels of the target."""
+    import dask
+
+    partitions = frame.to_delayed()
+    if classes is None:
+        found = dask.compute(*[dask.delayed(_labels, pure=True)(part, columns.target) for part in partitions])
+        classes = [label for labels in found for label in labels]
+    labels = read_classes(classes, len(classes))[1]
+    if len(labels) != 2:
+        raise ValueError(f"column {columns.target!r} has the labels {labels.tolist()}; a distributed fit wants two")
+    parts = [dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions]
+    return Blocks(dask.persist(*[dask.delayed(_filled, pure=True)(group) for group in _side_by_side(parts)])), labels
 
 
 def _check(model: Any) -> None:
@@ -129,7 +139,7 @@ def _check(model: Any) -> None:
             raise ValueError(f"{name} does not go with a distributed fit; leave it out")
 
 
-def _solved(model: MixedNormClassifier, passes: "_DaskPasses") -> tuple[Solution, float]:
+def _solved(model: MixedNormClassifier, passes: "DaskPasses") -> tuple[Solution, float]:
     totals = passes.totals
     sides = np.array([-1.0, 1.0])
     weights = np.column_stack([totals.negative, totals.positive])
@@ -149,7 +159,7 @@ def _keep_fit(
     model: MixedNormClassifier,
     solution: Solution,
     strength: float,
-    passes: "_DaskPasses",
+    passes: "DaskPasses",
     labels: NDArray[Any],
     names: list[Any],
 ) -> None:
@@ -164,11 +174,57 @@ def _keep_fit(
     model.penalty_strength_, model.objective_, model.dual_gap_ = strength, solution.objective, solution.gap
 
 
-class _DaskPasses:
+class Blocks:
+    """Blocks of rows that stay with the workers."""
+
+    def __init__(self, blocks: Iterable[Any]) -> None:
+        self.blocks = list(blocks)
+        self.client: Any = None
+        self.keys: list[Any] = []  # of the blocks in the memory of the workers
+        self.places: dict[str, list[Any]] = {}  # keys that each worker has; none: not known
+
+    def added(self, of_part: Callable[..., Any], add: Callable[[list[Any]], Any], size: int, *common: Any) -> Any:
+        """Sum over all blocks of what ``of_part`` makes of a part, of some ``size`` in bytes; None where no row counts."""
+        if size * len(self.blocks) <= LARGEST_GATHER and self._find():
+            try:
+                answers = self.client.run(
+                    _of_own, partial(_of_block, of_part, add), self.places, *common, workers=[*self.places]
+                )
+            except (OSError, KeyError):  # a worker is gone, or has given its blocks to another
+                self.places = {}
+            else:
+                by_key = {key: sums for answer in answers.values() for key, sums in answer.items()}
+                found = [by_key[key] for key in self.keys if by_key[key] is not None]
+                return add(found) if found else None
+        return add_in_tree(self.blocks, partial(_of_block, of_part, add), add, *common)
+
+    def _find(self) -> bool:
+        """Whether there is a cluster on which it is known, or can be asked, where every block is."""
+        if self.places:
+            return True
+        client = _cluster()
+        if client is None:
+            return False
+        from dask.distributed import futures_of, wait
+
+        futures = futures_of(self.blocks)
+        if len(futures) != len(self.blocks):
+            return False  # the blocks were made in this process
+        wait(futures)
+        self.client, self.keys = client, [future.key for future in futures]
+        for key, addresses in client.who_has(futures).items():
+            if not addresses:
+                self.places = {}
+                return False
+            self.places.setdefault(addresses[0], []).append(key)
+        return True
+
+
+class DaskPasses:
     """Passes over partitions that stay where they are."""
 
-    def __init__(self, blocks: list[Any], loss_scale: str, family: Family) -> None:
-        found: Share | None = add_in_tree(blocks, partial(_of_block, _totals, _add_shares), _add_shares)
+    def __init__(self, blocks: Blocks, loss_scale: str, family: Family) -> None:
+        found: Share | None = blocks.added(_totals, _add_shares, 0)
         if found is None:
             raise ValueError("frame holds no row with a target; pass at least one")
         self.blocks, self.family = blocks, family
@@ -179,37 +235,48 @@ class _DaskPasses:
 
     def sums(self, W: FloatArray, intercept: FloatArray) -> RowSums:
         """Sums of one pass."""
-        found: Share = add_in_tree(
-            self.blocks, partial(_of_block, _part_sums, _add_shares), _add_shares, self._at(W, intercept)
-        )
+        found: Share = self.blocks.added(_part_sums, _add_shares, 2 * W.nbytes, self._at(W, intercept))
         return found.sums
 
     def conjugate(self, W: FloatArray, intercept: FloatArray, above: FloatArray, below: FloatArray) -> float:
         """Conjugate of the loss at theta, made feasible."""
-        found: float = add_in_tree(
-            self.blocks, partial(_of_block, _part_conjugate, sum), sum, self._at(W, intercept), above, below
-        )
+        found: float = self.blocks.added(_part_conjugate, sum, 0, self._at(W, intercept), above, below)
         return found
 
     def _at(self, W: FloatArray, intercept: FloatArray) -> Place:
         return Place(self.family, self.tasks, self.divisors, W, intercept)
 
 
-def _side_by_side(parts: list[Any]) -> list[list[Any]]:
-    """Parts in as many groups as the cluster has threads, neighbours together."""
+def _cluster() -> Any:
+    """Client of the cluster; None where dask's threads are in this process."""
     try:
         from dask.distributed import get_client
 
-        n_threads = sum(get_client().nthreads().values())
-    except (ImportError, ValueError):  # no cluster: dask's threads are in this process
+        return get_client()
+    except (ImportError, ValueError):
+        return None
+
+
+def _side_by_side(parts: list[Any]) -> list[list[Any]]:
+    """Parts in as many groups as the cluster has threads, neighbours together."""
+    client = _cluster()
+    if client is None:
         return [[part] for part in parts]
-    size = -(-len(parts) // max(n_threads, 1))
+    size = -(-len(parts) // max(sum(client.nthreads().values()), 1))
     return [parts[start : start + size] for start in range(0, len(parts), size)]
 
 
 def _filled(parts: list[TaskData | None]) -> list[TaskData] | None:
     """A block of the parts that have rows; None where there is none."""
     return [part for part in parts if part is not None] or None
+
+
+async def _of_own(of_block: Any, places: dict[str, list[Any]], *common: Any, dask_worker: Any) -> dict[Any, Any]:
+    """What a worker makes of its own blocks, in threads beside the one that answers the scheduler."""
+    blocks = {key: dask_worker.data[key] for key in places[dask_worker.address]}
+    running = [asyncio.to_thread(of_block, block, *common) for block in blocks.values() if block is not None]
+    found = iter(await asyncio.gather(*running))
+    return {key: None if block is None else next(found) for key, block in blocks.items()}
 
 
 def _of_block(of_part: Any, add: Any, block: list[TaskData], *common: Any) -> Any:

@@ -46,6 +46,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, NewRows, check_choice, check_kinds, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.estimators.streams import StreamFits
+from bayesmtfs.online.dual_averaging import squared_lengths
 from bayesmtfs.online.learner import StreamBatch, StreamLearner
 from bayesmtfs.online.linear_stream import unit_rows
 from bayesmtfs.results.fit_result import Convergence, FitResult
@@ -198,9 +199,11 @@ class PlainRows:
             return False
         if self.counts and ((target < 0).any() or (target % 1).any()):
             return False
-        if not math.isfinite(float((X.data if sparse else X).sum() + target.sum())):
+        squares = squared_lengths(X)
+        if not math.isfinite(float(squares.sum() + target.sum())):
             return False
-        self.learner.learn(StreamBatch(unit_rows(X) if self.unit else X, target, place, self.columns[place]))
+        batch = StreamBatch(X, target, place, self.columns[place], squares=squares)
+        self.learner.learn(batch._replace(X=unit_rows(X), squares=None) if self.unit else batch)
         return True
 
 

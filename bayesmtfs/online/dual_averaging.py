@@ -64,6 +64,7 @@ from bayesmtfs.types import ConvergenceWarning, FloatArray, IntArray, LossScale,
 
 ROWS_AT_ONCE = 4096  # of a dense design in a prediction
 FEWEST_ROWS = 64  # of the sums of a sparse stream, before they double
+MANY_ROWS = 0.25  # share of the features met from which there is room for all: what was never written takes no memory
 SLOWNESS = (1.0, 4.0, 16.0)  # of steps that do not shrink: what passes over the same rows choose from
 SLOWER = 4.0  # factor of the next, where the one that was chosen diverges
 FAR_WORSE = 100.0  # times the loss of constants, above it: what the predictions of a fit that has diverged reach
@@ -197,8 +198,8 @@ class DualAveraging:
         old = self.state
         kept = n_rows if self.settings.average else 0
         self.state = old._replace(
-            sums=_enlarged(old.sums, n_rows, n_columns),
-            totals=_enlarged(old.totals, kept, n_columns if kept else 0),
+            sums=_enlarged(old.sums[: self.n_used], n_rows, n_columns),
+            totals=_enlarged(old.totals[: self.n_used], kept, n_columns if kept else 0),
             bounds=np.append(old.bounds, np.zeros(n_rows - old.bounds.size)),
             table=_enlarged(old.table, kernels.N_QUANTITIES, n_columns),
         )
@@ -214,7 +215,7 @@ class DualAveraging:
         """Have rows of the sums for so many features."""
         if used > self.state.sums.shape[0]:
             most = self.n_features
-            n_rows = used if used == most else min(max(2 * used, FEWEST_ROWS), most)
+            n_rows = most if used >= MANY_ROWS * most else min(max(2 * used, FEWEST_ROWS), most)
             self._resize(n_rows, self.state.table.shape[1])
 
     # ------------------------------------------------------------------ learning
@@ -232,7 +233,8 @@ class DualAveraging:
         rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices).view(np.uint32))
         if self._simple and not self.settings.average:
             learn: Any = kernels.learn_sparse
-            return int(learn(rows, seen, rounds, growing, *self._flat, self.state.sparsity))
+            eta, work = np.empty(self.n_tasks), np.empty((2, self.n_features), dtype=np.uint32)
+            return int(learn(rows, seen, rounds, growing, eta, work, *self._flat, self.state.sparsity))
         return int(general.learn_sparse(rows, seen, rounds, growing, self.state))
 
     def _learn_dense(self, X: FloatArray, seen: Observations, rounds: Schedule, growing: bool) -> int:
@@ -454,7 +456,7 @@ class DualAveragingCandidates(StreamLearner):
     def learn(self, batch: StreamBatch) -> None:
         """Learn one more batch in the order given."""
         design = learnable(batch.X)
-        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
+        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows, batch.squares)
         rounds = round_schedule(seen.task, self.n_tasks)
         for candidate in self.candidates:
             candidate.learn(design, seen, rounds)
@@ -462,7 +464,7 @@ class DualAveragingCandidates(StreamLearner):
     def fit(self, batch: StreamBatch, epochs: int, shuffle: bool, random_state: Any, progress: bool | None) -> None:
         """Learn a batch, sorted by task, several times; warns of an interruption and of predictions that are far off."""
         design = learnable(batch.X)
-        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows)
+        seen = observations(design, batch.y, batch.column, batch.weight, batch.rows, batch.squares)
         rows = RepeatedRows(design, seen, np.arange(seen.y.size), batch.offsets)
         seeds = check_random_state(random_state).randint(2**31 - 1, size=epochs).tolist()
         order = seeds if shuffle else [None] * epochs
@@ -589,15 +591,28 @@ def learn_passes(
 
 
 def observations(
-    X: Design, y: FloatArray, task: IntArray, weight: FloatArray | None = None, rows: IntArray | None = None
+    X: Design,
+    y: FloatArray,
+    task: IntArray,
+    weight: FloatArray | None = None,
+    rows: IntArray | None = None,
+    squares: FloatArray | None = None,
 ) -> Observations:
-    """Observations of a design, by default one per row; ``rows`` (N,) are the rows of the design that they use."""
+    """Observations of a design, by default one per row.
+
+    ``rows`` (N,) are the rows of the design that they use, ``squares`` (n,) its `squared_lengths` where they are known.
+    """
+    lengths = squared_lengths(X) if squares is None else squares
+    weights = np.ones(y.size) if weight is None else weight
+    places = np.arange(y.size) if rows is None else rows
+    counts = [np.require(numbers, np.int64, WRITEABLE) for numbers in (places, task)]
+    return Observations(*counts, *[np.require(numbers, np.float64, WRITEABLE) for numbers in (y, weights, lengths)])
+
+
+def squared_lengths(X: Design) -> FloatArray:
+    """(n,) Squared length of every row of float64 numbers; not finite where one of them is not."""
     values, pointer = (X.data, X.indptr) if sp.issparse(X) else (X.reshape(-1), X.shape[1] * np.arange(len(X) + 1))
-    squares = kernels.row_squares(values, pointer)
-    numbers = (y, np.ones(y.size) if weight is None else weight, squares)
-    target, weights, lengths = (np.require(values, np.float64, WRITEABLE) for values in numbers)
-    places = np.arange(y.size) if rows is None else np.require(rows, np.int64, WRITEABLE)
-    return Observations(places, np.require(task, np.int64, WRITEABLE), target, weights, lengths)
+    return kernels.row_squares(values, pointer)
 
 
 def learnable(X: Design) -> Design:

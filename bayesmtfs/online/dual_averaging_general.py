@@ -263,13 +263,12 @@ def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, growing: b
     eta, work = np.empty(state.n_tasks), np.empty((2, state.slots.size), dtype=np.uint32)
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
-        rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
         expect_rows(state.slope, state.table, state.pool, seen, chosen)
         if simple:
             predict_learned(
                 X,
-                rows,
-                task,
+                seen,
+                chosen,
                 eta,
                 work,
                 state.n_tasks,
@@ -280,11 +279,12 @@ def learn_sparse(X: SparseRows, seen: Observations, rounds: Schedule, growing: b
                 state.sparsity,
             )
         else:
+            rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
             predict_sparse(X.data, X.indices, X.indptr, rows, task, state, eta)
         well = learn_targets(state.slope, state.centre, state.table, state.pool, seen, chosen, eta, growing)
-        add_sparse(X, rows, task, eta, well, state.sums, state.bounds, state.table)
+        add_sparse(X, seen, chosen, eta, well, state.sums, state.bounds, state.table)
         if not well:
             return r
         if state.pool[AVERAGE] != 0.0:
-            _add_to_averages(state, task)
+            _add_to_averages(state, taken(seen.task, chosen))
     return n_rounds

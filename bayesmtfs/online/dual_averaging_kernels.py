@@ -30,7 +30,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from bayesmtfs.compiled import inner
+from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.families.family import INTERPRETED, Address, call_centre, call_slope
 from bayesmtfs.priors.row_prox import ZERO_SLACK
 from bayesmtfs.types import FloatArray, IntArray
@@ -157,7 +157,7 @@ class Schedule(NamedTuple):
 # ---------------------------------------------------------------------- numbers per task
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _mean_slope(slope: Address, labels: bool, counts: bool, total: float, weight: float, eta: float) -> float:
     """Derivative at a constant, times a positive number: of both labels, or of the mean target.
 
@@ -169,7 +169,7 @@ def _mean_slope(slope: Address, labels: bool, counts: bool, total: float, weight
     return call_slope(slope, (total + (0.5 if counts else 0.0)) / weight, eta)[1]
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _searched_constant(slope: Address, labels: bool, counts: bool, total: float, weight: float) -> float:
     """Root of the mean slope, by bisection."""
     low, high = -1.0, 1.0
@@ -186,7 +186,7 @@ def _searched_constant(slope: Address, labels: bool, counts: bool, total: float,
     return 0.5 * (low + high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def best_constant(slope: Address, centre: Address, pool: FloatArray, total: float, weight: float) -> float:
     """Constant of the smallest loss so far: the family's own, or one that is searched for."""
     if centre:
@@ -196,7 +196,7 @@ def best_constant(slope: Address, centre: Address, pool: FloatArray, total: floa
     return _searched_constant(slope, pool[LABELS] != 0.0, pool[COUNTS] != 0.0, total, weight)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def _curvature_at(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
     """Second derivative of the loss of a usual target of task k: the mean so far, or a positive label."""
     weight = table[WEIGHT, k]
@@ -206,14 +206,14 @@ def _curvature_at(slope: Address, labels: bool, table: FloatArray, k: int, eta: 
     return (above - below) / (2.0 * width)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _needed_curvature(slope: Address, labels: bool, table: FloatArray, k: int, seen: float) -> float:
     """Curvature at the best constant, or what predictions needed before."""
     found = max(_curvature_at(slope, labels, table, k, table[CENTRE, k]), table[REACH, k] / math.sqrt(seen))
     return found if found > 0.0 else 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def _curvature(slope: Address, table: FloatArray, pool: FloatArray, k: int, seen: float) -> float:
     """Bound of the second derivative, or what plays its part; for kinks one over the size of eta."""
     if pool[CURVATURE] > 0.0:
@@ -223,7 +223,7 @@ def _curvature(slope: Address, table: FloatArray, pool: FloatArray, k: int, seen
     return _needed_curvature(slope, pool[LABELS] != 0.0, table, k, seen)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
     """Return a prediction that is near enough to the task's constant for the step.
 
@@ -241,7 +241,7 @@ def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: floa
     return centre + share * (eta - centre)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def cautious(slope: Address, table: FloatArray, pool: FloatArray, k: int, eta: float) -> float:
     """Return a prediction at which the step is safe, where the curvature of the loss has no bound."""
     if pool[CURVATURE] != FROM_PREDICTIONS or pool[GAMMA] > 0.0 or table[CLOCK, k] == 0.0:
@@ -249,7 +249,7 @@ def cautious(slope: Address, table: FloatArray, pool: FloatArray, k: int, eta: f
     return _drawn_in(slope, pool[LABELS] != 0.0, table, k, eta)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def set_step(slope: Address, table: FloatArray, pool: FloatArray, k: int, ahead: float) -> None:
     """Bring the step of task k up to its clock; ``ahead=1`` where the squares hold one more row than the clock."""
     clock = table[CLOCK, k]
@@ -272,7 +272,7 @@ def set_step(slope: Address, table: FloatArray, pool: FloatArray, k: int, ahead:
     table[INTERCEPT_PULL, k] = root / intercept_gamma * inverse
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _learn_target(
     slope: Address,
     centre: Address,
@@ -310,7 +310,7 @@ def _learn_target(
     return weight * derivative
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _expect_row(slope: Address, table: FloatArray, pool: FloatArray, k: int, squares: float) -> None:
     """Let a step that follows the data know the row that is about to be predicted: x is known before y."""
     table[SQUARES, k] += squares
@@ -318,7 +318,7 @@ def _expect_row(slope: Address, table: FloatArray, pool: FloatArray, k: int, squ
         set_step(slope, table, pool, k, 1.0)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _has_diverged(pool: FloatArray, y: float, eta: float) -> bool:
     """Whether a prediction is not finite or, under a quadratic loss, far beyond anything seen."""
     if pool[QUADRATIC] == 0.0:
@@ -330,7 +330,7 @@ def _has_diverged(pool: FloatArray, y: float, eta: float) -> bool:
 # ---------------------------------------------------------------------- weights
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def soft(value: float, cut: float) -> float:
     """Soft threshold."""
     if cut == 0.0:
@@ -338,7 +338,7 @@ def soft(value: float, cut: float) -> float:
     return math.copysign(abs(value) - cut, value) if abs(value) > cut else 0.0
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def cut_of(pool: FloatArray, sparsity: FloatArray, j: int) -> float:
     """Soft threshold of the gradients of feature j: lambda for single entries, lambda r_j of eq. (12) for rows."""
     if pool[KIND] == ENTRIES:
@@ -346,7 +346,7 @@ def cut_of(pool: FloatArray, sparsity: FloatArray, j: int) -> float:
     return pool[STRENGTH] * (sparsity[0] if sparsity.size == 1 else sparsity[j])
 
 
-@inner(error_model="numpy", fastmath=FAST)
+@inner(**LEAN, fastmath=FAST)
 def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut: float) -> float:
     """Squared 2-norm of the average gradients of a row, soft thresholded (eq. 12) where there is a cut."""
     total = 0.0
@@ -362,7 +362,7 @@ def _squared_norm(sums: FloatArray, slot: int, inverse: FloatArray, n: int, cut:
     return total
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _kept_share(pool: FloatArray, sums: FloatArray, slot: int, inverse: FloatArray, n_tasks: int, cut: float) -> float:
     """``[1 - strength / norm]_+`` of eq. (10) and (11) for the norm of a row; 1 where single entries are made zero."""
     strength = pool[STRENGTH]
@@ -399,7 +399,7 @@ def fill_weights(
         fill_simple_row(slots[j], cut_of(pool, sparsity, j), sums, table, pool, W[i])
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def intercept_of(table: FloatArray, k: int) -> float:
     """Unpenalised intercept of one task; 0 where none is learned."""
     return table[CENTRE, k] - table[INTERCEPT_STEP, k] * table[INVERSE, k] * table[INTERCEPT_SUM, k]
@@ -448,7 +448,7 @@ def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tupl
     return used, found
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _predicted_product(
     data: FloatArray,
     indices: NDArray[np.int32],
@@ -475,7 +475,7 @@ def _predicted_product(
     return total
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray, cut: float, live: PlaceArray) -> int:
     """Entries whose features may have weights; the sums of task k are fetched for all, since the row adds to them."""
     n = 0
@@ -486,7 +486,7 @@ def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray,
     return n
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _find_norms(
     indices: NDArray[np.int32],
     places: PlaceArray,
@@ -513,7 +513,7 @@ def _find_norms(
         bounds[slot] = norm if norm <= largest_zero else -norm
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _learned_product(
     data: FloatArray,
     indices: NDArray[np.int32],
@@ -557,7 +557,7 @@ def _learned_product(
     return total
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _add_sparse_row(
     data: FloatArray, places: PlaceArray, k: int, slope: float, sums: FloatArray, bounds: FloatArray, inverse: float
 ) -> None:
@@ -614,7 +614,7 @@ def shuffle_within_tasks(shuffled: IntArray, offsets: IntArray, seed: int) -> No
             shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 
 
-@inner(error_model="numpy", fastmath=FAST)
+@inner(**LEAN, fastmath=FAST)
 def _squared_length(values: FloatArray) -> float:
     """Sum of squares."""
     total = 0.0
@@ -712,14 +712,14 @@ def taken(values: IntArray, chosen: IntArray) -> IntArray:
     return found
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def expect_rows(slope: Address, table: FloatArray, pool: FloatArray, seen: Observations, chosen: IntArray) -> None:
     """Let the steps of the tasks know the rows of a round."""
     for i in chosen:
         _expect_row(slope, table, pool, seen.task[i], seen.squares[seen.rows[i]])
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def learn_targets(
     slope: Address,
     centre: Address,
@@ -798,11 +798,11 @@ def learn_dense(
     return n_rounds
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def predict_learned(
     X: SparseRows,
-    rows: IntArray,
-    task: IntArray,
+    seen: Observations,
+    chosen: IntArray,
     eta: FloatArray,
     work: PlaceArray,
     n_tasks: int,
@@ -813,19 +813,20 @@ def predict_learned(
     sparsity: FloatArray,
 ) -> None:
     """Predictions of CSR rows that are learned next: the norms of their features are left in the bounds."""
-    for i in range(rows.size):
-        k, part = task[i], slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+    for i in range(chosen.size):
+        k, row = seen.task[chosen[i]], seen.rows[chosen[i]]
+        part = slice(X.indptr[row], X.indptr[row + 1])
         product = _learned_product(
             X.data[part], X.indices[part], X.places[part], k, n_tasks, work, sums, bounds, table, pool, sparsity
         )
         eta[i] = intercept_of(table, k) - table[STEP, k] * product
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def add_sparse(
     X: SparseRows,
-    rows: IntArray,
-    task: IntArray,
+    seen: Observations,
+    chosen: IntArray,
     slopes: FloatArray,
     well: bool,
     sums: FloatArray,
@@ -836,18 +837,21 @@ def add_sparse(
 
     Where it went not ``well`` nothing is added, but the norms that it noted are bounds again.
     """
-    for i in range(rows.size):
-        part = slice(X.indptr[rows[i]], X.indptr[rows[i] + 1])
+    for i in range(chosen.size):
+        k, row = seen.task[chosen[i]], seen.rows[chosen[i]]
+        part = slice(X.indptr[row], X.indptr[row + 1])
         slope = slopes[i] if well else 0.0
-        _add_sparse_row(X.data[part], X.places[part], task[i], slope, sums, bounds, table[INVERSE, task[i]])
+        _add_sparse_row(X.data[part], X.places[part], k, slope, sums, bounds, table[INVERSE, k])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def learn_sparse(
     X: SparseRows,
     seen: Observations,
     rounds: Schedule,
     growing: bool,
+    eta: FloatArray,
+    work: PlaceArray,
     n_tasks: int,
     slope: Address,
     centre: Address,
@@ -858,16 +862,17 @@ def learn_sparse(
     pool: FloatArray,
     sparsity: FloatArray,
 ) -> int:
-    """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well."""
+    """Learn a batch of CSR rows, whose features all have slots; the number of rounds that went well.
+
+    There is room in ``eta`` for a number per task, in the two rows of ``work`` for one per feature.
+    """
     n_rounds = rounds.starts.size - 1
-    eta, work = np.empty(n_tasks), np.empty((2, slots.size), dtype=np.uint32)
     for r in range(n_rounds):
         chosen = rounds.order[rounds.starts[r] : rounds.starts[r + 1]]
-        rows, task = taken(seen.rows, chosen), taken(seen.task, chosen)
         expect_rows(slope, table, pool, seen, chosen)
-        predict_learned(X, rows, task, eta, work, n_tasks, sums, bounds, table, pool, sparsity)
+        predict_learned(X, seen, chosen, eta, work, n_tasks, sums, bounds, table, pool, sparsity)
         well = learn_targets(slope, centre, table, pool, seen, chosen, eta, growing)
-        add_sparse(X, rows, task, eta, well, sums, bounds, table)
+        add_sparse(X, seen, chosen, eta, well, sums, bounds, table)
         if not well:
             return r
     return n_rounds

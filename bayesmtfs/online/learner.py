@@ -18,6 +18,7 @@ class StreamBatch(NamedTuple):
     column: IntArray  # (N,) number of the task in the order of arrival
     weight: FloatArray | None = None  # (N,); None: 1
     rows: IntArray | None = None  # (N,) row of X that each observation uses; None: its own
+    squares: FloatArray | None = None  # (n,) |x|^2 of the rows of X, where they are known
 
     @property
     def offsets(self) -> IntArray:
