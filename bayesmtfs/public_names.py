@@ -18,7 +18,7 @@ ESTIMATORS = _homes(
     penalised="MixedNormClassifier MixedNormRegressor",
     penalised_cv="MixedNormClassifierCV MixedNormRegressorCV MixedNormSurvivalCV",
     online="OnlineMixedNormClassifier OnlineMixedNormRegressor",
-    survival="MixedNormSurvival",
+    survival="GeneralizedNormalSurvival MixedNormSurvival",
     smoothed="OnlineSmoothedClassifier OnlineSmoothedRegressor SmoothedClassifier SmoothedRegressor",
 )
 

@@ -38,7 +38,8 @@ class EMProblem(NamedTuple):
 
 def em_problem(data: TaskData, family: Family, fit_intercept: bool = True) -> EMProblem:
     """A problem in the units that the data have."""
-    return EMProblem(data, family, fit_intercept, within_task_units(data, fit_intercept, family.quadratic))
+    centre = fit_intercept or family.free_level or family.has_cuts
+    return EMProblem(data, family, fit_intercept, within_task_units(data, centre, family.quadratic))
 
 
 @dataclass(frozen=True, eq=False)

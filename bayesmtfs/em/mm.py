@@ -16,6 +16,11 @@ optima. The objective trace begins where the last stage does, and never rises.
 Student's t and Huber's loss have ``sum_i c_i l(r_i / sigma) + N ln sigma`` for the first and the last term. It lies below
 the weighted squared loss that touches it at the last residuals (`Family.weights`), so that every step is a weighted fit of
 squares, and ``sigma^2`` the weighted mean of squared residuals: EM for a hidden precision (Lange, Little and Taylor 1989).
+
+The absolute and the quantile loss have ``L / sigma`` (`Family.noise_power`), as the Laplace densities that they belong to,
+and sigma is the mean loss. Losses with kinks are minimised by interior points. Losses without a noise, also those that rows
+share (several classes, survival times, ordered classes, whose best cut points belong to L), stand as they are.
+
 Where a family learns a parameter, such as the dispersion of counts or the degrees of freedom of Student's t, minus the
 log-likelihood stands for L, and the parameter of each task (of Student's t one for all) moves to its best value after
 every step: ECME (Liu and Rubin 1994).
@@ -68,6 +73,11 @@ class MMState(NamedTuple):
     parameters: FloatArray | None = None  # (m,) what the family learns
 
 
+def learns(family: Family) -> bool:
+    """Whether there is a parameter to move along; cut points of ordered classes belong to their loss."""
+    return family.learned is not None and not family.has_cuts
+
+
 def known_family(problem: Problem, state: MMState) -> Family:
     """The family at the parameters of the state."""
     return problem.family if state.parameters is None else problem.family.given(state.parameters[problem.data.task])
@@ -81,7 +91,7 @@ def data_loss(problem: Problem, state: MMState) -> float:
         return -float(problem.weight @ family.log_density(y / unit, eta / unit))
     if family.offers("weights"):
         return total(family, y / state.noise, eta / state.noise, problem.weight)
-    return total(family, y, eta, problem.weight) / state.noise**2
+    return total(family, y, eta, problem.weight) / state.noise**family.noise_power
 
 
 def objective(problem: Problem, state: MMState, settings: MMSettings) -> float:
@@ -94,13 +104,14 @@ def objective(problem: Problem, state: MMState, settings: MMSettings) -> float:
 
 
 def tangent(problem: Problem, state: MMState, norm_q: float, offset: float) -> Problem:
-    """Weighted mixed-norm problem that lies above sigma^2 times the objective and touches it at the current W."""
+    """Weighted mixed-norm problem above sigma^2 (`Family.noise_power`) times the objective, which it touches at W."""
     rows = problem.blocks.gather(state.solution.W)
     weights = GeneralizedNormal(norm_q).majoriser_weights(rows, offset, problem.blocks.sizes)
     family, weight = known_family(problem, state), problem.weight
     if family.offers("weights"):
         family, weight = Gaussian(), weight * family.weights(problem.data.y - state.eta, state.noise)
-    return replace(problem, family=family, weight=weight, penalty=RowPenalty(state.noise**2, norm_q, weights=weights))
+    penalty = RowPenalty(state.noise**family.noise_power, norm_q, weights=weights)
+    return replace(problem, family=family, weight=weight, penalty=penalty)
 
 
 def update_coefficients(
@@ -126,18 +137,17 @@ def is_hopeless(found: Solution) -> bool:
 
 
 def update_noise(problem: Problem, state: MMState, settings: MMSettings) -> MMState:
-    """``sigma^2 = 2 L / N``, not below its floor, and what the family learns at that sigma."""
-    family = problem.family
+    """``sigma^2 = 2 L / N`` (of the loss that stands for it), not below its floor, and what the family learns at it."""
+    family, weight = problem.family, problem.weight
     if settings.noise is None:
+        loss, rows = family, weight
         if family.offers("weights"):
-            known = known_family(problem, state)
-            rows = problem.weight * known.weights(problem.data.y - state.eta, state.noise)
-            loss = total(Gaussian(), problem.data.y, state.eta, rows)
-        else:
-            loss = total(family, problem.data.y, state.eta, problem.weight)
-        variance = 2.0 * loss / float(problem.weight.sum())
-        state = state._replace(noise=max(float(np.sqrt(variance)), settings.noise_floor))
-    if family.learned is None:
+            loss = Gaussian()
+            rows = weight * known_family(problem, state).weights(problem.data.y - state.eta, state.noise)
+        mean = total(loss, problem.data.y, state.eta, rows) / float(weight.sum())
+        noise = (loss.noise_power * mean) ** (1.0 / loss.noise_power)
+        state = state._replace(noise=max(noise, settings.noise_floor))
+    if not learns(family):
         return state
     unit = state.noise if family.offers("weights") else 1.0
     return state._replace(parameters=best_parameters(problem, family, state.eta, unit))

@@ -123,27 +123,19 @@ class GeneralizedNormalRows(BatchEstimator):
         self._require("noise_floor", positive, "a share of sd(y) above 0, such as 0.3, or None")
 
     def _check_loss(self) -> None:
-        """Any smooth family with a curvature; labels are for classifiers, which also take the squared loss."""
-        labels, name = isinstance(self, MultiTaskClassifier), type(self).__name__
+        """Labels are for classifiers, which also take the squared loss; other requirements are those of a route."""
+        labels = isinstance(self, MultiTaskClassifier)
         if not (labels and is_known(self.loss) and self._family.quadratic):
             check_family(self.loss, labels)
-        family = self._family
-        if not family.smooth:
-            raise ValueError(
-                f"{name} needs a smooth loss but loss is {self.loss!r}; use {'logistic' if labels else 'squared'!r}, or a "
-                "MixedNorm estimator"
-            )
+        self._check_route()
+
+    def _check_route(self) -> None:
+        """Refuse what EM does not have: losses without a curvature, or with a noise or parameter of their own."""
+        family, name = self._family, type(self).__name__
+        instead = name.replace("Jeffreys", "GeneralizedNormal").replace("MatrixVariate", "GeneralizedNormal")
+        if not family.smooth or family.coupled or family.offers("weights") or family.learned:
+            raise ValueError(f"{name} does not have loss={self.loss!r}; use {instead}, or a posterior")
         family.require(name, "curvature")
-        special = "weights" if family.offers("weights") else "learned" if family.learned else ""
-        if special and not isinstance(self, GeneralizedNormalEstimator):
-            raise ValueError(f"{name} does not have loss={self.loss!r}; use GeneralizedNormalRegressor, or a posterior")
-        stated = family.offers("conjugate") and not isinstance(
-            getattr(self, "noise", "learn"), str
-        )  # convex, noise given
-        if special and self.shared_mean and not stated:
-            raise ValueError(f"shared_mean=True does not go with loss={self.loss!r}; leave it out, or use another loss")
-        if family.learned:
-            family.require(f"{name}, which would learn it,", "best_parameter")
 
     @property
     def _family(self) -> Family:
@@ -159,12 +151,18 @@ class GeneralizedNormalRows(BatchEstimator):
 
     def _mixed_norm_start(self, data: TaskData) -> Solution:
         problem = self._problem(data)
-        if self._family.offers("weights"):  # not convex, or of unknown noise: begin at a robust fit
+        family = self._family
+        if family.offers("weights") or (family.of_residuals and not family.smooth):  # begin at a robust smooth fit
             problem = problem._replace(family=Huber(THRESHOLD * _typical_deviation(data)))
         return jeffreys.mixed_norm_start(problem, self.start_strength)
 
+    @property
+    def _has_intercepts(self) -> bool:
+        """Whether tasks have intercepts, in whose place cut points of ordered classes stand."""
+        return self.fit_intercept and not self._family.has_cuts
+
     def _problem(self, data: TaskData) -> EMProblem:
-        return em_problem(data, self._family, self.fit_intercept)
+        return em_problem(data, self._family, self._has_intercepts)
 
     def _mean_start(self, data: TaskData, start: Solution | None) -> MeanStart:
         """Start of a fit with a shared mean: that of the last fit, where it is wanted and fits the data."""
@@ -212,7 +210,7 @@ class GeneralizedNormalRows(BatchEstimator):
 
     def _deviations(self, data: TaskData, scaling: Rescaled) -> FloatArray:
         """(p, m) Coefficients less the shared mean, where there is one, in the user's units."""
-        W: FloatArray = self.coef_.T
+        W: FloatArray = self.coef_.reshape(-1, self.coef_.shape[-1]).T  # classes within tasks as tasks
         if self.mean_coef_ is None:
             return W
         V = W - self.mean_coef_[:, np.newaxis] * (scaling.target / scaling.feature)
@@ -234,9 +232,10 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
     Parameters
     ----------
     loss : str or Family
-        "squared", or any smooth family of numbers or counts with a curvature; ``"student_t(4)"`` and ``"huber"`` are fitted
+        "squared", or any other family with a convex loss; ``"student_t(4)"`` and ``"huber"`` are fitted
         by weighted squares, their scale learned as the noise is; with ``"student_t(learn)"`` the degrees of freedom
-        are learned, one number for all tasks, and with ``"negative_binomial(learn)"`` the dispersion of each task.
+        are learned, one number for all tasks, and with ``"negative_binomial(learn)"`` the dispersion of each task. Of
+        "absolute" and "quantile(0.9)" the scale of the (asymmetric) Laplace density is learned as the noise.
     norm_q : float in [1, inf], default 2
         Shape of a row.
     offset : float, None or "learn"
@@ -245,7 +244,8 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         chooses it with the noise by folds of the training rows (`bayesmtfs.estimators.prior_choice`); with the squared
         loss, a noise that is given or a shared mean it is 1e-3, the default of regressors.
     noise : "learn", float or None
-        sigma, one for all tasks: the loss is divided by its square (Student's t and Huber: its residuals by sigma). "learn"
+        sigma, one for all tasks: the loss is divided by its square (Student's t and Huber: its residuals by sigma; the
+        absolute and the quantile loss: by sigma itself, which makes it the scale of a Laplace density). "learn"
         needs one of these losses. None, the default of classifiers, is 1 unless it is chosen with the offset; then the
         row prior is ``(||w^i||_q + offset)^-(m sigma^2)``.
     graduated : bool
@@ -281,11 +281,24 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         known = self.noise in ("learn", None) or (not isinstance(self.noise, str) and self.noise > 0)
         self._require("noise", known, "a positive number, or 'learn'")
         by_default = type(self).noise == "learn" and not self._family.has_noise  # there is nothing to learn
-        if self.noise == "learn" and not (self._family.quadratic or self._family.offers("weights")) and not by_default:
+        if self.noise == "learn" and not self._may_learn_noise and not by_default:
             raise ValueError(
-                f"noise='learn' needs loss='squared', 'huber' or 'student_t' but loss is {self.loss!r}; pass a number, "
-                "such as 1.0"
+                f"noise='learn' needs loss='squared', 'huber', 'student_t', 'absolute' or 'quantile' but loss is "
+                f"{self.loss!r}; pass a number, such as 1.0"
             )
+
+    def _check_route(self) -> None:
+        """Convex losses, for the weighted mixed norms, and those of residuals that lie below weighted squares."""
+        family, name = self._family, type(self).__name__
+        plain = family.smooth and not family.coupled and family.offers("curvature")
+        if not (plain or family.coupled or family.offers("weights")):
+            family.require(name, "conjugate")
+        stated = family.offers("conjugate") and not isinstance(self.noise, str)  # convex, noise given
+        own_part = family.offers("weights") or mm.learns(family)
+        if self.shared_mean and not (plain and (stated or not own_part)):
+            raise ValueError(f"shared_mean=True does not go with loss={self.loss!r}; leave it out, or use another loss")
+        if mm.learns(family):
+            family.require(f"{name}, which would learn it,", "best_parameter")
 
     def _fit(self, data: TaskData) -> None:
         """Fit data whose targets are numbers, or -1 and +1."""
@@ -293,7 +306,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         scaled, family = scaling.data, self._family
         units = self._problem(scaled).units
         penalty = RowPenalty(1.0, float(self.norm_q))
-        problem = Problem(scaled, family, penalty, scaled.weight, self.fit_intercept)
+        problem = Problem(scaled, family, penalty, scaled.weight, self._has_intercepts)
         known = self._settings(units.coefficient)
         chosen = self._choose_prior(problem, units.coefficient, known)
         start = chosen.start if chosen else self._last_fit(scaling) or self._mixed_norm_start(scaled)
@@ -339,7 +352,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         family = self._family
         if self.offset != "learn" or self.noise is not None or self.shared_mean or family.quadratic:
             return None
-        if family.offers("weights") or family.learned:
+        if family.offers("weights") or family.noise_power != 2.0 or mm.learns(family):
             return None
 
         def fit(data: TaskData) -> Solution:
@@ -350,8 +363,14 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         return choose(problem, unit, fit, progress=self.progress)
 
     @property
+    def _may_learn_noise(self) -> bool:
+        family = self._family
+        stated = family.quadratic or family.offers("weights") or not family.smooth
+        return stated and family.has_noise and family.of_residuals
+
+    @property
     def _learns_noise(self) -> bool:
-        return self.noise == "learn" and (self._family.quadratic or self._family.offers("weights"))
+        return self.noise == "learn" and self._may_learn_noise
 
     def _least_noise(self, problem: Problem, settings: MMSettings, deviation: float, start: Solution) -> float:
         """Floor of a learned noise, in the units of y."""
@@ -392,7 +411,13 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
 
     Parameters
     ----------
-    loss : "logistic", "squared" or Family
+    loss : "logistic", "hinge", "multinomial", "ordinal", "squared" or Family
+        Several classes within tasks and ordered classes as in `MixedNormClassifier`.
+
+    Attributes
+    ----------
+    thresholds_ : (n_tasks, n_classes - 1), with ``loss="ordinal"``
+        As in `MixedNormClassifier`.
 
     Examples
     --------
@@ -403,9 +428,15 @@ class GeneralizedNormalClassifier(MultiTaskClassifier, GeneralizedNormalEstimato
     (5, 2)
     """
 
+    _saved_attributes: ClassVar[Names] = ("thresholds_",)
+
     loss: str | Family = field(default="logistic", kw_only=True)
     offset: float | str | None = "learn"
     noise: float | str | None = None
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        self._store_cuts(data)
 
 
 @estimator_class()

@@ -22,7 +22,6 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
 from bayesmtfs.families import Family, find_family
-from bayesmtfs.families.ordinal import OrdinalRows
 from bayesmtfs.priors.row_penalty import Penalty, check_not_negative, own_penalty
 from bayesmtfs.types import ConvergenceWarning, LossScale, Solution, warn
 
@@ -270,11 +269,4 @@ class MixedNormClassifier(MultiTaskClassifier, MixedNormEstimator):
 
     def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
         super()._store(data, solution, scaling, tol, **settings)
-        self.__dict__.pop("thresholds_", None)
-        if find_family(self.loss).has_cuts:
-            rows, eta = (
-                OrdinalRows(data.y, data.weight, data.offsets),
-                data.linear_predictor(self.coef_.T, self.intercept_),
-            )
-            eta = eta if data.eta_offset is None else eta + data.eta_offset
-            self.thresholds_ = rows.cuts(eta, len(self.classes_))
+        self._store_cuts(data)

@@ -21,6 +21,7 @@ from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.families import Family, Gaussian, Ordinal, find_family, is_known, with_offset
+from bayesmtfs.families.ordinal import OrdinalRows
 from bayesmtfs.results.persistence import StoredFile
 from bayesmtfs.types import FloatArray
 
@@ -293,6 +294,15 @@ class MultiTaskClassifier(ClassifierMixin, MultiTaskEstimator):
     def _has_cuts(self) -> bool:
         """Whether classes are ordered."""
         return is_known(self.loss) and find_family(self.loss).has_cuts
+
+    def _store_cuts(self, data: TaskData) -> None:
+        """Set the best ``thresholds_`` at the coefficients, where classes are ordered."""
+        self.__dict__.pop("thresholds_", None)
+        if self._has_cuts:
+            rows = OrdinalRows(data.y, data.weight, data.offsets)
+            eta = data.linear_predictor(self.coef_.T, self.intercept_)
+            eta = eta if data.eta_offset is None else eta + data.eta_offset
+            self.thresholds_ = rows.cuts(eta, len(self.classes_))
 
     def _cuts(self, X: Any, tasks: Any, n_axes: int) -> FloatArray:
         """(n, n_classes - 1) Thresholds of every row's task, the mean ones of an unknown task; (n_tasks, ...) if wide."""

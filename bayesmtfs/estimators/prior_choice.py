@@ -124,7 +124,8 @@ class FoldFits:
         every[:, self.tasks] = lines
         test, own = self.test.data, every[:, self.test.tasks]
         eta = test.linear_predictor(np.ascontiguousarray(own[:-1]), own[-1])
-        return with_offset(self.problem.family, test.eta_offset).value(test.y, eta)
+        rows = with_offset(self.problem.family, None).on(test.y, test.weight, test.offsets)
+        return with_offset(rows, test.eta_offset).value(test.y, eta)
 
 
 def gathered(folds: list[FoldFits], fits: Callable[[FoldFits], list[Solution]]) -> FloatArray:
@@ -172,7 +173,11 @@ def deal(problem: Problem) -> IntArray:
     eta = data.linear_predictor(fit.W, fit.intercept)
     level = np.add.reduceat(data.weight * eta, data.offsets[:-1]) / data.task_weights
     _, row = np.unique(input_rows(data), return_inverse=True)
-    keys = np.column_stack([np.bincount(row, weights=values) for values in (level[data.task], data.y, eta)])
+    values = [level[data.task], data.y, eta]
+    if problem.family.coupled and problem.family.targets == "labels" and not problem.family.has_cuts:
+        own = data.y > 0  # of several classes, with a row each: that of an observation
+        values = [level[data.task], own * data.task, own * eta]
+    keys = np.column_stack([np.bincount(row, weights=part) for part in values])
     size = np.max(np.abs(keys), axis=0)
     rounded = np.round(keys / np.where(size > 0, size, 1.0), DEALT_DIGITS)
     _, place = np.unique(rounded, axis=0, return_inverse=True)

@@ -18,7 +18,8 @@ from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.scaling import Rescaled, effect_unit
 from bayesmtfs.data.survival import read_survival
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
+from bayesmtfs.estimators.base import BatchEstimator, MultiTaskEstimator, Names, estimator_class
+from bayesmtfs.estimators.em import GeneralizedNormalEstimator
 from bayesmtfs.estimators.penalised import MixedNormEstimator
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.cox import RiskSets
@@ -115,8 +116,27 @@ class SurvivalFace(MultiTaskEstimator):
         return float(counts[0] / counts[1])
 
 
+class PenalisedSurvival(SurvivalFace, BatchEstimator):
+    """What penalised fits and modes keep of survival times: Breslow's estimate at their coefficients."""
+
+    def _check_loss(self) -> None:
+        self._check_survival()
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        eta = data.linear_predictor(self.coef_.T, self.intercept_)
+        eta = eta if data.eta_offset is None else eta + data.eta_offset
+        sets = risk_sets(data)
+        self.event_times_ = event_times(sets)
+        hazards = [
+            at_times(own.baseline(eta[a:b]), own, self.event_times_)
+            for own, (a, b) in zip(sets, data.spans, strict=True)
+        ]
+        self.cumulative_baseline_hazard_ = np.stack(hazards)
+
+
 @estimator_class()
-class MixedNormSurvival(SurvivalFace, MixedNormEstimator):
+class MixedNormSurvival(PenalisedSurvival, MixedNormEstimator):
     """Multi-task Cox regression with an l1,q penalty on the rows of W.
 
     Examples
@@ -140,20 +160,37 @@ class MixedNormSurvival(SurvivalFace, MixedNormEstimator):
     loss: str | Family = "cox"
     fit_intercept: bool = field(default=False, kw_only=True)
 
-    def _check_loss(self) -> None:
-        self._check_survival()
 
-    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
-        super()._store(data, solution, scaling, tol, **settings)
-        eta = data.linear_predictor(self.coef_.T, self.intercept_)
-        eta = eta if data.eta_offset is None else eta + data.eta_offset
-        sets = risk_sets(data)
-        self.event_times_ = event_times(sets)
-        hazards = [
-            at_times(own.baseline(eta[a:b]), own, self.event_times_)
-            for own, (a, b) in zip(sets, data.spans, strict=True)
-        ]
-        self.cumulative_baseline_hazard_ = np.stack(hazards)
+@estimator_class()
+class GeneralizedNormalSurvival(PenalisedSurvival, GeneralizedNormalEstimator):
+    """Multi-task Cox regression with generalized normal rows (type II MAP, problem 5).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesmtfs import GeneralizedNormalSurvival
+    >>> rng = np.random.default_rng(0)
+    >>> X, tasks = rng.normal(size=(200, 10)), np.repeat(["a", "b"], 100)
+    >>> time, died = rng.exponential(np.exp(-X[:, 0])), rng.random(200) < 0.7
+    >>> y = np.array(list(zip(died, time)), dtype=[("event", bool), ("time", float)])
+    >>> model = GeneralizedNormalSurvival(offset=0.1).fit(X, y, tasks=tasks)
+    >>> model.get_support(indices=True).tolist(), model.score(X, y, tasks=tasks) > 0.7
+    ([0], True)
+
+    References
+    ----------
+    Zhang, Yeung, Xu (2010), Probabilistic multi-task feature selection, problem (5). Cox (1972), Regression models and
+    life-tables.
+    """
+
+    loss: str | Family = field(default="cox", kw_only=True)
+    fit_intercept: bool = field(default=False, kw_only=True)
+    offset: float | str | None = "learn"
+    noise: float | str | None = None
+
+    def _check_loss(self) -> None:
+        super()._check_loss()
+        self._check_route()
 
 
 def risk_sets(data: TaskData) -> list[RiskSets]:

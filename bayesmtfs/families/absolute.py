@@ -40,6 +40,7 @@ class Absolute(Family):
     smooth = False
     linear_mean = True
     of_residuals = True
+    noise_power = 1.0
     dispersion = (Dispersion("noise"),)
     slope = staticmethod(_slope)
     centre = staticmethod(mean_target)

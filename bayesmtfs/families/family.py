@@ -115,6 +115,8 @@ class Family:
         Whether the mean target is eta itself, so that it is that of the mean coefficients.
     of_residuals : bool
         Whether the loss is a function of ``y - eta``, so that a known part of eta can be taken off the targets.
+    noise_power : float
+        d, where the noise enters the density as ``loss(y, eta) / noise^d + ln noise``.
     scores_deviance : bool
         Whether ``score`` is the share of the deviance that is explained (D^2) instead of R^2: counts, and quantiles.
     curvature_bound : float or None
@@ -146,6 +148,7 @@ class Family:
     quadratic: bool = False
     linear_mean: ClassVar[bool] = False
     of_residuals: ClassVar[bool] = False
+    noise_power: ClassVar[float] = 2.0
     curvature_bound: float | None = None
     dispersion: ClassVar[tuple[Dispersion, ...]] = ()
     slope: ClassVar[Any] = None
@@ -213,8 +216,9 @@ class Family:
         raise self._missing("weights")
 
     def best_noise(self, residual: FloatArray, weight: FloatArray) -> float:
-        """Noise of the largest likelihood at given residuals, of a family that offers `weights`."""
-        raise self._missing("weights")
+        """Noise of the largest likelihood at given residuals, of a loss of residuals with a noise."""
+        power, loss = self.noise_power, self.value(residual, np.zeros_like(residual))
+        return float((power * np.average(loss, weights=weight)) ** (1.0 / power))
 
     def best_parameter(self, y: FloatArray, eta: FloatArray, weight: FloatArray) -> float:
         """Value of the parameter that is learned with the largest likelihood: for MM and penalised fits."""

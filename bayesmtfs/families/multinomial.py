@@ -96,7 +96,7 @@ class MultinomialRows(Multinomial):
 
     def levelled(self, W: FloatArray, norm_q: float) -> FloatArray:
         """Coefficients (k, m) of the same probabilities with the least q-norms of rows."""
-        table = W.reshape(len(W), -1, self.rows.shape[1])
+        table = W.reshape(len(W), W.shape[1] // self.rows.shape[1], self.rows.shape[1])
         return np.asarray((table - least_norm_level(table, norm_q)).reshape(W.shape))
 
     def conjugate(self, y: FloatArray, dual: FloatArray) -> FloatArray:

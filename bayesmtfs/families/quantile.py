@@ -50,6 +50,7 @@ class Quantile(Family):
     smooth = False
     linear_mean = True
     of_residuals = True
+    noise_power = 1.0
     scores_deviance = True
     dispersion = (Dispersion("noise"),)
     centre = staticmethod(mean_target)

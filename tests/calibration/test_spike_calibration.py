@@ -187,30 +187,51 @@ def whole_design(data):
     return np.vstack([np.asarray(X) for X in data.task_designs])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_probabilities_and_ranks_are_calibrated(kind, fits=250):
+def place_among(rng, draws, truth):
+    """Share of the draws below the truth, those that equal it (zeros) shared out at random: uniform if calibrated."""
+    return (draws < truth).mean(axis=0) + rng.random(truth.shape) * (draws == truth).mean(axis=0)
+
+
+def fits_from_the_prior(kind, fits):
+    """Probabilities of entries with what is true, places of coefficients, and those of the parameters beside them."""
     data, family = data_of(kind), find_family(LOSSES.get(kind, "squared"))
     X = whole_design(data)
     row = np.array([0, 0, 0, 1, 2, 2, 3]) if kind == "groups" else None
-    rng, chances, truths, ranks = np.random.default_rng(8), [], [], []
+    rng, chances, truths, places, ranks = np.random.default_rng(8), [], [], [], []
     for k in range(fits):
         one = draw_prior(rng, 4, 3, family.has_noise, row, family.learned)
         observed = data.with_target(new_targets(rng, replace(data, design=X, shared_design=False), one, family))
         draws = spike.sample_spike_chain(observed, PRIOR, ChainSettings(600, 200, k), family)
         chances.append(draws.included.mean(axis=0))
         truths.append(one["S"] if row is None else one["S"][row])
+        places.append(place_among(np.random.default_rng([9, k]), draws.W, one["W"]))
         name = "noise" if family.has_noise else "intercept"
         ranks.append((getattr(draws, name)[::6] < one[name]).mean(axis=0))
         if family.learned is not None:
-            ranks.append((draws.parameter[::6] < one["parameter"]).mean(axis=0))
+            own = slice(None, 1 if family.one_for_all else None)  # the others are the same number
+            ranks.append((draws.parameter[::6, own] < one["parameter"][own]).mean(axis=0))
     chance, truth = np.array(chances), np.array(truths)
     if row is not None:  # features of a group are on together
         chance, truth = chance[:, [0, 3, 4, 6]], truth[:, [0, 3, 4, 6]]
+    return chance, truth, np.array(places), np.concatenate(ranks)
+
+
+def coverage(places, size=0.89):
+    """Share of the truth in central intervals, and its standard error over fits."""
+    held = (np.abs(places - 0.5) < 0.5 * size).reshape(len(places), -1).mean(axis=1)
+    return held.mean(), held.std(ddof=1) / np.sqrt(len(held))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_probabilities_and_ranks_are_calibrated(kind, fits=250):
+    chance, truth, places, ranks = fits_from_the_prior(kind, fits)
     for low, high in ((0.0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.01)):
         inside = (chance >= low) & (chance < high)
         count = inside.sum()
         assert count > 20
         spread = np.sqrt(np.mean(chance[inside] * (1.0 - chance[inside])) / count)
         assert abs(truth[inside].mean() - chance[inside].mean()) < 5.0 * spread + 0.01, (low, high)
-    assert stats.kstest(np.ravel(ranks), "uniform").pvalue > 1e-3
+    held, error = coverage(places)
+    assert abs(held - 0.89) < 4.0 * error + 0.01
+    assert stats.kstest(ranks, "uniform").pvalue > 1e-3
