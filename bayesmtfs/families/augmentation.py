@@ -58,7 +58,7 @@ from numba import njit
 from bayesmtfs.compiled import inner
 from bayesmtfs.types import FloatArray
 
-NORMAL, POLYA_GAMMA, NEGATIVE_BINOMIAL, STUDENT_T, QUANTILE, ABSOLUTE = range(6)  # forms
+NORMAL, POLYA_GAMMA, NEGATIVE_BINOMIAL, STUDENT_T, QUANTILE, ABSOLUTE, MULTINOMIAL = range(7)  # forms
 CUT = 0.64  # where the two kinds of proposals meet
 TERMS = 10  # of a Polya-Gamma variable that are drawn one by one, at the least
 MOST_TERMS = 200.0
@@ -130,6 +130,12 @@ class PolyaGamma(Augmentation):
     def bound_constant(self, xi: FloatArray) -> FloatArray:
         """``ln(1 + exp(-xi)) + xi / 2 - omega xi^2 / 2``."""
         return np.logaddexp(0.0, -xi) + xi / 2 - self.expected_precision(xi) * xi**2 / 2
+
+
+class OneOfSeveralClasses(PolyaGamma):
+    """One class among several, given the linear predictors of the others: labels, less ``ln sum exp`` of those."""
+
+    form: ClassVar[int] = MULTINOMIAL
 
 
 class ScaleMixture(Augmentation):

@@ -131,6 +131,8 @@ class Family:
         sum and weight (labels: the weight of the positive ones), with ``@njit(cache=True)``, for streams.
     augmentation : Augmentation or None
         How the family becomes conditionally normal: for the Gibbs sampler, and EM with coefficients integrated out.
+    class_augmentation : Augmentation or None
+        How a coupled family of labels becomes conditionally normal in one class, the others given: for the Gibbs sampler.
     learnable : str or None
         Name of a parameter of the density, beside the noise, that ``loss="name(learn)"`` leaves to the data.
     learned : str or None
@@ -154,6 +156,7 @@ class Family:
     slope: ClassVar[Any] = None
     centre: ClassVar[Any] = None
     augmentation: ClassVar[Any] = None
+    class_augmentation: ClassVar[Any] = None
     learnable: ClassVar[str | None] = None
     learned: str | None = None
     one_for_all: ClassVar[bool] = False

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp, softmax, xlogy
 
+from bayesmtfs.families.augmentation import OneOfSeveralClasses
 from bayesmtfs.families.family import Family
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -43,6 +44,7 @@ class Multinomial(Family):
     name = "multinomial"
     targets = "labels"
     coupled = True
+    class_augmentation = OneOfSeveralClasses()
 
     def on(self, y: FloatArray, weight: FloatArray, offsets: IntArray) -> Family:
         """The family on rows that are sorted by task and, within tasks, by class."""

@@ -38,10 +38,10 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
-from bayesmtfs.families.augmentation import log_density_and_score
+from bayesmtfs.families.augmentation import MULTINOMIAL, log_density_and_score
 from bayesmtfs.gibbs.distributions import dot, power_of, softplus
 from bayesmtfs.gibbs.scales import beta_prime_power
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, fill_softmax_scores
 from bayesmtfs.types import FloatArray, IntArray
 
 type Record = Any  # np.record, whose numbers have names
@@ -378,6 +378,8 @@ def _fill_predictors(data: Observed, block: ActiveBlock, m: int, factor: float) 
 @inner(error_model="numpy")
 def fill_likelihood(data: Observed, state: GibbsState, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of the predictors, and its derivatives."""
+    if data.form == MULTINOMIAL:
+        return fill_softmax_scores(data, predictors, scores)
     value = 0.0
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])

@@ -33,7 +33,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -41,6 +41,7 @@ from numpy.random import Generator
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.gibbs.classes import class_by_class
 from bayesmtfs.gibbs.coefficients import alike
 from bayesmtfs.gibbs.dispersion import DispersionSpace, dispersion_prior, dispersion_space
 from bayesmtfs.gibbs.state import (
@@ -79,7 +80,9 @@ FIRST_Q = 2.0  # where q is learned
 SECONDS_BETWEEN_REPORTS = 0.2
 MOST_SWEEPS = 1000  # between two reports
 FEW_FEATURES = 100  # sums of normal targets are as cheap up to here, and exact where weights stand for repeated rows
-SLOW_SWEEPS = 4  # for a draw, where q is learned or features outnumber the rows
+SLOW_SWEEPS = (
+    4  # for a draw, where q is learned, features outnumber the rows, or there are several classes within tasks
+)
 
 type Advance = Callable[[int, int, int], None]  # first and last sweep, and how many of all sweeps are for tuning
 type Report = Callable[[float], None]
@@ -143,10 +146,15 @@ def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
     >>> supports(data, "squared", "jeffreys"), supports(data, "logistic", "jeffreys"), supports(data, "hinge", "jeffreys")
     (True, True, False)
     """
-    augmentation = find_family(loss).augmentation
+    augmentation = augmentation_of(find_family(loss))
     if prior not in PRIORS or data.n_features == 0 or augmentation is None or data.eta_offset is not None:
         return False
     return bool(augmentation.takes_weights(data.weight))
+
+
+def augmentation_of(family: Family) -> Any:
+    """How a family becomes normal, in one target or in one class with the others given; None if it does not."""
+    return family.class_augmentation if family.coupled else family.augmentation
 
 
 def more_rows_than_features(data: TaskData) -> bool:
@@ -159,9 +167,10 @@ def many_features(data: TaskData) -> bool:
     return data.n_features > FEW_FEATURES and not more_rows_than_features(data)
 
 
-def sweeps_per_draw(data: TaskData, norm_q: float | None) -> int:
+def sweeps_per_draw(data: TaskData, norm_q: float | None, family: Family | None = None) -> int:
     """How many sweeps make a draw about as independent of the last one as it is elsewhere after one (q None: learned)."""
-    return SLOW_SWEEPS if norm_q is None or many_features(data) else 1
+    several_classes = family is not None and family.coupled
+    return SLOW_SWEEPS if several_classes or norm_q is None or many_features(data) else 1
 
 
 def sample_chain(
@@ -194,10 +203,12 @@ def sample_chain(
     [1.0, -2.0]
     """
     family = conditionally_normal(data, loss)
+    if family.coupled and prior.mean_scale > 0.0:
+        raise ValueError("a mean that all classes share changes no probability; pass a prior without mean_scale")
     if start is not None and start.shape != (data.n_features, data.n_tasks):
         raise ValueError(f"start has shape {start.shape}; pass (features, tasks), {(data.n_features, data.n_tasks)}")
     rows, numbers = rows_of(data), gibbs_prior(prior, settings.norm_q is None, family.has_noise)
-    form, centre = family.augmentation.form, np.zeros(data.n_tasks)
+    hidden, centre, order = augmentation_of(family), np.zeros(data.n_tasks), np.arange(data.n_tasks)
     if prior.fit_intercept:
         centre += prior.intercept_centre
     first_q = float(np.clip(FIRST_Q, *prior.norm_q_bounds)) if settings.norm_q is None else settings.norm_q
@@ -205,20 +216,26 @@ def sample_chain(
     kept = kept_for(rows, settings.draws, settings.sweeps)
     W = None if start is None else np.asarray(start, dtype=np.float64).T
     dispersion = _dispersion(data, family, prior, settings.draws)
-    if form != NORMAL or many_features(data):
-        observed = observations_of(data, centre, form, family.augmentation.parameter)
+    if hidden.form != NORMAL or many_features(data):
+        observed = observations_of(data, centre, hidden.form, hidden.parameter)
+        if family.coupled:
+            observed, rows, order = class_by_class(observed, rows)
+            W = None if W is None else W[order]
         advance = _by_observation(observed, W, rows, numbers, first_q, rng, kept, dispersion)
     else:
         advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
     done, interrupted = in_slices(advance, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = collect(kept, rows, count, centre, interrupted)
+    if family.coupled:
+        as_given = np.argsort(order)
+        found = found._replace(W=found.W[:, :, as_given], intercept=found.intercept[:, as_given])
     return found if family.learned is None or dispersion is None else found._replace(parameter=dispersion.kept[:count])
 
 
 def _dispersion(data: TaskData, family: Family, prior: Hyperprior, draws: int) -> DispersionSpace | None:
     """What is learned of the law of targets that are not normal, beside eta."""
-    if family.augmentation.form == NORMAL or not (family.has_noise or family.learned is not None):
+    if family.coupled or family.augmentation.form == NORMAL or not (family.has_noise or family.learned is not None):
         return None
     law = dispersion_prior(family, prior.noise_scale, prior.shared_noise)
     return dispersion_space(law, data.n_observations, draws, data.n_tasks)
@@ -227,10 +244,12 @@ def _dispersion(data: TaskData, family: Family, prior: Hyperprior, draws: int) -
 def conditionally_normal(data: TaskData, loss: str | Family) -> Family:
     """Family, after a look at what it offers and at the weights."""
     family = find_family(loss)
-    family.require("The Gibbs sampler", "augmentation")
-    if not family.augmentation.takes_weights(data.weight):
+    hidden = augmentation_of(family)
+    if hidden is None:
+        family.require("The Gibbs sampler", "augmentation")
+    elif not hidden.takes_weights(data.weight):
         raise ValueError(
-            f"{family.targets} need weights that are {family.augmentation.weights}; the weights go from "
+            f"{family.targets} need weights that are {hidden.weights}; the weights go from "
             f"{data.weight.min()} to {data.weight.max()}; sample the model by NUTS instead"
         )
     return family

@@ -38,10 +38,18 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
-from bayesmtfs.families.augmentation import NORMAL, curvature
+from bayesmtfs.families.augmentation import MULTINOMIAL, NORMAL, curvature
 from bayesmtfs.gibbs.distributions import softplus, unit_variance, weighted_square
 from bayesmtfs.gibbs.scales import NONE, beta_prime_power, log_power_sum
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, SumsSpace, log_likelihood
+from bayesmtfs.gibbs.state import (
+    GibbsPrior,
+    GibbsState,
+    Observed,
+    RowMap,
+    SumsSpace,
+    fill_softmax_scores,
+    log_likelihood,
+)
 from bayesmtfs.types import FloatArray
 
 WISHED_ACCEPTANCE = 0.35
@@ -397,6 +405,12 @@ def fill_precisions(data: Observed, rows: RowMap, state: GibbsState, tuning: int
 @inner(error_model="numpy")
 def _fill_curvatures(data: Observed, state: GibbsState, curvatures: FloatArray) -> None:
     """Minus the second derivative of the log-likelihood in each predictor."""
+    if data.form == MULTINOMIAL:
+        fill_softmax_scores(data, data.predictors, curvatures)
+        for n in range(len(curvatures)):  # a score is the weight times y - p
+            size = abs(curvatures[n])
+            curvatures[n] = size * (1.0 - size / data.weights[n])
+        return
     for t in range(len(state.W)):
         noise_precision = 1.0 / (state.noise[t] * state.noise[t])
         for n in range(data.offsets[t], data.offsets[t + 1]):

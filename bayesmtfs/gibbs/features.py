@@ -46,7 +46,7 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
-from bayesmtfs.families.augmentation import log_density_and_score
+from bayesmtfs.families.augmentation import MULTINOMIAL, log_density_and_score
 from bayesmtfs.gibbs.block import ActiveBlock
 from bayesmtfs.gibbs.coefficients import bound_of
 from bayesmtfs.gibbs.distributions import (
@@ -70,7 +70,7 @@ from bayesmtfs.gibbs.scales import (
     with_carried,
     with_multiplied,
 )
-from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, move_along
+from bayesmtfs.gibbs.state import GibbsPrior, GibbsState, Observed, RowMap, move_along, softmax_likelihood
 from bayesmtfs.types import FloatArray
 
 SIZE_PROPOSALS = 4  # for a size; each costs a look at the labels
@@ -91,15 +91,15 @@ def step_on_features(
         information = 1e-300
         for place in range(rows.starts[row], rows.starts[row + 1]):
             i = rows.members[place]
-            information += _fill_terms(data, rows, state, i)
+            information += fill_terms(data, rows, state, i)
             if single and normal:
                 step_on_normal_scale(rng, data, prior, state, row)
             if normal:
-                _draw_normal(rng, data, rows, state, row, i)
+                draw_normal(rng, data, rows, state, row, i)
             elif single and integrable:
                 _step_on_integrated_row(rng, data, rows, prior, state, row)
             else:
-                _draw_bounded(rng, data, rows, state, row, i)
+                draw_bounded(rng, data, rows, state, row, i)
             if prior.mean_precision > 0.0:
                 _draw_mean(rng, data, rows, prior, state, i)
         if not (single and (normal or integrable)):
@@ -114,7 +114,23 @@ def step_on_features(
 
 
 @inner(error_model="numpy")
-def _fill_terms(data: Observed, rows: RowMap, state: GibbsState, i: int) -> float:
+def draw_intercepts(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState) -> None:
+    """``b_t`` given everything else."""
+    for t in range(len(state.W)):
+        start, stop = data.offsets[t], data.offsets[t + 1]
+        precision, pull = 1.0 / prior.intercept_variance, -state.intercept[t] / prior.intercept_variance
+        for n in range(start, stop):
+            precision += data.precisions[n]
+            pull += data.scores[n]
+        change = pull / precision + rng.standard_normal() / math.sqrt(precision)
+        state.intercept[t] += change
+        for n in range(start, stop):
+            data.predictors[n] += change
+            data.scores[n] -= data.precisions[n] * change
+
+
+@inner(error_model="numpy")
+def fill_terms(data: Observed, rows: RowMap, state: GibbsState, i: int) -> float:
     """``a_t`` and ``g_t`` of a feature in every task that has it, else 0; the sum of the first."""
     x, total = data.design[i], 0.0
     for t in range(len(state.W)):
@@ -129,7 +145,7 @@ def _fill_terms(data: Observed, rows: RowMap, state: GibbsState, i: int) -> floa
 
 
 @inner(error_model="numpy")
-def _normal_scale_density(data: Observed, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
+def normal_scale_density(data: Observed, prior: GibbsPrior, state: GibbsState) -> LogScaleDensity:
     """Log-density of the scale of a feature at q = 2 with its coefficients integrated out.
 
     Coefficients at their conditional means, ``z = 0`` in `scales`, have the value of the integral up to a constant.
@@ -141,14 +157,14 @@ def _normal_scale_density(data: Observed, prior: GibbsPrior, state: GibbsState) 
 @inner(error_model="numpy")
 def step_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Move the scale of a feature at q = 2 with its coefficients integrated out."""
-    target = _normal_scale_density(data, prior, state)
+    target = normal_scale_density(data, prior, state)
     state.log_scales[row] = slice_step(rng, state.log_scales[row], target, state.widths[row])
 
 
 @inner(error_model="numpy")
 def jump_on_normal_scale(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState, row: int) -> None:
     """Draw the scale of a feature at q = 2 anew, with its coefficients integrated out."""
-    target, reach = _normal_scale_density(data, prior, state), reach_of(prior, state.log_tau[0])
+    target, reach = normal_scale_density(data, prior, state), reach_of(prior, state.log_tau[0])
     state.log_scales[row] = jump_by_cells(rng, state.log_scales[row], target, *reach)
 
 
@@ -161,7 +177,7 @@ def _set_coefficient(data: Observed, state: GibbsState, t: int, i: int, new: flo
 
 
 @inner(error_model="numpy")
-def _draw_normal(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
+def draw_normal(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
     """Coefficients of a feature at q = 2."""
     prior_precision = 2.0 * math.exp(-2.0 * state.log_scales[row])
     for t in range(len(state.W)):
@@ -189,7 +205,7 @@ def _step_on_integrated_row(
 
 
 @inner(error_model="numpy")
-def _draw_bounded(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
+def draw_bounded(rng: Generator, data: Observed, rows: RowMap, state: GibbsState, row: int, i: int) -> None:
     """Coefficients of a feature at any q, by the mixture of uniforms."""
     for t in range(len(state.W)):
         if rows.present[t, i]:
@@ -225,7 +241,7 @@ def _step_carrying(
     """Move the scale of a feature and carry its coefficients at their standardised positions."""
     m, i, inverse_q = len(state.W), rows.members[rows.starts[row]], state.inverse_q[0]
     log_scale, spread = state.log_scales[row], unit_variance(inverse_q)
-    _fill_terms(data, rows, state, i)
+    fill_terms(data, rows, state, i)
     positions = np.zeros(m)
     for t in range(m):
         if rows.present[t, i]:
@@ -336,6 +352,8 @@ def _size_prior(prior: GibbsPrior, state: GibbsState, row: int, together: bool, 
 def _size_likelihood(data: Observed, state: GibbsState, shift: float) -> float:
     """Log-likelihood after a move."""
     growth, value = math.exp(shift) - 1.0, 0.0
+    if data.form == MULTINOMIAL:
+        return softmax_likelihood(data, data.predictors, data.direction, growth)
     for t in range(len(state.W)):
         noise_precision, parameter = 1.0 / (state.noise[t] * state.noise[t]), data.parameters[t]
         for n in range(data.offsets[t], data.offsets[t + 1]):

@@ -452,10 +452,8 @@ def _scale_row(space: SumsSpace, rows: RowMap, state: GibbsState, row: int, fact
 
 
 @inner(error_model="numpy")
-def step_on_global_scale(
-    rng: Generator, h: FloatArray, residuals: FloatArray, rows: RowMap, prior: GibbsPrior, state: GibbsState
-) -> None:
-    """Move tau alone, with the row scales, and with scales and coefficients; residuals in place."""
+def step_on_global_scale(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
+    """Move tau alone, and with the row scales."""
     step_on_tau(rng, prior, state)
     log_scales, inverse_q = state.log_scales, state.inverse_q[0]
     low, norm_q, total, size = prior.low, 0.0, 0.0, 0.0
@@ -467,7 +465,6 @@ def step_on_global_scale(
         else:
             low = max(low, state.log_tau[0] + log_largest(state.W, rows, row) - log_scales[row])
     step_on_tau_with_rows(rng, prior, state, low, total, norm_q, size)
-    step_on_tau_with_all(rng, h, residuals, prior, state)
 
 
 @inner(error_model="numpy")

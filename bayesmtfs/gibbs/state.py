@@ -34,6 +34,7 @@ from numpy.random import Generator
 from bayesmtfs.compiled import inner
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families.augmentation import (
+    MULTINOMIAL,
     NEGATIVE_BINOMIAL,
     NORMAL,
     POLYA_GAMMA,
@@ -339,6 +340,7 @@ class Observed(NamedTuple):
     pulls: FloatArray  # (m,) space
     shifts: FloatArray  # (N,) known part of eta: the prior mean of the intercept where it is not taken off the targets
     parameters: FloatArray  # (m,) `Augmentation.parameter` of each task, which may be learned
+    n_classes: int = 1  # that share a softmax likelihood: an observation stands once for each, N / n_classes apart
 
 
 def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORMAL, parameter: float = 0.0) -> Observed:
@@ -384,8 +386,47 @@ def fill_scores(rng: Generator, data: Observed, state: GibbsState) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def softmax_likelihood(data: Observed, predictors: FloatArray, direction: FloatArray, growth: float) -> float:
+    """Log-likelihood of several classes at ``predictors + growth direction``."""
+    value, count = 0.0, len(predictors) // data.n_classes
+    for first in range(count):
+        top, own, total = -np.inf, 0.0, 0.0
+        for n in range(first, len(predictors), count):
+            eta = predictors[n] + growth * direction[n]
+            top = max(top, eta)
+            if data.targets[n] > 0.0:
+                own = eta
+        for n in range(first, len(predictors), count):
+            total += math.exp(predictors[n] + growth * direction[n] - top)
+        value += data.weights[first] * (own - top - math.log(total))
+    return value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fill_softmax_scores(data: Observed, predictors: FloatArray, scores: FloatArray) -> float:
+    """Log-likelihood of several classes, and its derivatives in the predictors."""
+    value, count = 0.0, len(predictors) // data.n_classes
+    for first in range(count):
+        top, total, weight = -np.inf, 0.0, data.weights[first]
+        for n in range(first, len(predictors), count):
+            top = max(top, predictors[n])
+        for n in range(first, len(predictors), count):
+            scores[n] = math.exp(predictors[n] - top)
+            total += scores[n]
+        for n in range(first, len(predictors), count):
+            share = scores[n] / total
+            scores[n] = -weight * share
+            if data.targets[n] > 0.0:
+                scores[n] += weight
+                value += weight * (predictors[n] - top - math.log(total))
+    return value
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def log_likelihood(data: Observed, state: GibbsState, predictors: FloatArray) -> float:
     """Log-likelihood of predictors up to a constant; hidden precisions are integrated out."""
+    if data.form == MULTINOMIAL:
+        return softmax_likelihood(data, predictors, data.direction, 0.0)
     value = 0.0
     for t in range(len(state.W)):
         square, noise_precision = 0.0, 1.0 / (state.noise[t] * state.noise[t])
@@ -445,7 +486,7 @@ def first_observed_state(
     for t, (start, stop) in enumerate(zip(offsets, offsets[1:], strict=False)):
         predictors[start:stop] = W[t] @ data.design[:, start:stop]
     intercept, noise = np.zeros(len(W)), np.ones(len(W))
-    if data.form not in (POLYA_GAMMA, NEGATIVE_BINOMIAL):
+    if data.form not in (POLYA_GAMMA, NEGATIVE_BINOMIAL, MULTINOMIAL):
         residuals = data.targets - data.shifts - predictors
         if prior.intercept_variance > 0.0:
             intercept = np.add.reduceat(weights * residuals, offsets[:-1]) / counts

@@ -31,8 +31,9 @@ from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
-from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.families.augmentation import MULTINOMIAL, NORMAL
 from bayesmtfs.gibbs.block import ActiveBlock, block_for, step_on_block, tune_block
+from bayesmtfs.gibbs.classes import ClassSpace, class_space, step_on_classes
 from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
 from bayesmtfs.gibbs.dispersion import DispersionSpace, draw_dispersion
 from bayesmtfs.gibbs.distributions import dot, integrable, unit_variance
@@ -45,10 +46,22 @@ from bayesmtfs.gibbs.exponent import (
     step_on_exponent,
     step_on_observed_exponent,
 )
-from bayesmtfs.gibbs.features import fill_direction, step_on_collapsed_scales, step_on_features, step_on_sizes
+from bayesmtfs.gibbs.features import (
+    draw_intercepts,
+    fill_direction,
+    step_on_collapsed_scales,
+    step_on_features,
+    step_on_sizes,
+)
 from bayesmtfs.gibbs.mean import MeanSpace, draw_mean, draw_observed_mean, mean_space, recentre, take_out_mean
 from bayesmtfs.gibbs.path import WidePath, path_for, prepare_path, redraw_rows, step_along_path, tune_path
-from bayesmtfs.gibbs.scales import draw_noise, step_on_global_scale, step_on_integrated_row, step_on_row
+from bayesmtfs.gibbs.scales import (
+    draw_noise,
+    step_on_global_scale,
+    step_on_integrated_row,
+    step_on_row,
+    step_on_tau_with_all,
+)
 from bayesmtfs.gibbs.state import (
     GibbsPrior,
     GibbsState,
@@ -156,7 +169,8 @@ def run(
             else:
                 step_on_row(rng, space, rows, prior, state, row, tuning)
         if prior.learn_global_scale:
-            step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
+            step_on_global_scale(rng, rows, prior, state)
+            step_on_tau_with_all(rng, space.h, space.residuals, prior, state)
         if exponent is not None:
             for _ in range(EXPONENT_STEPS):
                 step_on_exponent(rng, space, rows, prior, state, tuning, exponent)
@@ -282,6 +296,7 @@ class ObservedParts(NamedTuple):
     exponent: ObservedExponentSpace | None  # q is learned
     mean: RowMap | None  # a shared mean
     dispersion: DispersionSpace | None  # the noise of targets that are not normal, or another number of their law
+    classes: ClassSpace | None  # several within tasks
 
 
 def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
@@ -301,14 +316,16 @@ def observed_parts_for(
     """Allocate what the prior and the data ask for."""
     normal = norm_q == 2.0 and not prior.learn_q
     n_features, longest = len(data.design), int(np.diff(data.offsets).max())
-    wide = normal and n_features > len(block.features) and longest <= min(MOST_OBSERVATIONS, n_features)
+    several = data.form == MULTINOMIAL
+    wide = normal and not several and n_features > len(block.features) and longest <= min(MOST_OBSERVATIONS, n_features)
     return ObservedParts(
         free=block if not wide and (data.form != NORMAL or not normal) else None,
-        collapsed=block if normal and not wide else None,
+        collapsed=block if normal and not wide and not several else None,
         path=path_for(data, rows, block) if wide else None,
         exponent=observed_exponent_space(data, rows) if prior.learn_q else None,
         mean=rows if prior.mean_precision > 0.0 else None,
         dispersion=dispersion,
+        classes=class_space(data, rows) if several else None,
     )
 
 
@@ -327,6 +344,7 @@ def run_observed(
     exponent: ObservedExponentSpace | None,
     mean: RowMap | None,
     dispersion: DispersionSpace | None,
+    classes: ClassSpace | None,
     first: int,
     stop: int,
     tune: int,
@@ -354,19 +372,24 @@ def run_observed(
             if block.sizes.features > 0:
                 step_on_active_rows(rng, data, rows, prior, state, block, path, tuning, tune)
                 by_path = True
-        if not by_path:
+        if classes is not None:
+            step_on_classes(rng, data, rows, prior, state, classes, tuning)
+        elif not by_path:
             fill_scores(rng, data, state)
             if prior.intercept_variance > 0.0:
-                _draw_intercepts(rng, data, prior, state)
+                draw_intercepts(rng, data, prior, state)
         if collapsed is not None:
             if collapsed.sizes.features > 0:
                 step_on_collapsed_scales(rng, data, rows, prior, state, collapsed)
-        step_on_features(rng, data, rows, prior, state, tuning)
+        if classes is None:
+            step_on_features(rng, data, rows, prior, state, tuning)
         if mean is not None:
             draw_observed_mean(rng, data, mean, prior, state)
         if prior.learn_global_scale:
-            _fill_moments(data, rows, state, space)
-            step_on_global_scale(rng, space.h, space.residuals, rows, prior, state)
+            step_on_global_scale(rng, rows, prior, state)
+            if classes is None:
+                _fill_moments(data, rows, state, space)
+                step_on_tau_with_all(rng, space.h, space.residuals, prior, state)
         if mean is not None:
             recentre(rng, mean, prior, state)
         if dispersion is not None:
@@ -391,22 +414,6 @@ def _draw_dispersion(
         eta[n] = data.predictors[n] + data.shifts[n]
     numbers, prior = (state.noise, data.parameters), dispersion.prior
     draw_dispersion(rng, data.form, data.weights, data.targets, eta, data.offsets, *numbers, prior)
-
-
-@inner(error_model="numpy")
-def _draw_intercepts(rng: Generator, data: Observed, prior: GibbsPrior, state: GibbsState) -> None:
-    """``b_t`` given everything else."""
-    for t in range(len(state.W)):
-        start, stop = data.offsets[t], data.offsets[t + 1]
-        precision, pull = 1.0 / prior.intercept_variance, -state.intercept[t] / prior.intercept_variance
-        for n in range(start, stop):
-            precision += data.precisions[n]
-            pull += data.scores[n]
-        change = pull / precision + rng.standard_normal() / math.sqrt(precision)
-        state.intercept[t] += change
-        for n in range(start, stop):
-            data.predictors[n] += change
-            data.scores[n] -= data.precisions[n] * change
 
 
 @inner(error_model="numpy")

@@ -168,12 +168,14 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     if request.prior == "spike":
         return _spike_sampler(data, request)
     related = relations.samples_relations(data, family, request.prior, request.norm_q)
-    gibbs = related or gibbs_posterior.supports(data, family, request.prior)
+    # a mean that all classes share changes no probability, and would follow its prior
+    gibbs = related or (gibbs_posterior.supports(data, family, request.prior) and not (family.coupled and shared_mean))
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
         family.require("NUTS", "pymc_dist")
     if sampler == "gibbs" and not gibbs:
-        family.require("sampler='gibbs'", "augmentation")
+        if family.class_augmentation is None:
+            family.require("sampler='gibbs'", "augmentation")
         raise ValueError(
             f"sampler='gibbs' does not have prior={request.prior!r} with loss={family.name!r} and norm_q={norm_q!r}; it "
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
@@ -341,7 +343,9 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
     related = request.prior == "matrix_variate"
-    sweeps = relations.sweeps_per_draw(family) if related else gibbs_posterior.sweeps_per_draw(data, request.norm_q)
+    sweeps = (
+        relations.sweeps_per_draw(family) if related else gibbs_posterior.sweeps_per_draw(data, request.norm_q, family)
+    )
 
     def run(chain: int, report: Report) -> gibbs_posterior.PosteriorDraws:
         seed = int(seeds[chain])

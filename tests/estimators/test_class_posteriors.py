@@ -143,7 +143,8 @@ def test_what_does_not_go_together_is_refused():
         ({"loss": "ordinal", "unknown_task": "population"}, "use unknown_task='mean'"),
         ({"loss": "multinomial", "unknown_task": "population"}, "use unknown_task='mean'"),
         ({"loss": "multinomial", "prior": "spike"}, "needs a family that is normal given a hidden precision"),
-        ({"loss": "multinomial", "sampler": "gibbs"}, "a conditionally normal form"),
+        ({"loss": "ordinal", "sampler": "gibbs"}, "a conditionally normal form"),
+        ({"loss": "multinomial", "sampler": "gibbs", "shared_mean": True}, "use sampler=.nuts. or .auto."),
     ):
         with pytest.raises(ValueError, match=words):
             bm.BayesianClassifier(**parameters).fit(X, y, tasks=tasks)

@@ -177,7 +177,7 @@ def test_cross_validation_finds_the_features():
         (bm.JeffreysClassifier(loss="multinomial"), "MixedNorm"),
         (bm.GeneralizedNormalClassifier(loss="multinomial"), "MixedNorm"),
         (bm.OnlineMixedNormClassifier(loss="multinomial"), "MixedNorm"),
-        (bm.BayesianClassifier(loss="multinomial", sampler="gibbs"), "MixedNorm"),
+        (bm.BayesianClassifier(loss="multinomial", prior="horseshoe", sampler="gibbs"), "use sampler='nuts' or 'auto'"),
         (bm.MixedNormRegressor(loss="multinomial"), "loss is 'multinomial'"),
     ],
 )
