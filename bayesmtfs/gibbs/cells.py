@@ -16,7 +16,7 @@ After every few sweeps of a sampler of the coefficients:
        V^-1 ~ Wishart(k + p + 1 + n, (A_GG - A_GC A_CC^-1 A_CG)^-1),   B ~ N(A_CC^-1 A_CG, A_CC^-1 x V),
 
    and levels mu_t given V, in the eigenvectors of ``d V^-1 d``;
-2. **the cells** of every row together, given the model and the targets. Given the hidden precisions omega of its
+2. **the cells** of every row together (up to `MOST_TOGETHER`), given the model and the targets. Given the hidden precisions omega of its
    targets (`bayesmtfs.families.augmentation`) and their scores s, a change ``delta`` of the missing cells M has
 
        ln p = (sum_n s_n w_n - (P (x - mu)))_M' delta - delta' (P_MM + sum_n omega_n w_n w_n')_MM delta / 2,   P = S^-1,
@@ -51,6 +51,7 @@ from bayesmtfs.types import BoolArray, FloatArray, IntArray
 STARTS, CYCLES = 5, 6  # choices of k before a chain begins, and draws of model and cells without targets after each
 SHRINKAGES = 30  # on the grid of k
 MANY_COLUMNS = 50  # with so many more gappy columns the model is drawn once less often
+MOST_TOGETHER = 50  # cells of a row that are drawn together; of more, each time others
 LEAST_VARIANCE = 1e-12
 
 
@@ -159,7 +160,8 @@ class Cells:
         scatter = self.around.T @ self.around + gaps.shrinkage * np.diag(gaps.variances[self.complete])
         self.root = np.linalg.cholesky(scatter)
         self.precisions = np.zeros((g, p))  # P of the columns with gaps
-        self.space, self.pull = np.empty((g, g)), np.empty(g)
+        size = min(g, MOST_TOGETHER)
+        self.space = np.empty((size, size)), np.empty(size), np.empty(size, dtype=np.int64)
         self.scatter = np.zeros((p, p))
         self.scatter[np.ix_(self.complete, self.complete)] = scatter
         nothing = np.zeros(len(gaps.places))
@@ -177,7 +179,7 @@ class Cells:
         if self.visits % (1 + len(self.gaps.columns) // MANY_COLUMNS) == 0:
             self.draw_model()
         self.visits += 1
-        own = (self.X, self.levels, self.precisions, self.space, self.pull)
+        own = (self.X, self.levels, self.precisions, *self.space)
         draw_cells(self.rng, self.gaps, *own, np.ascontiguousarray(W), precisions, scores, self.factors)
         if keep:
             self._keep()
@@ -244,6 +246,7 @@ def draw_cells(
     P: FloatArray,
     K: FloatArray,
     pull: FloatArray,
+    chosen: IntArray,
     W: FloatArray,
     precisions: FloatArray,
     scores: FloatArray,
@@ -253,33 +256,37 @@ def draw_cells(
     columns = gaps.columns
     for k in range(len(gaps.gappy)):
         row, first = gaps.gappy[k], gaps.starts[k]
-        size, level = gaps.starts[k + 1] - first, levels[gaps.group[gaps.gappy[k]]]
+        count, level = gaps.starts[k + 1] - first, levels[gaps.group[gaps.gappy[k]]]
+        size, shift = min(count, MOST_TOGETHER), 0
+        if size < count:
+            shift = int(rng.random() * count)
         for a in range(size):
-            own, total = P[gaps.places[first + a]], 0.0
+            place = gaps.places[first + (shift + a) % count]
+            chosen[a], own, total = columns[place], P[place], 0.0
             for i in range(len(level)):
                 total += own[i] * (X[row, i] - level[i])
             pull[a] = -total
             for b in range(a + 1):
-                K[a, b] = own[columns[gaps.places[first + b]]]
-        for place in range(gaps.seen_starts[k], gaps.seen_starts[k + 1]):
-            n = gaps.seen[place]
+                K[a, b] = own[chosen[b]]
+        for number in range(gaps.seen_starts[k], gaps.seen_starts[k + 1]):
+            n = gaps.seen[number]
             w, factor = W[gaps.task[n]], factors[n]
             for a in range(size):
-                slope = factor * w[columns[gaps.places[first + a]]]
+                slope = factor * w[chosen[a]]
                 if slope != 0.0:
                     pull[a] += scores[n] * slope
                     for b in range(a + 1):
-                        K[a, b] += precisions[n] * slope * factor * w[columns[gaps.places[first + b]]]
+                        K[a, b] += precisions[n] * slope * factor * w[chosen[b]]
         factorise(K, size)
         solve_lower(K, pull, size)
         for a in range(size):
             pull[a] += rng.standard_normal()
         solve_upper(K, pull, size)
         for a in range(size):
-            X[row, columns[gaps.places[first + a]]] += pull[a]
+            X[row, chosen[a]] += pull[a]
 
 
-def between_draws(
+def with_redraws(
     advance: Callable[[int, int, int], None], sweeps: int, redraw: Callable[[bool], None]
 ) -> Callable[[int, int, int], None]:
     """Sweeps of a sampler with a redraw of cells after every few of them, which counts from ``tune`` on."""

@@ -42,7 +42,7 @@ from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs.block import ActiveBlock
-from bayesmtfs.gibbs.cells import CellMoments, Cells, Gaps, between_draws
+from bayesmtfs.gibbs.cells import CellMoments, Cells, Gaps, with_redraws
 from bayesmtfs.gibbs.coefficients import alike
 from bayesmtfs.gibbs.dispersion import DispersionSpace, dispersion_prior, dispersion_space
 from bayesmtfs.gibbs.state import (
@@ -219,13 +219,13 @@ def sample_chain(
         advance, state, block = _by_observation(observed, W, rows, numbers, first_q, rng, kept, dispersion)
         if cells is not None:
             redraw = partial(redraw_by_observation, cells, rng, observed, rows, state, block)
-            advance = between_draws(advance, settings.sweeps, redraw)
+            advance = with_redraws(advance, 1, redraw)
     else:
         sums = sums_of(data, centre)
         advance, state = _in_sums(sums, W, rows, numbers, first_q, rng, kept)
         if cells is not None:
             redraw = partial(redraw_in_sums, cells, data, centre, sums, rows, state)
-            advance = between_draws(advance, settings.sweeps, redraw)
+            advance = with_redraws(advance, 1, redraw)
     done, interrupted = in_slices(advance, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = collect(kept, rows, count, centre, interrupted)

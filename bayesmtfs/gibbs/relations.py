@@ -36,7 +36,7 @@ from bayesmtfs.compiled import inner
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
-from bayesmtfs.gibbs.cells import Cells, Gaps, between_draws
+from bayesmtfs.gibbs.cells import Cells, Gaps, with_redraws
 from bayesmtfs.gibbs.chain import (
     Advance,
     ChainSettings,
@@ -213,10 +213,10 @@ def sample_related_chain(
     cells = None if gaps is None else Cells(gaps, rng)
     if cells is not None and sums is not None:
         redraw = partial(redraw_in_sums, cells, data, centre, sums, rows, state)
-        advance = between_draws(advance, settings.sweeps, redraw)
+        advance = with_redraws(advance, 1, redraw)
     elif cells is not None and observed is not None:
         redraw = partial(redraw_by_observation, cells, rng, observed, rows, state, None)
-        advance = between_draws(advance, settings.sweeps, redraw)
+        advance = with_redraws(advance, 1, redraw)
     done, interrupted = in_slices(advance, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = collect(kept, rows, count, centre, interrupted)._replace(relations=correlations[:count])

@@ -42,7 +42,7 @@ from bayesmtfs.families.augmentation import (
     log_constant,
     log_density_and_score,
 )
-from bayesmtfs.gibbs.cells import Cells, Gaps, between_draws
+from bayesmtfs.gibbs.cells import Cells, Gaps, with_redraws
 from bayesmtfs.gibbs.chain import Advance, ChainSettings, Report, conditionally_normal, in_slices
 from bayesmtfs.gibbs.common_noise import (
     CommonNoise,
@@ -144,7 +144,7 @@ def sample_spike_chain(
     cells = None
     if gaps is not None:
         cells = Cells(gaps, rng, np.sqrt(data.weight) if observed.form == NORMAL else 1.0)
-        step = between_draws(step, settings.sweeps, partial(redraw_cells, cells, parts, shared))
+        step = with_redraws(step, settings.sweeps, partial(redraw_cells, cells, parts, shared))
     done, interrupted = in_slices(step, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = kept._replace(intercept=kept.intercept + np.array(prior.intercept_centre) * (observed.form != NORMAL))
