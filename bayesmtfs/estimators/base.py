@@ -32,9 +32,19 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import families
 from bayesmtfs.data import frames
-from bayesmtfs.data.gaps import TaskMeans, filled, gap_columns, has_gaps, learn_means, with_indicators
+from bayesmtfs.data.gaps import (
+    Filling,
+    RowModel,
+    TaskMeans,
+    filled,
+    gap_columns,
+    has_gaps,
+    learn_means,
+    with_indicators,
+)
 from bayesmtfs.data.inputs import (
     Design,
+    DesignTable,
     all_finite,
     check_two_axes,
     describe_unknown,
@@ -171,7 +181,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     impute : "task_mean" or None
         What to do with missing cells of features: None refuses them; "task_mean" fills them with the mean of the column
         in the row's task, over the training rows, and adds an indicator ``name[missing]`` for every column that has gaps in
-        them (`bayesmtfs.data.gaps`).
+        them (`bayesmtfs.data.gaps`). `BayesianRegressor` and `BayesianClassifier` also have "model", which draws the cells.
     groups : (n_columns,) labels
         Columns with the same label enter or leave together, as the levels of a categorical column do.
     fit_intercept : bool
@@ -204,12 +214,18 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     groups: Any
 
     # Fitted arrays that a file keeps besides coefficients, intercept and names, and besides those of the base classes
-    _saved_attributes: ClassVar[Names] = ("_offset_columns", "_gap_columns", "_gap_means", "_gap_overall")
+    _saved_attributes: ClassVar[Names] = (
+        *("_offset_columns", "_gap_columns", "_gap_means", "_gap_overall", "_row_model"),
+    )
 
     _offset_columns: Any = {}  # columns of exposure and offset that were named in fit
     _gap_columns: Any = np.empty(0, dtype=np.int64)  # columns of X that had gaps in fit
     _gap_means: FloatArray | None = None  # (m, p) what gaps are filled with; None where there were none
     _gap_overall: FloatArray | None = None  # (p,)
+    _row_model: dict[str, Any] | None = None  # fields of `RowModel`, where the cells were drawn
+
+    # What `impute` may be besides None
+    _impute_methods: ClassVar[Names] = ("task_mean",)
 
     # Whether a part of the linear predictor may be known
     _takes_offset: ClassVar[bool] = False
@@ -243,7 +259,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
 
     def _filled(self, data: TaskData) -> TaskData:
         """Training data without gaps; what fills them is remembered for predictions."""
-        if getattr(self, "impute", None) is None or not has_gaps(data):
+        if not self._imputes or not has_gaps(data):
             return data
         means = learn_means(data)
         self._gap_means, self._gap_overall = means
@@ -311,6 +327,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         named = {"exposure": exposure, "offset": offset}
         self._offset_columns = {role: name for role, name in named.items() if isinstance(name, str)}
         self._gap_columns, self._gap_means, self._gap_overall = np.empty(0, dtype=np.int64), None, None
+        self._row_model = None
         if isinstance(X, TaskData):
             data = self._take_task_data(X, y, tasks, sample_weight, **named)
         else:
@@ -340,7 +357,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         features, tasks = self._split_task_column(X, tasks)
         features, exposure, offset = split_columns(features, exposure, offset)
         table = read_design(features, allow_missing=self._imputes)
-        self._gap_columns = gap_columns(table)
+        self._gap_columns = self._indicated(table)
         table = with_indicators(table, self._gap_columns)
         validate_data(self, X, skip_check_array=True)
         target = self._read_target(y, table.X.shape[0])
@@ -358,10 +375,20 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
     @property
     def _imputes(self) -> bool:
         """Whether missing cells are filled."""
-        method = getattr(self, "impute", None)
-        if method not in (None, "task_mean"):
-            raise ValueError(f"impute is {method!r}; pass 'task_mean', or None to refuse missing cells")
+        method, known = getattr(self, "impute", None), self._impute_methods
+        if method == "model" and method not in known:
+            raise ValueError(
+                f"impute='model' draws missing cells in a posterior, which {type(self).__name__} has not; pass "
+                "'task_mean', or use BayesianRegressor or BayesianClassifier"
+            )
+        if method is not None and method not in known:
+            wanted = ", ".join(map(repr, known))
+            raise ValueError(f"impute is {method!r}; pass {wanted}, or None to refuse missing cells")
         return method is not None
+
+    def _indicated(self, table: DesignTable) -> IntArray:
+        """Numbers of the columns with gaps that get an indicator."""
+        return gap_columns(table)
 
     def _read_target(self, y: Any, n_rows: int) -> NDArray[Any]:
         return read_target(y, n_rows)
@@ -389,8 +416,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             raise ValueError(f"task_column is {self.task_column} but X has {array.shape[1]} columns")
         return np.delete(array, self.task_column, axis=1), array[:, self.task_column]
 
-    def _read_rows(self, X: Any, tasks: Any) -> NewRows:
-        """Read rows to predict for."""
+    def _read_rows(self, X: Any, tasks: Any, fill_gaps: bool = True) -> NewRows:
+        """Read rows to predict for; missing cells may stay NaN."""
         check_is_fitted(self)
         absent = self.result_.absent
         if frames.is_frame(X) and (absent is not None or self._lacks_offsets_only(X)):
@@ -400,7 +427,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         self._check_columns(X)
         features, tasks = self._split_task_column(X, tasks)
         design = self._read_features(features, allow_missing=absent is not None)
-        fill = self._task_means
+        fill = self._filling if fill_gaps else None
         if tasks is None and fill is not None:
             one_task = len(self.tasks_) == 1
             design = fill.fill(design, np.zeros(len(design), dtype=np.int64) if one_task else None)
@@ -458,11 +485,12 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         return eta if known is None else eta + known
 
     @property
-    def _task_means(self) -> TaskMeans | None:
+    def _filling(self) -> Filling | None:
         """What gaps are filled with; None where there were none in fit."""
         if self._gap_means is None or self._gap_overall is None:
             return None
-        return TaskMeans(self._gap_means, self._gap_overall)
+        rows = None if self._row_model is None else RowModel(**self._row_model)
+        return Filling(TaskMeans(self._gap_means, self._gap_overall), rows)
 
     def _check_columns(self, X: Any) -> None:
         """Refuse rows whose columns are not those of fit."""
@@ -596,8 +624,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if (index < 0).any():
             unknown = describe_unknown(data.task_names, index, self.tasks_)
             raise ValueError(f"X has tasks that were not there in fit: {unknown}")
-        if self._task_means is not None:
-            data = filled(data, self._task_means, index)
+        if self._filling is not None:
+            data = filled(data, self._filling, index)
         if self.coef_.ndim == 3:
             classes = range(self.coef_.shape[1])
             return np.stack([self._task_data_predictor(data, index, k) for k in classes], axis=-1)
@@ -643,8 +671,8 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if len(support) == 0:
             warn("no feature is selected; a weaker penalty or prior selects more", SelectionWarning)
         design = self._read_features(features)
-        means = self._task_means
-        return (design if means is None else means.fill(design, None))[:, support]
+        filling = self._filling
+        return (design if filling is None else filling.fill(design, None))[:, support]
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
         """Names of the selected features.
@@ -747,7 +775,7 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         if state["feature_names_in"] is not None:
             self.feature_names_in_ = state["feature_names_in"]
         self._offset_columns, self._gap_columns = {}, np.empty(0, dtype=np.int64)
-        self._gap_means = self._gap_overall = None
+        self._gap_means = self._gap_overall = self._row_model = None
         strange = state["fitted"].keys() - cls._saved_names()
         if strange:  # they could stand in the place of methods
             raise ValueError(f"it brings the attributes {sorted(strange)}, which save does not write")

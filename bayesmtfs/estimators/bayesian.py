@@ -9,7 +9,7 @@ in any units, and draws come back in the user's. `bayesmtfs.posterior.sampling` 
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -20,8 +20,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bayesmtfs.data.gaps import filled
-from bayesmtfs.data.inputs import match_labels
+from bayesmtfs.data.gaps import categorical_features, gap_columns, has_gaps
+from bayesmtfs.data.inputs import DesignTable, match_labels
 from bayesmtfs.data.moments import Moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators import bayesian_prediction as prediction
@@ -34,7 +34,7 @@ from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
 from bayesmtfs.results.fit_result import Convergence, FitResult
 from bayesmtfs.results.tables import INTERVAL, TAILS
-from bayesmtfs.types import BoolArray, FloatArray
+from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 PRIORS = ("auto", "generalized_normal", "jeffreys", "matrix_variate", "mixed_norm", "horseshoe", "spike")
 SPIKE_SAMPLERS = ("auto", "gibbs", "variational")
@@ -146,6 +146,13 @@ class BayesianEstimator(MultiTaskEstimator):
     unknown_task : {"error", "mean", "population"}
         What to do with a task that was not there in fit: refuse it, predict with the average task, or draw it from the
         population of tasks.
+    impute : {None, "task_mean", "model"}
+        What to do with missing cells of features. None refuses them; "task_mean" fills them with means beside
+        indicators, as elsewhere. "model" takes them for unknowns and draws them with everything else, rows of a task
+        being multivariate normal (`bayesmtfs.gibbs.cells`): right where cells are missing at random given what was
+        observed, and columns roughly normal; categorical columns are filled as "task_mean" does. Intervals are wider
+        for what is not known, in predictions of rows with gaps, too; ``posterior_["imputed"]`` has mean and deviation of
+        each cell. It needs a Gibbs sampler (see ``sampler``), and a dense X.
     random_state : int, RandomState or None
         An integer gives the same draws, bit for bit.
     n_jobs : int or None
@@ -159,7 +166,8 @@ class BayesianEstimator(MultiTaskEstimator):
         The prior of the fit, which ``prior="auto"`` leaves open.
     posterior_ : xarray.DataTree
         Groups posterior, sample_stats, posterior_predictive, log_likelihood, observed_data, constant_data (with what is
-        not learned, such as a fixed ``norm_q``); its attributes hold settings, versions and seed.
+        not learned, such as a fixed ``norm_q``), and imputed (with ``impute="model"``); its attributes hold settings,
+        versions and seed.
     inclusion_probability_ : (n_features,)
         Posterior probability that ``max_t |w_it| s_i / s_y`` exceeds ``effect_size``, s the deviations within tasks
         (`bayesmtfs.data.scaling.effect_unit`); of prior="spike" that the coefficient is not 0 in some task.
@@ -200,6 +208,7 @@ class BayesianEstimator(MultiTaskEstimator):
     )
 
     _takes_offset = True
+    _impute_methods: ClassVar[Names] = ("task_mean", "model")
 
     prior: str = "auto"
     norm_q: float | str = 2
@@ -316,13 +325,30 @@ class BayesianEstimator(MultiTaskEstimator):
                 "prior='generalized_normal', 'jeffreys' or 'horseshoe', or leave shared_mean False"
             )
 
+    def _indicated(self, table: DesignTable) -> IntArray:
+        """Columns whose cells are drawn have no indicator, only those of categories."""
+        columns = gap_columns(table)
+        if self.impute != "model":
+            return columns
+        known = () if table.encoding is None else table.encoding.columns
+        return np.array([k for k in columns if known and known[k].levels is not None], dtype=np.int64)
+
+    def _filled(self, data: TaskData) -> TaskData:
+        """Training data; cells that are to be drawn stay NaN."""
+        whole = super()._filled(data)
+        if self.impute != "model" or not has_gaps(data):
+            return whole
+        drawn = np.isnan(data.design) & ~categorical_features(data)
+        return replace(data, design=np.where(drawn, np.nan, whole.design))
+
     def _fit(self, data: TaskData) -> None:
         request = self._request(data.weight)
         found = sample_posterior(data, request, **self._stated_prior())
         remedy = remedy_of(found.diagnostics, found.draws.sampler, request.prior)
         warn_of_problems(found.diagnostics, found.draws.message, remedy)
         warn_of_tails(found.diagnostics)
-        self._store_posterior(data, found, request)
+        self._row_model = None if found.row_model is None else found.row_model._asdict()
+        self._store_posterior(found.data, found, request)
 
     def _request(self, weight: FloatArray | None = None) -> PosteriorRequest:
         """How to sample: parameters go by their own names, but for four."""
@@ -420,6 +446,7 @@ class BayesianEstimator(MultiTaskEstimator):
 
         reader = clone(self)
         data = reader.training_data(X, y, tasks, sample_weight)
+        data = MultiTaskEstimator._filled(reader, data)  # which no draw is to know of
         return draw_prior(data, reader._request(data.weight), int(draws), **reader._stated_prior())
 
     @property
@@ -474,15 +501,15 @@ class BayesianEstimator(MultiTaskEstimator):
         check_is_fitted(self)
         family = find_family(self.loss)
         n_classes = self._n_classes
-        draws = PredictiveDraws(self.result_, family, self.unknown_task, self.fit_intercept, expected, n_classes)
+        draws = PredictiveDraws(
+            self.result_, family, self.unknown_task, self.fit_intercept, expected, n_classes, self._filling
+        )
         if isinstance(X, TaskData):
             X = self._with_own_features(X)
         if isinstance(X, TaskData) and self._form == "classes":
             X = X.X[np.argsort(X.order)]
         if isinstance(X, TaskData):
             index = match_labels(X.task_names, X.n_tasks, self.tasks_)
-            if self._task_means is not None:
-                X = filled(X, self._task_means, index)
             if self.unknown_task == "error" and (index < 0).any():
                 self._predict_task_data(X)  # says which tasks are unknown
             if self._form == "wide" and X.shared_design:
@@ -490,7 +517,7 @@ class BayesianEstimator(MultiTaskEstimator):
                 return draws.of_tasks(X.design, index, summary, part)
             found = draws.by_task(X.X, index[X.task], summary, X.eta_offset)
             return tuple(X.in_input_order(part) for part in found)
-        rows = self._read_rows(self._without_named(X, *known), tasks)
+        rows = self._read_rows(self._without_named(X, *known), tasks, fill_gaps=False)
         one_axis = rows.task is not None or self._form in ("single", "long")
         shape = (rows.X.shape[0],) if one_axis else (rows.X.shape[0], len(self.tasks_))
         part = self._known_part(X, *known, shape=shape)

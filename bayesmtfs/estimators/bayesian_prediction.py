@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logit
 
+from bayesmtfs.data.gaps import Filling, RowModel
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.data.simulation import generalized_normal
 from bayesmtfs.families import Family
@@ -58,7 +59,8 @@ class PredictiveDraws:
 
     ``unknown_task`` says which task stands for one that was not there in fit, the "mean" or one of the "population";
     ``expected`` takes the expected coefficients of the latter instead of draws. Where ``n_classes`` stand side by side
-    in the draws of every task, predictors have one more axis for them.
+    in the draws of every task, predictors have one more axis for them. Missing cells of rows are filled with ``filling``;
+    with a model of the rows, draws of the predictor are spread by what is not known of them.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class PredictiveDraws:
         fit_intercept: bool,
         expected: bool = False,
         n_classes: int = 1,
+        filling: Filling | None = None,
     ) -> None:
         assert result.posterior is not None and result.screened_out is not None
         self.posterior = with_fixed_variables(result.posterior)
@@ -76,12 +79,13 @@ class PredictiveDraws:
         self.features = np.flatnonzero(~result.screened_out)
         self.family, self.seed = family, 0 if result.seed is None else result.seed
         self.unknown_task, self.fit_intercept, self.expected = unknown_task, fit_intercept, expected
-        self.n_classes = n_classes
+        self.n_classes, self.filling = n_classes, filling
 
     def summarise(
         self, X: Design, t: int, summary: Summary, offset: FloatArray | None = None
     ) -> tuple[FloatArray, ...]:
         """Summaries at rows of task t (-1: a new one), in blocks that fit into memory; the offset (n,) is added to eta."""
+        given, X = X, X if self.filling is None else self.filling.fill(X, np.full(X.shape[0], t))
         if self.n_classes > 1:
             return self._summarise_classes(X, t, summary)  # an offset is that of all classes, and changes nothing
         draws = self.of_task(t)
@@ -92,8 +96,18 @@ class PredictiveDraws:
             block = X[start : start + step][:, self.features]
             eta = np.asarray(block @ draws.coef.T).T + draws.intercept[:, np.newaxis]
             eta = eta if offset is None else eta + offset[start : start + step]
+            if self.filling is not None and self.filling.rows is not None:
+                eta += self._spread(self.filling.rows, given[start : start + step], t, start, draws.coef)
             blocks.append(summary(family, eta, np.broadcast_to(draws.noise[:, np.newaxis], eta.shape)))
         return tuple(np.concatenate(parts) for parts in zip(*blocks, strict=True))
+
+    def _spread(self, rows: RowModel, X: Design, t: int, start: int, coef: FloatArray) -> FloatArray:
+        """What draws of the missing cells of rows from ``start`` on add to their predictors (draws, rows)."""
+        whole = np.zeros((len(coef), X.shape[1]))
+        whole[:, self.features] = coef
+        rng = np.random.default_rng([self.seed, 6, t + 1, start])
+        deviations = rows.deviations(X, t, whole)
+        return deviations * rng.standard_normal(deviations.shape)
 
     def _summarise_classes(self, X: Design, t: int, summary: Summary) -> tuple[FloatArray, ...]:
         """Summaries at predictors (draws, rows, classes) of task t; -1: the mean of all tasks."""

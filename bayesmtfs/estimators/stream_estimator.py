@@ -69,8 +69,8 @@ class UnitRowEstimator(MultiTaskEstimator):
     def _scaled(self, data: TaskData) -> TaskData:
         return replace(data, design=unit_rows(data.design)) if self.normalize_rows else data
 
-    def _read_rows(self, X: Any, tasks: Any) -> NewRows:
-        rows = super()._read_rows(X, tasks)
+    def _read_rows(self, X: Any, tasks: Any, fill_gaps: bool = True) -> NewRows:
+        rows = super()._read_rows(X, tasks, fill_gaps)
         return rows._replace(X=unit_rows(rows.X)) if self.normalize_rows else rows
 
     def _predict_task_data(self, data: TaskData) -> FloatArray:

@@ -31,7 +31,7 @@ Statistics 20:531-570.
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,15 +41,20 @@ from numpy.random import Generator
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, find_family
 from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.gibbs.block import ActiveBlock
+from bayesmtfs.gibbs.cells import CellMoments, Cells, Gaps, with_redraws
 from bayesmtfs.gibbs.classes import class_by_class
 from bayesmtfs.gibbs.coefficients import alike
 from bayesmtfs.gibbs.dispersion import DispersionSpace, dispersion_prior, dispersion_space
 from bayesmtfs.gibbs.state import (
     GibbsPrior,
+    GibbsState,
     Observed,
     RowMap,
     TaskSums,
     dual_ridge_start,
+    fill_predictors,
+    fill_scores,
     first_observed_state,
     first_state,
     gibbs_prior,
@@ -129,6 +134,7 @@ class PosteriorDraws(NamedTuple):
     interrupted: bool
     relations: FloatArray | None = None  # (draws, m, m) R, of tasks that are related
     parameter: FloatArray | None = None  # (draws, m) dispersion or degrees of freedom, where the family learns them
+    cells: CellMoments | None = None  # of missing cells of features
 
 
 def supports(data: TaskData, loss: str | Family, prior: str) -> bool:
@@ -180,17 +186,19 @@ def sample_chain(
     report: Report | None = None,
     start: FloatArray | None = None,
     loss: str | Family = "squared",
+    gaps: Gaps | None = None,
 ) -> PosteriorDraws:
     """Draw one chain.
 
     Parameters
     ----------
-    data : observations; y is -1 and +1 for labels
+    data : observations, missing cells filled; y is -1 and +1 for labels
     prior : hyperprior with every number known
     settings : lengths, seed and q
     report : called every now and then with the fraction of the sweeps that are done
     start : (p, m) first coefficients; None: ridge estimates
     loss : a conditionally normal family, or its name; without a noise of its own, the noise is 1 in every draw
+    gaps : which cells of features are missing, and drawn too
 
     Examples
     --------
@@ -216,20 +224,29 @@ def sample_chain(
     kept = kept_for(rows, settings.draws, settings.sweeps)
     W = None if start is None else np.asarray(start, dtype=np.float64).T
     dispersion = _dispersion(data, family, prior, settings.draws)
+    cells = None if gaps is None else Cells(gaps, rng)
     if hidden.form != NORMAL or many_features(data):
         observed = observations_of(data, centre, hidden.form, hidden.parameter)
         if family.coupled:
             observed, rows, order = class_by_class(observed, rows)
             W = None if W is None else W[order]
-        advance = _by_observation(observed, W, rows, numbers, first_q, rng, kept, dispersion)
+        advance, state, block = _by_observation(observed, W, rows, numbers, first_q, rng, kept, dispersion)
+        if cells is not None:
+            redraw = partial(redraw_by_observation, cells, rng, observed, rows, state, block)
+            advance = with_redraws(advance, 1, redraw)
     else:
-        advance = _in_sums(sums_of(data, centre), W, rows, numbers, first_q, rng, kept)
+        sums = sums_of(data, centre)
+        advance, state = _in_sums(sums, W, rows, numbers, first_q, rng, kept)
+        if cells is not None:
+            redraw = partial(redraw_in_sums, cells, data, centre, sums, rows, state)
+            advance = with_redraws(advance, 1, redraw)
     done, interrupted = in_slices(advance, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = collect(kept, rows, count, centre, interrupted)
     if family.coupled:
         as_given = np.argsort(order)
         found = found._replace(W=found.W[:, :, as_given], intercept=found.intercept[:, as_given])
+    found = found if cells is None else found._replace(cells=cells.kept)
     return found if family.learned is None or dispersion is None else found._replace(parameter=dispersion.kept[:count])
 
 
@@ -263,12 +280,12 @@ def _in_sums(
     norm_q: float,
     rng: Generator,
     kept: KeptDraws,
-) -> Advance:
+) -> tuple[Advance, GibbsState]:
     """Begin a chain in sums of the data."""
     W = ridge_start(sums, rows, prior) if W is None else W
     state = first_state(sums, rows, prior, W, norm_q, rng)
     parts = parts_for(rows, prior, norm_q, alike(sums, rows))
-    return partial(run, rng, sums, rows, prior, state, space_for(sums), kept, *parts)
+    return partial(run, rng, sums, rows, prior, state, space_for(sums), kept, *parts), state
 
 
 def _by_observation(
@@ -280,13 +297,44 @@ def _by_observation(
     rng: Generator,
     kept: KeptDraws,
     dispersion: DispersionSpace | None = None,
-) -> Advance:
+) -> tuple[Advance, GibbsState, ActiveBlock]:
     """Begin a chain by observation."""
     W = dual_ridge_start(data, rows) if W is None else W
     state = first_observed_state(data, rows, prior, W, norm_q, rng)
     space = observed_space_for(data, rows)
     parts = observed_parts_for(data, rows, prior, norm_q, space.block, dispersion)
-    return partial(run_observed, rng, data, rows, prior, state, space, kept, *parts)
+    return partial(run_observed, rng, data, rows, prior, state, space, kept, *parts), state, space.block
+
+
+def redraw_in_sums(
+    cells: Cells, data: TaskData, centre: FloatArray, sums: TaskSums, rows: RowMap, state: GibbsState, keep: bool
+) -> None:
+    """Draw missing cells of normal targets, and compute the sums anew, in place."""
+    W = np.where(rows.present, state.W + state.mean, 0.0)
+    residual = data.y - centre[data.task] - with_rows(data, cells).linear_predictor(W.T, state.intercept)
+    precisions = data.weight / np.square(state.noise)[data.task]
+    cells.redraw(W, precisions, precisions * residual, keep)
+    for old, new in zip(sums, sums_of(with_rows(data, cells), centre), strict=True):
+        old[...] = new
+
+
+def with_rows(data: TaskData, cells: Cells) -> TaskData:
+    """Return the data with the present rows, one for each observation."""
+    rows = np.arange(data.n_observations)
+    return replace(data, design=cells.X[cells.gaps.row], rows=rows, shared_design=data.n_tasks == 1)
+
+
+def redraw_by_observation(
+    cells: Cells, rng: Generator, data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock | None, keep: bool
+) -> None:
+    """Draw missing cells given new hidden precisions; a sweep begins with what else depends on the design."""
+    fill_predictors(data, rows, state, data.predictors)
+    fill_scores(rng, data, state)
+    W = np.where(rows.present, state.W + state.mean, 0.0)
+    cells.redraw(W, data.precisions, data.scores, keep)
+    cells.write_to(data.design)
+    if block is not None:
+        block.design[:] = data.design[block.features]
 
 
 def in_slices(advance: Advance, settings: ChainSettings, report: Report | None) -> tuple[int, bool]:

@@ -36,7 +36,18 @@ from bayesmtfs.compiled import inner
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL, POLYA_GAMMA
-from bayesmtfs.gibbs.chain import ChainSettings, PosteriorDraws, Report, collect, conditionally_normal, in_slices
+from bayesmtfs.gibbs.cells import Cells, Gaps, with_redraws
+from bayesmtfs.gibbs.chain import (
+    Advance,
+    ChainSettings,
+    PosteriorDraws,
+    Report,
+    collect,
+    conditionally_normal,
+    in_slices,
+    redraw_by_observation,
+    redraw_in_sums,
+)
 from bayesmtfs.gibbs.coefficients import ANGLES, factorise, solve_lower
 from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.gibbs.features import step_on_size
@@ -159,6 +170,7 @@ def sample_related_chain(
     concentration: float = 2.0,
     loss: str | Family = "squared",
     report: Report | None = None,
+    gaps: Gaps | None = None,
 ) -> PosteriorDraws:
     """Draw one chain.
 
@@ -170,6 +182,7 @@ def sample_related_chain(
     concentration : eta of the LKJ prior, above 1
     loss : a conditionally normal family, or its name
     report : called every now and then with the fraction of the sweeps that are done
+    gaps : which cells of features are missing, and drawn too
 
     Examples
     --------
@@ -194,12 +207,20 @@ def sample_related_chain(
     space = _space(m, p) if sums is None else space_for(sums)
     left = None if observed is None else InterceptSums(np.zeros((m, p)), np.zeros(m), np.zeros(m))
     correlations = np.empty((settings.draws, m, m))
-    advance = partial(
+    advance: Advance = partial(
         run_related, rng, sums, observed, left, rows, numbers, state, space, relations, kept, correlations
     )
+    cells = None if gaps is None else Cells(gaps, rng)
+    if cells is not None and sums is not None:
+        redraw = partial(redraw_in_sums, cells, data, centre, sums, rows, state)
+        advance = with_redraws(advance, 1, redraw)
+    elif cells is not None and observed is not None:
+        redraw = partial(redraw_by_observation, cells, rng, observed, rows, state, None)
+        advance = with_redraws(advance, 1, redraw)
     done, interrupted = in_slices(advance, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
-    return collect(kept, rows, count, centre, interrupted)._replace(relations=correlations[:count])
+    found = collect(kept, rows, count, centre, interrupted)._replace(relations=correlations[:count])
+    return found if cells is None else found._replace(cells=cells.kept)
 
 
 def _first(

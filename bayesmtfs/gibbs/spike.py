@@ -42,7 +42,8 @@ from bayesmtfs.families.augmentation import (
     log_constant,
     log_density_and_score,
 )
-from bayesmtfs.gibbs.chain import ChainSettings, Report, conditionally_normal, in_slices
+from bayesmtfs.gibbs.cells import Cells, Gaps, with_redraws
+from bayesmtfs.gibbs.chain import Advance, ChainSettings, Report, conditionally_normal, in_slices
 from bayesmtfs.gibbs.common_noise import (
     CommonNoise,
     common_noise_of,
@@ -99,17 +100,20 @@ def sample_spike_chain(
     family: Family,
     report: Report | None = None,
     common: tuple[FloatArray, FloatArray] | None = None,
+    gaps: Gaps | None = None,
 ) -> SpikeDraws:
     """Draw one chain.
 
     Parameters
     ----------
-    data : observations in deviations within tasks, features and numeric targets centred there if there are intercepts
+    data : observations in deviations within tasks, features and numeric targets centred there if there are intercepts,
+        missing cells filled
     prior : with every number known
     settings : lengths and seed
     family : a conditionally normal family
     report : called every now and then with the fraction of the sweeps that are done
     common : factors and loadings of noise that tasks have in common (`bayesmtfs.gibbs.common_noise.find_factors`)
+    gaps : which cells of features are missing, and drawn too
 
     Examples
     --------
@@ -125,23 +129,29 @@ def sample_spike_chain(
     """
     conditionally_normal(data, family)
     rows, rng = rows_of(data), Generator(np.random.PCG64(settings.random_seed))
-    observed = spike_data(data, family, prior.fit_intercept, common is None, prior.intercept_centre)
+    observed = spike_data(data, family, prior.fit_intercept, common is None and gaps is None, prior.intercept_centre)
     shared = None if common is None else common_noise_of(observed, *common)
     numbers = spike_numbers(prior, family, observed, rows)
     state, kept = first_state(observed, numbers, rows), kept_for(settings.draws, rows)
     parts = SpikeParts(observed, rows, numbers, state, space_for(numbers, state, rows))
-    step, parameters = partial(advance, rng, parts, kept, settings.sweeps), np.zeros((settings.draws, data.n_tasks))
+    step: Advance = partial(advance, rng, parts, kept, settings.sweeps)
+    parameters = np.zeros((settings.draws, data.n_tasks))
     if shared is not None:
         step = partial(advance_with_common_noise, shared, rng, parts, kept, settings.sweeps)
     if observed.form != NORMAL:
         beside = dispersion_prior_of(prior, family)
         step = partial(advance_with_precisions, beside, parameters, rng, parts, kept, settings.sweeps)
+    cells = None
+    if gaps is not None:
+        cells = Cells(gaps, rng, np.sqrt(data.weight) if observed.form == NORMAL else 1.0)
+        step = with_redraws(step, settings.sweeps, partial(redraw_cells, cells, parts, shared))
     done, interrupted = in_slices(step, settings, report)
     count = max(done // settings.sweeps - settings.tune, 0)
     found = kept._replace(intercept=kept.intercept + np.array(prior.intercept_centre) * (observed.form != NORMAL))
-    arrays = {name: getattr(found, name)[:count] for name in SpikeDraws._fields[:-2]}
+    arrays = {name: getattr(found, name)[:count] for name in SpikeDraws._fields[:-3]}
     learned = parameters[:count] if family.learned is not None else None
-    return SpikeDraws(**arrays, interrupted=interrupted, parameter=learned)
+    moments = None if cells is None else cells.kept
+    return SpikeDraws(**arrays, interrupted=interrupted, parameter=learned, cells=moments)
 
 
 def dispersion_prior_of(prior: SpikePrior, family: Family) -> DispersionPrior | None:
@@ -208,6 +218,49 @@ def advance_with_common_noise(
             kept.log_likelihood[draw] = value
         draw_common_noise(rng, parts.data, parts.state, common, parts.prior.intercept_precision)
         first = last
+
+
+def redraw_cells(cells: Cells, parts: SpikeParts, common: CommonNoise | None, keep: bool) -> None:
+    """Draw missing cells, and bring all that depends on the design up to date."""
+    data, state = parts.data, parts.state
+    if data.form == NORMAL:  # of others they are those of the last sweep
+        data.precisions[:] = np.repeat(state.noise**-2.0, np.diff(data.offsets))
+        data.scores[:] = data.precisions * (data.targets - data.predictors)
+    cells.redraw(state.W.T, data.precisions, data.scores, keep)
+    cells.write_to(data.design)
+    if common is not None:
+        common.products[:] = data.design @ common.factors
+    renew(data, parts.rows, state)
+
+
+@lean()
+def renew(data: SpikeData, rows: RowMap, state: SpikeState) -> None:
+    """Predictors and sums of a design that has changed."""
+    fill_predictors(data, state)
+    if data.form == NORMAL:
+        sums = data.sums
+        fill_residual_scores(data, state)
+        fill_pulls(data, state)
+        for t in range(len(data.counts)):
+            number, start, stop = (
+                sums.design_of[t],
+                data.places[t],
+                data.places[t] + data.offsets[t + 1] - data.offsets[t],
+            )
+            for row in range(len(rows.sizes)):
+                first, place = rows.starts[row], sums.block_starts[row]
+                for a in range(first, rows.starts[row + 1]):
+                    x = data.design[rows.members[a], start:stop]
+                    sums.totals[number, rows.members[a]] = dot(x, data.ones[start:stop])
+                    for b in range(first, rows.starts[row + 1]):
+                        sums.blocks[number, place] = dot(x, data.design[rows.members[b], start:stop])
+                        place += 1
+        for k in range(len(sums.owners)):  # columns of X'X that are there are those of the old design
+            slot = sums.owners[k]
+            if k < len(sums.columns) and slot >= 0:
+                sums.slots[slot // len(data.design), slot % len(data.design)] = -1
+                sums.owners[k] = -1
+        sums.owners[-1] = 0
 
 
 @lean()

@@ -19,6 +19,7 @@ from scipy.special import logsumexp
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family
 from bayesmtfs.families.augmentation import NORMAL
+from bayesmtfs.gibbs.cells import CellMoments
 from bayesmtfs.gibbs.spike_row import Nodes, Row, Slabs, Weights, nodes_for, row_space, slab_grid
 from bayesmtfs.gibbs.state import RowMap, rows_of
 from bayesmtfs.priors.spike import SpikePrior
@@ -42,6 +43,7 @@ class SpikeDraws(NamedTuple):
     n_features: FloatArray  # (draws,) features that are on in some task
     interrupted: bool
     parameter: FloatArray | None = None  # (draws, m) dispersion or degrees of freedom, where the family learns them
+    cells: CellMoments | None = None  # of missing cells of features
 
 
 class SpikeSums(NamedTuple):

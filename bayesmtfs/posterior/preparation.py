@@ -36,6 +36,7 @@ SHARE = 0.05
 TOL = 1e-3
 NOISE_FLOOR = 1e-3  # in deviations of y
 REACH = 1.0
+FLOOR_ROWS = 2  # of each task
 
 
 def screen(data: TaskData, family: Family, fit_intercept: bool, max_features: int | None) -> BoolArray:
@@ -128,19 +129,19 @@ def with_noise_floor(data: TaskData) -> TaskData:
     totals, y = data.task_weights, np.asarray(data.y, dtype=np.float64)
     means = np.add.reduceat(data.weight * y, data.offsets[:-1]) / totals
     weights = 0.5 * totals * (NOISE_FLOOR / REACH) ** 2
-    nothing = np.zeros((2, data.n_features))
+    nothing = np.zeros((FLOOR_ROWS, data.n_features))
     designs, targets, row_weights = [], [], []
     for t, (X, (start, stop)) in enumerate(zip(data.task_designs, data.spans, strict=True)):
         designs += [X, nothing]
         targets += [y[start:stop], means[t] + np.array([-REACH, REACH])]
-        row_weights += [data.weight[start:stop], np.full(2, weights[t])]
-    n_rows = data.n_observations + 2 * data.n_tasks
+        row_weights += [data.weight[start:stop], np.full(FLOOR_ROWS, weights[t])]
+    n_rows = data.n_observations + FLOOR_ROWS * data.n_tasks
     return replace(
         data,
         design=np.concatenate(designs),
         y=np.concatenate(targets),
         weight=np.concatenate(row_weights),
-        offsets=data.offsets + 2 * np.arange(data.n_tasks + 1),
+        offsets=data.offsets + FLOOR_ROWS * np.arange(data.n_tasks + 1),
         rows=np.arange(n_rows),
         order=np.arange(n_rows),
         shared_design=data.n_tasks == 1,

@@ -30,20 +30,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.data.gaps import Filling, RowModel, TaskMeans, filled, has_gaps, learn_means
 from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units, plain_units, rescale, sampling_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
+from bayesmtfs.gibbs.cells import CellMoments, Gaps, cell_summary, complete, gaps_of, row_model, together
 from bayesmtfs.gibbs.common_noise import find_factors
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws
 from bayesmtfs.posterior import variational
 from bayesmtfs.posterior.diagnostics import LARGEST_GAP, Diagnostics, diagnose
-from bayesmtfs.posterior.preparation import chosen_features, fits_exactly, screen, with_noise_floor
+from bayesmtfs.posterior.preparation import FLOOR_ROWS, chosen_features, fits_exactly, screen, with_noise_floor
 from bayesmtfs.posterior.tree import (
     DIMENSIONS,
+    DrawnCells,
     SampledDraws,
     build_tree,
     fixed_variables,
@@ -113,12 +116,22 @@ class PosteriorRequest:
 class PosteriorFit(NamedTuple):
     """A posterior in the user's units."""
 
+    data: TaskData  # that were sampled, missing cells of features filled by one draw
+
     tree: Any  # xarray.DataTree
     draws: SampledDraws  # with the features of the tree
     diagnostics: Diagnostics
     in_tree: BoolArray  # (p,) which features the tree has
     screened_out: BoolArray  # (p,) features that were not sampled because there were too many
     penalty_strength: float | None  # of the mixed norm
+    row_model: RowModel | None  # of missing cells of features that were drawn
+
+
+class MissingCells(NamedTuple):
+    """Cells of features to draw."""
+
+    missing: BoolArray  # (n, p')
+    shrinkage: float
 
 
 def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -> PosteriorFit:
@@ -126,11 +139,15 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
 
     Parameters
     ----------
-    data : observations in the user's units; y is numeric, -1 and +1 for labels
+    data : observations in the user's units; y is numeric, -1 and +1 for labels; NaN in the design is a cell to draw
     request : what to sample, and how
     **stated : parameters of `bayesmtfs.priors.hyperpriors.hyperprior_for`, in units of sampling
     """
-    family = request.family
+    family, given = request.family, data
+    means = learn_means(data) if has_gaps(data) else None
+    if means is not None:
+        _check_draws_cells(data, request)
+        data = filled(data, means, np.arange(data.n_tasks))
     comparable = rescale(data, standardize=False, scale_target=request.scale_target, centred=request.centred).data
     varying = screen(comparable, family, request.fit_intercept, None)
     kept = _kept(data, comparable, varying, request, stated)
@@ -139,8 +156,15 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     screened_out = varying & ~kept
     _warn_of_screening(screened_out)
     _check_room(request, int(kept.sum()), data.n_tasks)
-    units, scaled = scaled_data(chosen_features(data, kept).dense(), request)
-    draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out))
+    chosen, cells = chosen_features(data, kept).dense(), None
+    missing = np.isnan(given.design[:, kept]) if means is not None else np.zeros(0, dtype=bool)
+    if missing.any():
+        chosen, shrinkage = complete(chosen, missing)
+        cells, design = MissingCells(missing, shrinkage), np.array(data.design, dtype=np.float64)
+        design[:, kept] = chosen.design
+        data = replace(data, design=design)
+    units, scaled = scaled_data(chosen, request, shared=cells is not None and data.shared_design)
+    draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out), cells)
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
     diagnostics = diagnose(draws, labels=family.targets == "labels")
@@ -148,6 +172,10 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     # Features that do not vary come back as zeros; those that were screened out would only take up memory
     in_tree = ~screened_out
     whole = chosen_features(data, in_tree).dense()
+    model = drawn = None
+    if draws.cells is not None and means is not None:
+        model = row_model(*draws.cells, units.feature_centre.T, units.feature_scale.T)
+        drawn = _drawn_cells(draws.cells, given, in_tree, kept, means, model, units)
     draws = with_all_features(draws, kept[in_tree])
     unit = effect_unit(whole, family.in_target_units, request.centred)
     tree = build_tree(
@@ -158,8 +186,10 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
         unit,
         request.random_seed,
         _attributes(request, stated, int(screened_out.sum()), penalty),
+        drawn,
     )
-    return PosteriorFit(tree, draws, diagnostics, in_tree, screened_out, penalty)
+    model = None if model is None else model._replace(features=np.flatnonzero(kept))
+    return PosteriorFit(data, tree, draws, diagnostics, in_tree, screened_out, penalty, model)
 
 
 def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool = False) -> str:
@@ -187,6 +217,18 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
             "shared_mean: use that prior, or sampler='auto'"
         )
     return sampler
+
+
+def _check_draws_cells(data: TaskData, request: PosteriorRequest) -> None:
+    """Refuse missing cells where no Gibbs sampler would draw them."""
+    sampler = choose_sampler(data, request)
+    if sampler != "gibbs" or request.family.coupled:
+        raise ValueError(
+            f"impute='model' draws missing cells of features in some Gibbs samplers, but prior={request.prior!r} with "
+            f"loss={request.family.name!r} takes another (sampler={sampler!r}); use impute='task_mean', or sampler='gibbs' "
+            "with prior='spike' or 'generalized_normal' and a family that is normal given a hidden precision, but for "
+            "several classes"
+        )
 
 
 def _spike_sampler(data: TaskData, request: PosteriorRequest) -> str:
@@ -250,8 +292,8 @@ def _check_room(request: PosteriorRequest, n_features: int, n_tasks: int) -> Non
         ) from None
 
 
-def scaled_data(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnits, TaskData]:
-    """Units of sampling, and the data in them."""
+def scaled_data(data: TaskData, request: PosteriorRequest, shared: bool = False) -> tuple[SamplingUnits, TaskData]:
+    """Units of sampling, and the data in them; ``shared``: features have the same units in all tasks."""
     if request.prior == "mixed_norm":  # a stated model of the user's own units, whose mode is the penalised fit
         scaled, feature, target = rescale(data, request.standardize, request.scale_target, request.centred)
         return plain_units(np.broadcast_to(feature, (data.n_features, data.n_tasks)), target), scaled
@@ -262,7 +304,38 @@ def scaled_data(data: TaskData, request: PosteriorRequest) -> tuple[SamplingUnit
         scale_target=request.family.has_noise,
         own_targets=request.scale_target,
     )
+    if shared:
+        common = (np.mean(part, axis=1, keepdims=True) for part in (units.feature_centre, units.feature_scale))
+        centre, scale = (np.broadcast_to(part, (data.n_features, data.n_tasks)) for part in common)
+        units = replace(units, feature_centre=centre, feature_scale=scale)
     return units, in_sampling_units(data, units)
+
+
+def _drawn_cells(
+    found: tuple[CellMoments, Gaps],
+    given: TaskData,
+    in_tree: BoolArray,
+    kept: BoolArray,
+    means: TaskMeans,
+    model: RowModel,
+    units: SamplingUnits,
+) -> DrawnCells:
+    """What is known of the missing cells, in the user's units and with the features of the tree."""
+    moments, gaps = found
+    (row, feature), (mean, deviation) = gaps.cells, cell_summary(moments)
+    centre, scale = (part[feature, gaps.group[row]] for part in (units.feature_centre, units.feature_scale))
+    place = np.zeros(len(given.design), dtype=np.int64)
+    place[given.rows] = given.order // (given.n_tasks if given.shared_design else 1)
+    own = TaskMeans(means.means[:, in_tree], means.overall[in_tree])
+    features = np.flatnonzero(kept[in_tree])
+    return DrawnCells(
+        design=given.design[:, in_tree],
+        filling=Filling(own, model._replace(features=features)),
+        row=place[row],
+        feature=features[feature],
+        mean=centre + scale * mean,
+        deviation=scale * deviation,
+    )
 
 
 def _whole_units(units: SamplingUnits, kept: BoolArray, whole: TaskData) -> SamplingUnits:
@@ -317,7 +390,7 @@ def hyperprior_of(data: TaskData, request: PosteriorRequest, **stated: Any) -> H
 
 
 def _run(
-    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int
+    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int, cells: MissingCells | None
 ) -> tuple[SampledDraws, float | None]:
     sampler = choose_sampler(data, request, bool(stated.get("shared_mean")))
     if request.prior == "mixed_norm":
@@ -328,18 +401,22 @@ def _run(
     if request.prior == "spike":
         if sampler == "variational":
             return _variational(data, request, stated, n_left_out), None
-        return _spike(data, request, stated, n_left_out), None
+        return _spike(data, request, stated, n_left_out, cells=cells), None
     prior = hyperprior_of(data, request, **stated)
     if sampler == "gibbs":
-        return _gibbs(data, prior, request), None
+        return _gibbs(data, prior, request, cells), None
     from bayesmtfs.posterior.nuts import sample_model
 
     return sample_model(data, prior, request), None
 
 
-def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> SampledDraws:
+def _gibbs(
+    data: TaskData, prior: Hyperprior, request: PosteriorRequest, cells: MissingCells | None = None
+) -> SampledDraws:
     family = request.family
-    if family.quadratic and fits_exactly(data, request.fit_intercept):  # other scales have a floor of their own
+    has_floor = family.quadratic and fits_exactly(data, request.fit_intercept)  # other scales have a floor of their own
+    gaps = None if cells is None else gaps_of(data, *cells, added=FLOOR_ROWS if has_floor else 0)
+    if has_floor:
         data = with_noise_floor(data)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
     related = request.prior == "matrix_variate"
@@ -351,8 +428,9 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
         seed = int(seeds[chain])
         settings = gibbs_posterior.ChainSettings(request.draws, request.tune, seed, request.norm_q, sweeps)
         if related:
-            return relations.sample_related_chain(data, prior, settings, request.relation_concentration, family, report)
-        return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family)
+            eta = request.relation_concentration
+            return relations.sample_related_chain(data, prior, settings, eta, family, report, gaps)
+        return gibbs_posterior.sample_chain(data, prior, settings, report, loss=family, gaps=gaps)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "intercept": "intercept"} | ({"noise": "noise"} if family.has_noise else {})
@@ -368,7 +446,13 @@ def _gibbs(data: TaskData, prior: Hyperprior, request: PosteriorRequest) -> Samp
         fixed=fixed_variables(prior, learn_q=request.norm_q is None) | one_task,
         interrupted=any(chain.interrupted for chain in chains),
         sweeps=sweeps,
+        cells=_cells_of(chains, gaps),
     )
+
+
+def _cells_of(chains: Sequence[Any], gaps: Gaps | None) -> tuple[CellMoments, Gaps] | None:
+    """Moments of missing cells over all chains, and which they are."""
+    return None if gaps is None else (together([chain.cells for chain in chains]), gaps)
 
 
 def _learned(family: Family, chains: Sequence[Any]) -> dict[str, FloatArray]:
@@ -427,16 +511,22 @@ def _repeated(values: NDArray[Any], times: int, draws: int) -> NDArray[Any]:
 
 
 def _spike(
-    data: TaskData, request: PosteriorRequest, stated: dict[str, Any], n_left_out: int, sweeps: int = SPIKE_SWEEPS
+    data: TaskData,
+    request: PosteriorRequest,
+    stated: dict[str, Any],
+    n_left_out: int,
+    sweeps: int = SPIKE_SWEEPS,
+    cells: MissingCells | None = None,
 ) -> SampledDraws:
     family, prior = request.family, _spike_prior(data, request, stated, n_left_out)
+    gaps = None if cells is None else gaps_of(data, *cells)
     seeds = np.random.SeedSequence(request.random_seed).generate_state(request.chains)
     common = find_factors(data, request.fit_intercept) if family.augmentation.form == NORMAL else None
 
     def run(chain: int, report: Report) -> SpikeDraws:
         tune = -(-request.tune // sweeps)  # as many sweeps: whole rows are drawn at once, and soon found
         settings = gibbs_posterior.ChainSettings(request.draws, tune, int(seeds[chain]), sweeps=sweeps)
-        return sample_spike_chain(data, prior, settings, family, report, common)
+        return sample_spike_chain(data, prior, settings, family, report, common, gaps)
 
     chains = run_chains(run, request.chains, request.n_jobs, request.progress, size_of(data))
     fields = {"coef": "W", "included": "included", "intercept": "intercept", "inclusion_rate": "inclusion_rate"}
@@ -450,6 +540,7 @@ def _spike(
         fixed=frozenset() if request.fit_intercept else frozenset(["intercept"]),
         interrupted=any(one.interrupted for one in chains),
         sweeps=sweeps,
+        cells=_cells_of(chains, gaps),
     )
 
 

@@ -39,9 +39,11 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bayesmtfs.data.gaps import Filling, filled
 from bayesmtfs.data.scaling import SamplingUnits, column_means
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, with_offset
+from bayesmtfs.gibbs.cells import CellMoments, Gaps
 from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.results.fit_result import current_versions
 from bayesmtfs.results.tables import Backend, as_frame
@@ -69,6 +71,7 @@ LEAST_DRAWS = 4  # fewer per chain say nothing
 LARGEST_GROUP = 10_000_000
 LEAST_KEPT = 50  # draws per chain, however many observations there are
 MOST_CORRELATED = 2000  # features whose correlations the tree keeps: 16 MB
+NODES = 15  # of an integral over a normal linear predictor
 STATISTICS = ("mean", "sd", "skewness", "smallest", "largest")
 
 
@@ -87,6 +90,7 @@ class SampledDraws:
     message : anything else that the user should know
     sweeps : of a Gibbs sampler, for each draw
     attributes : further attributes of the tree
+    cells : moments of the missing cells of features that were drawn, and which they are
     """
 
     sampler: str
@@ -98,6 +102,7 @@ class SampledDraws:
     message: str = ""
     sweeps: int = 1
     attributes: dict[str, Any] = field(default_factory=dict)
+    cells: tuple[CellMoments, Gaps] | None = None
 
     @property
     def n_chains(self) -> int:
@@ -108,6 +113,17 @@ class SampledDraws:
     def n_draws(self) -> int:
         """Number of draws per chain."""
         return int(self.variables["coef"].shape[1])
+
+
+class DrawnCells(NamedTuple):
+    """Missing cells of features that were drawn, in the user's units."""
+
+    design: FloatArray  # (n, p) NaN where a cell is missing
+    filling: Filling
+    row: IntArray  # (C,) place of each in the user's input
+    feature: IntArray  # (C,)
+    mean: FloatArray  # (C,) over draws
+    deviation: FloatArray  # (C,)
 
 
 def stacked(chains: Sequence[dict[str, FloatArray]]) -> dict[str, FloatArray]:
@@ -175,6 +191,7 @@ def build_tree(
     effect_unit: FloatArray,
     random_seed: int,
     attributes: dict[str, Any],
+    cells: DrawnCells | None = None,
 ) -> xr.DataTree:
     """Put everything about a posterior into one tree.
 
@@ -187,6 +204,7 @@ def build_tree(
     effect_unit : (p, m) by which a coefficient becomes an effect (`data.scaling.effect_unit`)
     random_seed : of the predictive draws
     attributes : settings and numbers to keep at the root
+    cells : missing cells of features that were drawn
     """
     coords = {
         "chain": np.arange(draws.n_chains),
@@ -197,7 +215,7 @@ def build_tree(
     if "thresholds" in draws.variables:
         coords["cut"] = np.arange(draws.variables["thresholds"].shape[-1])
     groups = {"/posterior": _posterior(draws, coords)}
-    groups |= _predictions(draws, data, family, coords, random_seed)
+    groups |= _predictions(draws, data, family, coords, random_seed, cells)
     if draws.statistics:
         statistics = {name: (("chain", "draw"), values) for name, values in draws.statistics.items()}
         groups["/sample_stats"] = xr.Dataset(statistics, {name: coords[name] for name in ("chain", "draw")})
@@ -206,6 +224,10 @@ def build_tree(
     obs = {"obs": data.order}
     groups["/observed_data"] = xr.Dataset({"y": ("obs", np.asarray(data.y, dtype=np.float64))}, obs)
     groups["/constant_data"] = _constant_data(data, units, effect_unit, coords | obs).assign(_fixed(draws, coords))
+    if cells is not None:
+        names = {"row": ("cell", cells.row), "feature": ("cell", data.feature_names[cells.feature])}
+        moments = {"mean": ("cell", cells.mean), "deviation": ("cell", cells.deviation)}
+        groups["/imputed"] = xr.Dataset(moments, names)
     tree = xr.DataTree.from_dict(groups)
     tree.attrs = {
         "inference_library": "bayesmtfs",
@@ -290,12 +312,22 @@ def _constant_data(data: TaskData, units: SamplingUnits, effect_unit: FloatArray
 
 
 def _predictions(
-    draws: SampledDraws, data: TaskData, family: Family, coords: dict[str, Any], random_seed: int
+    draws: SampledDraws,
+    data: TaskData,
+    family: Family,
+    coords: dict[str, Any],
+    random_seed: int,
+    cells: DrawnCells | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Predictive draws and log-likelihoods of the observations, at some of the draws."""
+    """Predictive draws and log-likelihoods of the observations, at some of the draws; missing cells integrated out."""
     kept = kept_draws(draws, data.n_observations)
     dims, some = ("chain", "draw", "obs"), {"chain": coords["chain"], "draw": coords["draw"][kept], "obs": data.order}
-    eta = linear_predictors(data, *(draws.variables[name][:, kept] for name in ("coef", "intercept")))
+    coef, intercept = (draws.variables[name][:, kept] for name in ("coef", "intercept"))
+    spread: FloatArray | None = None
+    if cells is not None:
+        spread = predictor_deviations(replace(data, design=cells.design), coef, cells.filling)
+        data = filled(replace(data, design=cells.design), cells.filling, np.arange(data.n_tasks))
+    eta = linear_predictors(data, coef, intercept)
     noise: FloatArray | float = draws.variables["noise"][:, kept][:, :, data.task] if family.has_noise else 1.0
     if family.coupled:  # terms of a partial likelihood are no densities of single rows
         return {}
@@ -304,12 +336,37 @@ def _predictions(
         family = family.given(values[:, :, data.task] if values.ndim > 2 else values[:, :, np.newaxis])
     found, family = {}, with_offset(family, data.eta_offset)
     if family.offers("draw"):
-        predicted = family.draw(np.random.default_rng([random_seed, 1]), eta, noise)
+        rng = np.random.default_rng([random_seed, 1])
+        at = eta if spread is None else eta + spread * rng.standard_normal(eta.shape)
+        predicted = family.draw(rng, at, noise)
         found["/posterior_predictive"] = xr.Dataset({"y": (dims, predicted)}, some)
     if family.offers("log_density"):
-        log_density = data.weight * family.log_density(np.asarray(data.y, dtype=np.float64), eta, noise)
+        log_density = data.weight * _log_density(family, np.asarray(data.y, dtype=np.float64), eta, noise, spread)
         found["/log_likelihood"] = xr.Dataset({"y": (dims, log_density)}, some)
     return found
+
+
+def _log_density(
+    family: Family, y: FloatArray, eta: FloatArray, noise: FloatArray | float, spread: FloatArray | None
+) -> FloatArray:
+    """Log-density of targets whose linear predictors are normal with these deviations; None: known."""
+    if spread is None:
+        return family.log_density(y, eta, noise)
+    if family.quadratic:
+        return family.log_density(y, eta, np.hypot(noise, spread))
+    total = np.full(eta.shape, -np.inf)
+    for node, weight in zip(*np.polynomial.hermite_e.hermegauss(NODES), strict=True):
+        at = family.log_density(y, eta + node * spread, noise)
+        total = np.logaddexp(total, at + np.log(weight / np.sqrt(2.0 * np.pi)))
+    return total
+
+
+def predictor_deviations(data: TaskData, coef: FloatArray, filling: Filling) -> FloatArray:
+    """(chains, draws, N) Deviations of linear predictors for what is not known of missing cells (NaN)."""
+    assert filling.rows is not None
+    W = coef.reshape(-1, *coef.shape[2:])
+    parts = [filling.rows.deviations(X, t, W[:, :, t]) for t, X in enumerate(data.task_designs)]
+    return np.concatenate(parts, axis=1).reshape(*coef.shape[:2], -1)
 
 
 def kept_draws(draws: SampledDraws, n_observations: int) -> IntArray:

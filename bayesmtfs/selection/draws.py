@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from bayesmtfs.data.frames import is_frame
+from bayesmtfs.data.gaps import filled, has_gaps
 from bayesmtfs.data.inputs import as_labels
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import MultiTaskEstimator
@@ -160,7 +161,9 @@ def read_data(
         reader = MixedNormSurvival()
     else:
         reader = MixedNormClassifier() if family.targets == "labels" else MixedNormRegressor(loss=family)
-    data: TaskData = reader._filled(reader.training_data(X, y, tasks, sample_weight, **known))
+    data: TaskData = reader.training_data(X, y, tasks, sample_weight, **known)
+    if has_gaps(data):  # as the fit has filled them, or its model of the rows
+        data = filled(data, posterior._filling, np.arange(data.n_tasks))
     _check_same("features", data.feature_names.tolist(), draws.feature_names.tolist())
     _check_same("tasks", data.task_names.tolist(), draws.task_names.tolist())
     return data
