@@ -13,8 +13,8 @@ One sweep:
    of N[a] that are off with probability proportional to ``evidence_j / |N[j]|``: a Gibbs step on (place, anchor), without
    which chains stay with the feature that they found first. The place is the largest of ``ln evidence_j - ln |N[j]|`` plus
    Gumbel numbers that are drawn beforehand, so that here, too, a bound settles most of them;
-4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise of normal targets; where tasks with the same rows have noise in
-   common, its factors (`common_noise`).
+4. weights of the slabs and patterns, rates of tasks, pi, alpha and the noise of normal targets; where tasks with the same
+   rows have noise in common, its factors (`common_noise`).
 
 With normal targets a visit costs O(m) operations and a coefficient that changes O(p) (`spike_state`), so that a sweep takes
 O(p m + number of rows on times p m); with others a visit costs O(n m).
