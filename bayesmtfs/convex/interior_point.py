@@ -14,6 +14,7 @@ from numba import njit
 from scipy.linalg.blas import dsymm, dsyrk, dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -329,7 +330,7 @@ def complementarity(rows: BallRows, change: BallRows, lengths: Lengths) -> float
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _power(radius: float, exponent: float) -> tuple[float, float, float]:
     """First three derivatives of ``c^q*``."""
     if exponent == 2.0:

@@ -36,6 +36,7 @@ import numpy as np
 from numba import njit
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.priors.row_penalty import RowCurvature, RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type, scratch
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -650,7 +651,7 @@ def _prox_all(penalty: RowPenalty | GroupPenalty, rows: FloatArray, step: float)
     return factors[:, None] * rows
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArray, W: FloatArray) -> float:
     """Put a new row into W and bring the correlations up to date; the squared length of the change."""
     square = 0.0
@@ -664,7 +665,7 @@ def _change_row(i: int, row: FloatArray, gram: FloatArray, correlation: FloatArr
     return square
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _shrink_row(row: FloatArray, threshold: float, entry_threshold: float) -> None:
     """Proximal step of a row under ``threshold ||.||_2 + entry_threshold ||.||_1``."""
     square = 0.0
@@ -719,7 +720,7 @@ def sweep_groups(
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _is_surely_zero(row: FloatArray, threshold: float, norm_q: float) -> bool:
     """Whether the 1-norm of a row, or for q <= 2 its 2-norm, which bound the q*-norm, show that its step leads to zero."""
     total = 0.0

@@ -329,7 +329,7 @@ def _given_scale(w_hat: FloatArray, s: FloatArray, log_rho: float, norm_q: float
     return value
 
 
-@njit(cache=True)
+@inner()
 def _log_convolution(w_hat: float, s: float, rho: float, norm_q: float) -> float:
     """``ln integral N(w_hat; w, s^2) exp(-|w / rho|^q) dw``, relative to the integrand's peak: it cannot underflow."""
     farthest = w_hat + SMOOTH_REACH * s

@@ -53,7 +53,6 @@ import math
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 
 from bayesmtfs.compiled import inner
 from bayesmtfs.types import FloatArray
@@ -147,7 +146,7 @@ class ScaleMixture(Augmentation):
         self.form, self.parameter = form, parameter  # type: ignore[misc]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_polya_gamma(rng: np.random.Generator, count: int, tilt: float) -> float:
     """Draw from PG(count, tilt).
 
@@ -233,7 +232,7 @@ def _series_term(n: int, x: float) -> float:
     return math.pi * half * (2.0 / (math.pi * x)) ** 1.5 * math.exp(-2.0 * half * half / x)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_any_polya_gamma(rng: np.random.Generator, size: float, tilt: float) -> float:
     """Draw from PG(size, tilt) for any size above 0: the sum over k, the rest of it as one gamma variable."""
     tilt = abs(tilt)
@@ -269,7 +268,7 @@ def _draw_inverse_normal(rng: np.random.Generator, mean: float) -> float:
     return x if rng.random() <= mean / (mean + x) else mean * mean / x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _slopes(form: int, parameter: float) -> tuple[float, float]:
     """``a`` and ``d`` of ``a |r| + d r`` at scale 1."""
     return (1.0, 0.0) if form == ABSOLUTE else (0.5, parameter - 0.5)
@@ -278,7 +277,7 @@ def _slopes(form: int, parameter: float) -> tuple[float, float]:
 # The last argument of the functions below is `Augmentation.parameter`, the one before it 1 / noise^2
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_precision_and_score(
     rng: np.random.Generator,
     form: int,
@@ -313,7 +312,7 @@ def draw_precision_and_score(
     return omega, omega * residual + d
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_density_and_score(
     form: int, weight: float, target: float, eta: float, noise_precision: float, parameter: float = 0.0
 ) -> tuple[float, float]:
@@ -341,7 +340,7 @@ def log_density_and_score(
     return -root * (a * abs(residual) + d * residual), root * (a * side + d)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_constant(form: int, weight: float, target: float, noise_precision: float, parameter: float) -> float:
     """What `log_density_and_score` leaves out of the log-density and depends on the noise or the parameter."""
     if form == NEGATIVE_BINOMIAL:
@@ -356,7 +355,7 @@ def log_constant(form: int, weight: float, target: float, noise_precision: float
     return weight * value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def curvature(form: int, weight: float, eta: float, noise_precision: float, parameter: float = 0.0) -> float:
     """Minus the second derivative in eta of the log-density, the precision integrated out; its mean where it varies."""
     if form == POLYA_GAMMA:

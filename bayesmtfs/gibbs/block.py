@@ -108,14 +108,14 @@ def path_follower(log_density: Any) -> Any:
     return follow_path
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_momentum(rng: Generator, variance: FloatArray, momentum: FloatArray, size: int) -> None:
     """Momenta of the first ``size`` coordinates."""
     for d in range(size):
         momentum[d] = rng.standard_normal() / math.sqrt(variance[d]) if variance[d] > 0.0 else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def kinetic_energy(variance: FloatArray, momentum: FloatArray, size: int) -> float:
     """Half the sum of variances times squared momenta."""
     total = 0.0
@@ -124,21 +124,21 @@ def kinetic_energy(variance: FloatArray, momentum: FloatArray, size: int) -> flo
     return 0.5 * total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def push(momentum: FloatArray, slope: FloatArray, step: float, size: int) -> None:
     """Change momenta by half a step along the slope."""
     for d in range(size):
         momentum[d] += 0.5 * step * slope[d]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def drift(position: FloatArray, variance: FloatArray, momentum: FloatArray, step: float, size: int) -> None:
     """Move positions by a step along the momenta."""
     for d in range(size):
         position[d] += step * variance[d] * momentum[d]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def reflect(position: FloatArray, momentum: FloatArray, size: int) -> None:
     """Turn the first ``size`` coordinates back at walls at -1 and 1 that they have run through."""
     for d in range(size):
@@ -224,7 +224,7 @@ def block_for(data: Observed, rows: RowMap, most_features: int = MOST_FEATURES) 
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_block(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
 ) -> float:
@@ -247,7 +247,7 @@ def n_coordinates(block: ActiveBlock, m: int) -> int:
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def read_state(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock) -> None:
     """Coordinates of the state, and the parts of the predictors that do not depend on active rows."""
     m, offsets = len(state.W), data.offsets
@@ -284,7 +284,7 @@ def _fill_fixed(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBl
                         block.fixed[n] += state.mean[i] * data.design[i, n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def write_state(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, m: int) -> None:
     """Put the state where the path ended."""
     first_scale = block.sizes.features * m
@@ -442,7 +442,7 @@ def tune_block(
         keep_step(block.step_size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def choose_rows(data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock) -> None:
     """Make the rows active of which the data know most, as many as there is room for; steps are tuned anew."""
     fill_block(data, rows, prior, block, np.argsort(-state.information))

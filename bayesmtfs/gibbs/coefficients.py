@@ -33,7 +33,6 @@ where they are alike:
 import math
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -46,7 +45,7 @@ ANGLES = 100  # most angles that are tried; the last ones are next to 0
 ALIKE = 0.9  # correlation within tasks, from which on two features are treated as a pair
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def factorise(A: FloatArray, size: int) -> None:
     """Write L over the lower triangle of ``A = L L'``; only that triangle is read.
 
@@ -60,7 +59,7 @@ def factorise(A: FloatArray, size: int) -> None:
             A[i, j] = math.sqrt(value) if i == j else value / A[j, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def solve_lower(L: FloatArray, x: FloatArray, size: int) -> None:
     """Write ``L^-1 x`` over x."""
     for i in range(size):
@@ -70,7 +69,7 @@ def solve_lower(L: FloatArray, x: FloatArray, size: int) -> None:
         x[i] = value / L[i, i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def solve_upper(L: FloatArray, x: FloatArray, size: int) -> None:
     """Write ``L'^-1 x`` over x."""
     for i in range(size - 1, -1, -1):
@@ -79,7 +78,7 @@ def solve_upper(L: FloatArray, x: FloatArray, size: int) -> None:
             x[k] -= L[i, k] * x[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_in_turn(
     rng: Generator,
     Q: FloatArray,
@@ -116,7 +115,7 @@ def bound_of(rng: Generator, w: float, log_scale: float, inverse_q: float) -> fl
     return max(reach, abs(w))  # whatever the rounding
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_jointly(
     rng: Generator,
     Q: FloatArray,
@@ -143,7 +142,7 @@ def draw_jointly(
             w[i] = 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_on_ellipse(
     rng: Generator,
     Q: FloatArray,

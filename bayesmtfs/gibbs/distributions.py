@@ -13,7 +13,6 @@ same is done by `scales` with coefficients at their conditional means.)
 import math
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -32,7 +31,7 @@ def integrable(norm_q: float) -> bool:
     return norm_q in (1.0, math.inf)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_integral(precision: float, pull: float, log_scale: float, power: float) -> float:
     """``ln I(rho)``, up to a constant in rho; precision and pull are a and g, power is q, 1 or inf."""
     root = math.sqrt(max(precision, LEAST_PRECISION))
@@ -43,7 +42,7 @@ def log_integral(precision: float, pull: float, log_scale: float, power: float) 
     return top + math.log1p(math.exp(-abs(right - left))) - math.log(root)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_given_scale(rng: Generator, precision: float, pull: float, log_scale: float, power: float) -> float:
     """Draw a coefficient given its scale; parameters as in `log_integral`."""
     root = math.sqrt(max(precision, LEAST_PRECISION))
@@ -54,7 +53,7 @@ def draw_given_scale(rng: Generator, precision: float, pull: float, log_scale: f
     return side * _above(rng, (math.exp(-log_scale) - side * pull) / root) / root
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_window(centre: float, reach: float) -> float:
     """``ln int exp(-(x - centre)^2 / 2) dx`` over ``|x| < reach``, for a centre that is not negative."""
     if reach * (1.0 + centre) < NARROW:
@@ -67,7 +66,7 @@ def log_window(centre: float, reach: float) -> float:
     return math.log(mass) - 0.5 * below * below
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def scaled_tail(x: float) -> float:
     """Mills ratio ``exp(x^2 / 2) int_x^inf exp(-t^2 / 2) dt`` of a number that is not negative."""
     if x < FAR:
@@ -91,7 +90,7 @@ def _log_tail(x: float) -> float:
     return LOG_ROOT_HALF_PI + 0.5 * x * x + math.log(math.erfc(ROOT_HALF * x))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _above(rng: Generator, low: float) -> float:
     """Draw ``x - low``, x from N(0, 1) above ``low`` (Robert 1995)."""
     if low < 0.0:
@@ -108,7 +107,7 @@ def _above(rng: Generator, low: float) -> float:
             return excess
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def truncated_normal(rng: Generator, centre: float, deviation: float, reach: float) -> float:
     """Draw from N(centre, deviation^2) within [-reach, reach] (Robert 1995)."""
     sign = -1.0 if centre > 0.0 else 1.0
@@ -144,7 +143,7 @@ def _around_zero(rng: Generator, low: float, high: float) -> float:
                 return x
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def power_of(x: float, power: float) -> float:
     """``x^power`` of a number that is not negative; fast for the commonest powers."""
     if power == 2.0:
@@ -154,19 +153,19 @@ def power_of(x: float, power: float) -> float:
     return x**power
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def softplus(y: float) -> float:
     """``ln(1 + e^y)`` without overflow."""
     return y + math.log1p(math.exp(-y)) if y > 0.0 else math.log1p(math.exp(y))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def unit_variance(inverse_q: float) -> float:
     """Variance ``Gamma(3/q) / Gamma(1/q)`` of GN(0, 1, q)."""
     return math.exp(math.lgamma(1.0 + 3.0 * inverse_q) - math.lgamma(1.0 + inverse_q)) / 3.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@inner(error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 def dot(a: FloatArray, b: FloatArray) -> float:
     """Sum of products."""
     total = 0.0

@@ -34,7 +34,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -231,7 +230,7 @@ def _likelihood_change(sums: SumsSpace, state: GibbsState, space: ExponentSpace)
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def blended(
     x: float, share: float, old: float, new: float, nodes: FloatArray, nodes_new: FloatArray
 ) -> tuple[float, float]:
@@ -248,7 +247,7 @@ def blended(
     return (1.0 - share) * x + share * new * z, 1.0 - share + share * new / old * slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def unblended(
     y: float, share: float, old: float, new: float, nodes: FloatArray, nodes_new: FloatArray
 ) -> tuple[float, float]:
@@ -298,7 +297,7 @@ def _scales_value(log_scales: FloatArray, prior: GibbsPrior, log_tau: float, inv
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_quantiles(inverse_q: float, nodes: FloatArray) -> None:
     """Quantiles of ``|z|``, z of GN(0, 1, q), at fixed probabilities that begin with 0; good to a few digits."""
     norm_q = 1.0 / inverse_q
@@ -320,7 +319,7 @@ def fill_quantiles(inverse_q: float, nodes: FloatArray) -> None:
         nodes[k] = width * (cell + (wished - below) / mass[cell])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def same_rank(z: float, nodes: FloatArray, nodes_new: FloatArray) -> tuple[float, float]:
     """Where ``z >= 0`` goes when the nodes go to new ones, and the slope of that map; the last piece goes on."""
     low, high = 0, len(nodes) - 1
@@ -342,7 +341,7 @@ def copy_into(source: FloatArray, target: FloatArray) -> None:
             target[i, j] = source[i, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def reflected(number: float, low: float, high: float) -> float:
     """A number folded back into the bounds."""
     folded = (number - low) % (2.0 * (high - low))
@@ -364,7 +363,7 @@ def observed_exponent_space(data: Observed, rows: RowMap) -> ObservedExponentSpa
     return ObservedExponentSpace(carried, np.empty(count), np.empty(count))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_observed_exponent(
     rng: Generator,
     data: Observed,
@@ -384,7 +383,7 @@ def step_on_observed_exponent(
             data.predictors[n] = space.predictors[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_precisions(data: Observed, rows: RowMap, state: GibbsState, tuning: int, space: ObservedExponentSpace) -> None:
     """Precisions of the data on every coefficient: the present ones of normal targets, averages for labels."""
     share = 1.0

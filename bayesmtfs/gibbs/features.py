@@ -42,7 +42,6 @@ The inverses have as many rows as there are active features, whatever the number
 import math
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -289,7 +288,7 @@ def fill_direction(data: Observed, rows: RowMap, state: GibbsState, first: int, 
                 data.direction[n] += w * x[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_sizes(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
 ) -> None:
@@ -365,7 +364,7 @@ def _size_likelihood(data: Observed, state: GibbsState, shift: float) -> float:
 LEAST_SHARE = 1e-11  # of a feature that the others leave
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_collapsed_scales(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock
 ) -> None:
@@ -436,7 +435,7 @@ def _fill_normal(
         h[f] += A[f, size - 1] * state.intercept[t]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def terms_without(
     A: FloatArray, h: FloatArray, S: FloatArray, mean: FloatArray, v: FloatArray, f: int
 ) -> tuple[float, float]:
@@ -450,7 +449,7 @@ def terms_without(
     return (a, g) if a > LEAST_SHARE * A[f, f] else (0.0, 0.0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def sweep_in(
     A: FloatArray, h: FloatArray, S: FloatArray, mean: FloatArray, v: FloatArray, f: int, prior_precision: float
 ) -> None:
@@ -468,7 +467,7 @@ def sweep_in(
     S[f, f], mean[f] = variance, own
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def sweep_out(S: FloatArray, mean: FloatArray, f: int) -> None:
     """Covariance and mean of the others where a feature is held at 0."""
     inverse = 1.0 / S[f, f]

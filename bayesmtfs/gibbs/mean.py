@@ -27,7 +27,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -81,7 +80,7 @@ def take_out_mean(Q: FloatArray, vector: FloatArray, mean: FloatArray, present: 
                 vector[j] -= Q[i, j] * mean[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def mean_precision(prior: GibbsPrior, state: GibbsState, i: int) -> float:
     """``1 / lambda_i^2 + 1 / s^2``."""
     return math.exp(-2.0 * state.mean_log_scales[i]) + prior.mean_precision
@@ -101,7 +100,7 @@ def draw_with_scale(
     return pull / precision + rng.standard_normal() / math.sqrt(precision)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_mean(
     rng: Generator, sums: SumsSpace, rows: RowMap, prior: GibbsPrior, state: GibbsState, space: MeanSpace
 ) -> None:
@@ -144,7 +143,7 @@ def draw_mean(
         take_out_mean(sums.Q[t], sums.residuals[t], space.before, rows.present[t])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def recentre(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
     """Move each mean and its scale with the coefficients fixed (deviations go the other way), and then tau_mu."""
     for i in range(len(state.mean)):
@@ -240,7 +239,7 @@ def _deviation_density(
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_observed_mean(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState) -> None:
     """Draw the means of largest scale given the deviations; predictors and scores follow."""
     m, features = len(state.W), _largest(state.mean_log_scales, MOST_JOINT_MEANS)
@@ -265,7 +264,7 @@ def draw_observed_mean(rng: Generator, data: Observed, rows: RowMap, prior: Gibb
                 move_along(data, start, stop, data.design[i], change[f])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _largest(numbers: FloatArray, most: int) -> IntArray:
     """Where the largest of the numbers are, at most so many."""
     left, found = numbers.copy(), np.empty(min(most, len(numbers)), dtype=np.int64)

@@ -136,7 +136,7 @@ def rest_for(data: Observed) -> OtherRows:
     return OtherRows(size, features, np.zeros((count, longest)), np.zeros(count), np.zeros(count))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def prepare_path(
     data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
@@ -145,7 +145,7 @@ def prepare_path(
     fill_factor(data, rows, state, path.rest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_along_path(
     rng: Generator,
     data: Observed,
@@ -174,7 +174,7 @@ def first_intercept(block: ActiveBlock, m: int) -> int:
     return place
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def read_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Coordinates of the state, and the parts of the predictors that do not move by themselves."""
     m = len(state.W)
@@ -202,7 +202,7 @@ def leading_level(state: GibbsState, block: ActiveBlock, path: WidePath) -> tupl
     return count, total / max(count, 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_variances(
     data: Observed, rows: RowMap, prior: GibbsPrior, state: GibbsState, block: ActiveBlock, path: WidePath
 ) -> None:
@@ -321,7 +321,7 @@ def _leading_prior(
     return value, pull
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def write_path(data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock, path: WidePath) -> None:
     """Put the state where the path ended."""
     m = len(state.W)
@@ -390,7 +390,7 @@ def _fill_row_curvatures(data: Observed, rows: RowMap, path: WidePath) -> None:
         path.curvatures[row] = math.log(total / max(rows.sizes[row], 1.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def weigh_rows(block: ActiveBlock, path: WidePath) -> None:
     """Rows that are always active, and weights of all others."""
     room = len(block.rows) // ALWAYS_ACTIVE
@@ -400,7 +400,7 @@ def weigh_rows(block: ActiveBlock, path: WidePath) -> None:
         path.weights[row] = np.inf if place < room else path.relevance[row] + LEAST_WEIGHT
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def choose_leading(block: ActiveBlock, path: WidePath) -> None:
     """Rows that lead; means and the step size begin anew."""
     for row in range(len(path.leading)):
@@ -409,7 +409,7 @@ def choose_leading(block: ActiveBlock, path: WidePath) -> None:
     restart_step(path.step_size, math.log(FIRST_PATH_STEP))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def redraw_rows(
     rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior, block: ActiveBlock, path: WidePath
 ) -> None:
@@ -420,7 +420,7 @@ def redraw_rows(
     fill_block(data, rows, prior, block, np.argsort(keys))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def choose_rest(rows: RowMap, prior: GibbsPrior, state: GibbsState, is_active: IntArray, rest: OtherRows) -> None:
     """Features of rows that are neither active nor too small to matter."""
     count, least = 0, state.log_tau[0] + math.log(LEAST_REST)
@@ -432,7 +432,7 @@ def choose_rest(rows: RowMap, prior: GibbsPrior, state: GibbsState, is_active: I
     rest.size[0] = count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_factor(data: Observed, rows: RowMap, state: GibbsState, rest: OtherRows) -> None:
     """``L`` of every task at the scales of the state."""
     offsets, design, features, count = data.offsets, data.design, rest.features, rest.size[0]
@@ -456,7 +456,7 @@ def fill_factor(data: Observed, rows: RowMap, state: GibbsState, rest: OtherRows
         _factorise_rest(K)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def scale_factor(rest: OtherRows, factor: float) -> None:
     """``L`` after the rows have followed the global scale."""
     for n in range(rest.factor.shape[0]):
@@ -482,7 +482,7 @@ def _add_one(K: FloatArray, a: FloatArray, variance: float) -> None:
             K[n, k] += variance * a[n] * a[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _factorise_rest(K: FloatArray) -> None:
     """Cholesky factor in place of the lower part; a column is 0 where its pivot is 0 up to rounding."""
     for n in range(len(K)):
@@ -493,7 +493,7 @@ def _factorise_rest(K: FloatArray) -> None:
         K[n, n] = math.sqrt(pivot) if pivot > LEAST_PIVOT * diagonal else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def whiten(data: Observed, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
     """``v`` of the state, and ``L v``; 0 where a direction is left out."""
     offsets = data.offsets
@@ -515,7 +515,7 @@ def whiten(data: Observed, state: GibbsState, rest: OtherRows, v: FloatArray) ->
     spread(data, rest, v)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def spread(data: Observed, rest: OtherRows, v: FloatArray) -> None:
     """``L v`` of all tasks into ``rest.moved``."""
     for t in range(len(data.offsets) - 1):
@@ -524,7 +524,7 @@ def spread(data: Observed, rest: OtherRows, v: FloatArray) -> None:
             rest.moved[start + n] = dot(rest.factor[start + n, : n + 1], v[start : start + n + 1])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def gather(data: Observed, rest: OtherRows, scores: FloatArray, factor: float, slope: FloatArray) -> None:
     """``factor L's`` of all tasks into ``slope``."""
     for t in range(len(data.offsets) - 1):
@@ -537,7 +537,7 @@ def gather(data: Observed, rest: OtherRows, scores: FloatArray, factor: float, s
                 slope[start + k] += score * line[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def move_rest(data: Observed, rows: RowMap, state: GibbsState, rest: OtherRows, v: FloatArray) -> None:
     """Coefficients after v has changed, at the scales for which L was taken."""
     change = rest.first

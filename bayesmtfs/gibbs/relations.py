@@ -296,7 +296,7 @@ def keep_relations(R: FloatArray, correlations: FloatArray, sweep: int, sweeps: 
                 correlations[sweep // sweeps, s, t] = R[s, t]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def condition_on_labels(
     rng: Generator,
     data: Observed,
@@ -346,7 +346,7 @@ def draw_label_intercepts(rng: Generator, left: InterceptSums, prior: GibbsPrior
 # ---------------------------------------------------------------------- a task
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_task(
     rng: Generator, rows: RowMap, state: GibbsState, space: SumsSpace, relations: RelationsState, t: int
 ) -> None:
@@ -390,7 +390,7 @@ def fill_loadings(state: GibbsState, relations: RelationsState, scales: FloatArr
         reflect(relations.by_task, A[a], False)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def move_on_ellipse(rng: Generator, relations: RelationsState) -> None:
     """Move v with u integrated out."""
     v, (x, other), means = relations.place, (relations.ends[0], relations.ends[1]), relations.means
@@ -419,7 +419,7 @@ def move_on_ellipse(rng: Generator, relations: RelationsState) -> None:
         angle = low + (high - low) * rng.random()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def multiply(A: FloatArray, x: FloatArray, out: FloatArray) -> None:
     """Write ``A'x``."""
     for i in range(len(out)):
@@ -436,7 +436,7 @@ def squared_length(products: tuple[float, float, float], angle: float) -> float:
     return cosine * (cosine * products[0] + 2.0 * sine * products[1]) + sine * sine * products[2]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_evidence(relations: RelationsState, products: tuple[float, float, float], rest: float, angle: float) -> float:
     """Log-likelihood of the place on the ellipse at an angle, with u integrated out."""
     total = squared_length(products, angle) + rest
@@ -464,7 +464,7 @@ def take_out(part: Tridiagonal) -> float:
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_task(rng: Generator, state: GibbsState, space: SumsSpace, relations: RelationsState, t: int) -> None:
     """Coefficients of a task given its place v, its correlations, and its residuals ``h - Q w``."""
     part, v, mean, w, m = relations.by_task, relations.place, relations.means[0], state.W[t], len(state.W)
@@ -522,7 +522,7 @@ def step_on_rows(
             tune_row(state, row, before, 0.0, tuning)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_row(rows: RowMap, state: GibbsState, space: SumsSpace, relations: RelationsState, i: int) -> None:
     """Likelihood of ``L^-1 w_i`` in the tridiagonal basis."""
     m, part, L = len(state.W), relations.by_row, relations.factor
@@ -554,7 +554,7 @@ def step_on_scale(
     state.log_scales[row] = jump_by_cells(rng, moved, target, low, high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_row(
     rng: Generator, state: GibbsState, space: SumsSpace, relations: RelationsState, i: int, log_scale: float
 ) -> None:

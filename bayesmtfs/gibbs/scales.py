@@ -42,7 +42,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -111,21 +110,21 @@ def row_scale_prior(prior: GibbsPrior, state: GibbsState, low: float) -> ScalePr
     return scale_prior(prior, state.log_tau, state.inverse_q[0], low)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def given_sample(prior: ScalePrior, size: float, log_sum: float, norm_q: float) -> LogScaleDensity:
     """Density given ``size`` coefficients with ``ln sum |w|^q``."""
     none = prior.anchors[:0]
     return LogScaleDensity(size, log_sum, norm_q, 0.0, 0.0, 0.0, none, none, none, 1.0, -1.0, none, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def with_multiplied(prior: ScalePrior, pull: float, curvature: float, origin: float) -> LogScaleDensity:
     """Density where coefficients are multiplied by the scale, ``w e^-x`` fixed."""
     none = prior.anchors[:0]
     return LogScaleDensity(0.0, NONE, 0.0, pull, curvature, origin, none, none, none, 1.0, -1.0, none, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def with_carried(
     prior: ScalePrior,
     size: float,
@@ -140,7 +139,7 @@ def with_carried(
     return LogScaleDensity(size, NONE, norm_q, 0.0, 0.0, 0.0, precisions, pulls, positions, spread, -1.0, none, prior)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@inner(error_model="numpy", inline="always")
 def of_mean(prior: ScalePrior, precision: FloatArray, pull: FloatArray, ridge: float) -> LogScaleDensity:
     """Density of the deviation of a mean, integrated out (at its conditional mean the integral has that value)."""
     none = prior.anchors[:0]
@@ -153,7 +152,7 @@ def log_normal_scale(x: float, ridge: float) -> float:
     return 0.5 * math.log(2.0 / (math.exp(-2.0 * x) + ridge))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_density(x: float, target: LogScaleDensity) -> float:
     """Log-density at x within the interval."""
     scale = x if target.ridge < 0.0 else log_normal_scale(x, target.ridge)
@@ -200,7 +199,7 @@ def _carried_value(x: float, target: LogScaleDensity) -> float:
     return value - 0.5 * math.log(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def slice_step(rng: Generator, current: float, target: LogScaleDensity, width: float) -> float:
     """Move to a new x that leaves the density invariant; the width of the first interval must not depend on x."""
     level = log_density(current, target) - rng.standard_exponential()
@@ -232,7 +231,7 @@ def reach_of(prior: GibbsPrior, log_tau: float) -> tuple[float, float]:
     return (prior.low, prior.high) if prior.log_uniform else (log_tau - REACH_BELOW, log_tau + REACH_ABOVE)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def jump_by_cells(rng: Generator, current: float, target: LogScaleDensity, low: float, high: float) -> float:
     """Move to a new x that leaves the density invariant; the range must not depend on x."""
     low, high = max(low, target.prior.low), min(high, target.prior.high)
@@ -509,13 +508,13 @@ def step_on_tau_with_all(
             W[t, i] *= factor
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _shift(numbers: FloatArray, amount: float) -> None:
     for k in range(len(numbers)):
         numbers[k] += amount
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_noise(rng: Generator, prior: GibbsPrior, noise: float, square: float, count: float) -> float:
     """``sigma`` by a Metropolis step whose proposals have the distribution under a flat prior of ``ln sigma``."""
     proposal = math.sqrt(0.5 * max(square, 1e-300) / rng.standard_gamma(0.5 * count))

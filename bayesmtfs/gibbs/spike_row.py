@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from bayesmtfs.compiled import LEAN, inner, lean
+from bayesmtfs.compiled import LEAN, inner
 from bayesmtfs.gibbs.coefficients import factorise, solve_lower, solve_upper
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -276,7 +276,7 @@ def _fill_density(M: float, low: float, step: float, count: int, out: FloatArray
 # ---------------------------------------------------------------------- all choices of a row
 
 
-@lean()
+@inner(**LEAN)
 def log_evidence(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> float:
     """Logarithm of the row's likelihood on over off; its parts stay in ``nodes.choices``, divided by the largest.
 
@@ -330,7 +330,7 @@ def fill_choices_of_slab(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes,
     return total > 0.0
 
 
-@lean()
+@inner(**LEAN)
 def may_exceed(row: Row, slabs: Slabs, weights: Weights, nodes: Nodes, needed: float) -> bool:
     """Whether the bound of the evidence is above a number; bounds of the slabs from each V on stay in ``nodes``.
 
@@ -460,7 +460,7 @@ def choose(rng: Generator, weights: FloatArray, count: int) -> int:
 # ---------------------------------------------------------------------- drawing a row
 
 
-@lean()
+@inner(**LEAN)
 def draw_row(rng: Generator, row: Row, slabs: Slabs, weights: Weights, nodes: Nodes) -> tuple[int, int, int]:
     """Draw slab, pattern and coefficients from the choices of `log_evidence`.
 

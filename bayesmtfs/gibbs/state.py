@@ -28,7 +28,6 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -358,7 +357,7 @@ def observations_of(data: TaskData, centre: FloatArray | float, form: int = NORM
     return Observed(design, targets, weights, offsets, form, *arrays)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_predictors(data: Observed, rows: RowMap, state: GibbsState, predictors: FloatArray) -> None:
     """Linear predictors of the state, without the error that many small steps add up to."""
     m, p = state.W.shape
@@ -373,7 +372,7 @@ def fill_predictors(data: Observed, rows: RowMap, state: GibbsState, predictors:
                     predictors[n] += w * x[n]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_scores(rng: Generator, data: Observed, state: GibbsState) -> None:
     """Precisions and scores of all observations; hidden precisions are drawn."""
     for t in range(len(state.W)):
@@ -385,7 +384,7 @@ def fill_scores(rng: Generator, data: Observed, state: GibbsState) -> None:
             )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def softmax_likelihood(data: Observed, predictors: FloatArray, direction: FloatArray, growth: float) -> float:
     """Log-likelihood of several classes at ``predictors + growth direction``."""
     value, count = 0.0, len(predictors) // data.n_classes
@@ -402,7 +401,7 @@ def softmax_likelihood(data: Observed, predictors: FloatArray, direction: FloatA
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_softmax_scores(data: Observed, predictors: FloatArray, scores: FloatArray) -> float:
     """Log-likelihood of several classes, and its derivatives in the predictors."""
     value, count = 0.0, len(predictors) // data.n_classes
@@ -422,7 +421,7 @@ def fill_softmax_scores(data: Observed, predictors: FloatArray, scores: FloatArr
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_likelihood(data: Observed, state: GibbsState, predictors: FloatArray) -> float:
     """Log-likelihood of predictors up to a constant; hidden precisions are integrated out."""
     if data.form == MULTINOMIAL:

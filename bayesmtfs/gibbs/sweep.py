@@ -181,7 +181,7 @@ def run(
             keep(rows, state, kept, number - tune)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def keep(rows: RowMap, state: GibbsState, kept: KeptDraws, sweep: int) -> None:
     """Copy the state after the last sweep of a draw (by loops: assignments to slices take seconds to compile)."""
     if (sweep + 1) % kept.sweeps != 0:
@@ -235,7 +235,7 @@ def _draw_coefficients(
             draw_on_ellipse(rng, Q, residual, w, space.log_scales, present, inverse_q, variance, any_q)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def condition_on_noise(sums: TaskSums, prior: GibbsPrior, t: int, noise: float, Q: FloatArray, h: FloatArray) -> None:
     """Q and h of a task."""
     precision = 1.0 / (noise * noise)
@@ -450,7 +450,7 @@ def _draw_noise(rng: Generator, data: Observed, rows: RowMap, prior: GibbsPrior,
             state.noise[t] = noise
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_active_rows(
     rng: Generator,
     data: Observed,

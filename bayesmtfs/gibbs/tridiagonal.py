@@ -17,9 +17,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
+from bayesmtfs.compiled import inner
 from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.types import FloatArray
 
@@ -42,7 +42,7 @@ def tridiagonal_for(k: int) -> Tridiagonal:
     return Tridiagonal(np.zeros((k, k)), np.zeros((k, k)), zeros[0], np.zeros(max(k - 1, 0)), *zeros[1:])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def reduce_matrix(space: Tridiagonal) -> None:
     """Diagonal, couplings and reflections of the matrix, of which both triangles are read."""
     A, k, p = space.matrix, len(space.matrix), space.vector
@@ -69,7 +69,7 @@ def reduce_matrix(space: Tridiagonal) -> None:
         space.couplings[k - 2] = A[k - 2, k - 1]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def reflect(space: Tridiagonal, x: FloatArray, back: bool) -> None:
     """Write ``H x`` over x, or back ``H'x``."""
     k = len(x)
@@ -81,7 +81,7 @@ def reflect(space: Tridiagonal, x: FloatArray, back: bool) -> None:
             x[i] -= share * v[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_normal_integral(precision: float, diagonal: FloatArray, couplings: FloatArray, pulls: FloatArray) -> float:
     """The integral above, c the precision; -inf where rounding makes the matrix indefinite."""
     value, product, pivot, left = 0.0, 1.0, 1.0, 0.0
@@ -99,7 +99,7 @@ def log_normal_integral(precision: float, diagonal: FloatArray, couplings: Float
     return value - 0.5 * math.log(product)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_vector(rng: Generator, precision: float, space: Tridiagonal) -> None:
     """Draw ``H u`` from N((T + c I)^-1 y, (T + c I)^-1) into ``space.vector``."""
     k, x, pivots, couplings = len(space.diagonal), space.vector, space.pivots, space.couplings

@@ -186,7 +186,7 @@ def _searched_constant(slope: Address, labels: bool, counts: bool, total: float,
     return 0.5 * (low + high)
 
 
-@lean()
+@inner(**LEAN)
 def best_constant(slope: Address, centre: Address, pool: FloatArray, total: float, weight: float) -> float:
     """Constant of the smallest loss so far: the family's own, or one that is searched for."""
     if centre:
@@ -196,7 +196,7 @@ def best_constant(slope: Address, centre: Address, pool: FloatArray, total: floa
     return _searched_constant(slope, pool[LABELS] != 0.0, pool[COUNTS] != 0.0, total, weight)
 
 
-@lean()
+@inner(**LEAN)
 def _curvature_at(slope: Address, labels: bool, table: FloatArray, k: int, eta: float) -> float:
     """Second derivative of the loss of a usual target of task k: the mean so far, or a positive label."""
     weight = table[WEIGHT, k]
@@ -213,7 +213,7 @@ def _needed_curvature(slope: Address, labels: bool, table: FloatArray, k: int, s
     return found if found > 0.0 else 1.0
 
 
-@lean()
+@inner(**LEAN)
 def _curvature(slope: Address, table: FloatArray, pool: FloatArray, k: int, seen: float) -> float:
     """Bound of the second derivative, or what plays its part; for kinks one over the size of eta."""
     if pool[CURVATURE] > 0.0:
@@ -241,7 +241,7 @@ def _drawn_in(slope: Address, labels: bool, table: FloatArray, k: int, eta: floa
     return centre + share * (eta - centre)
 
 
-@lean()
+@inner(**LEAN)
 def cautious(slope: Address, table: FloatArray, pool: FloatArray, k: int, eta: float) -> float:
     """Return a prediction at which the step is safe, where the curvature of the loss has no bound."""
     if pool[CURVATURE] != FROM_PREDICTIONS or pool[GAMMA] > 0.0 or table[CLOCK, k] == 0.0:
@@ -330,7 +330,7 @@ def _has_diverged(pool: FloatArray, y: float, eta: float) -> bool:
 # ---------------------------------------------------------------------- weights
 
 
-@lean()
+@inner(**LEAN)
 def soft(value: float, cut: float) -> float:
     """Soft threshold."""
     if cut == 0.0:
@@ -703,7 +703,7 @@ def add_sparse_products(
         eta[i] -= table[STEP, task[i]] * product
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def taken(values: IntArray, chosen: IntArray) -> IntArray:
     """Return ``values[chosen]``, as a loop, which compiles faster."""
     found = np.empty(chosen.size, dtype=np.int64)

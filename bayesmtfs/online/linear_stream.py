@@ -242,7 +242,7 @@ def squared_length(rounds: Rounds, observation: int) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def move_all(rounds: Rounds, observation: int, stream: LinearStream, steps: FloatArray) -> None:
     """Add ``steps[k] x`` to every learner."""
     row, average = rounds.rows[observation], stream.W_lag.size > 0
@@ -261,7 +261,7 @@ def move_all(rounds: Rounds, observation: int, stream: LinearStream, steps: Floa
             stream.intercept_lag[k] += stream.clock[k] * steps[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def move_one(rounds: Rounds, observation: int, stream: LinearStream, k: int, step: float) -> None:
     """Add ``step x`` to one learner."""
     row, average = rounds.rows[observation], stream.W_lag.size > 0

@@ -169,7 +169,7 @@ def rates(rules: SmoothedRules, clock: int) -> tuple[float, float]:
     return step, concentration
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def _room(n: int) -> Heard:
     return Heard(np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n), np.empty(n))
 
@@ -314,7 +314,7 @@ def circle_relations(circle: Circle, concentration: FloatArray) -> Any:
     return (sp.diags(concentration) + sp.diags(share) @ P).tocsr()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw(seed: np.uint64, clock: int, learner: int, n: int) -> int:
     """Number below n, from a hash (splitmix64) of its arguments."""
     state = (

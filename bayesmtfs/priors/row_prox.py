@@ -69,7 +69,7 @@ def _fill(row: FloatArray, value: float) -> float:
     return value
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def _largest(row: FloatArray) -> int:
     largest = 0
     for j in range(1, row.size):
@@ -78,7 +78,7 @@ def _largest(row: FloatArray) -> int:
     return largest
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def clipping_level(values: FloatArray, excess: float, start: float) -> float:
     """Level c with ``sum_j (values_j - c)_+ = excess``, for excess > 0 and numbers of any sign; any first guess will do.
 
@@ -335,7 +335,7 @@ def _prox_between(
     return peak * s
 
 
-@njit(cache=True, error_model="numpy")
+@inner(error_model="numpy")
 def prox_row(row: FloatArray, threshold: float, norm_q: float, work: FloatArray, start: float) -> float:
     """Overwrite ``row`` (m,) by ``argmin_z 1/2 ||z - row||_2^2 + threshold ||z||_q`` and return the q-norm of the result.
 

@@ -184,7 +184,7 @@ def sum_of_nodes(rates: FloatArray, count: int, space: Space) -> float:
 # ---------------------------------------------------------------------- evidence
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_bound(pull: FloatArray, curvature: FloatArray, prior: PatternPrior) -> float:
     """Upper bound of the log-evidence of a single feature: no entry is worth more than ``exp(g^2 / 2 a)``."""
     value, best = NEVER, 0.0
@@ -198,7 +198,7 @@ def log_bound(pull: FloatArray, curvature: FloatArray, prior: PatternPrior) -> f
     return value
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def log_evidence(
     pull: FloatArray, curvature: FloatArray, size: int, prior: PatternPrior, space: Space, choices: FloatArray
 ) -> float:
@@ -304,7 +304,7 @@ def sum_moments(prior: PatternPrior, space: Space, M: float, chances: FloatArray
                 add_node(prior.entry_rates[o], space, node, low + node * step, weight)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def add_node(rates: FloatArray, space: Space, node: int, mu: float, weight: float) -> None:
     """Add what one node says."""
     weight /= 1.0 - fill_chances(rates, space, node)
@@ -414,7 +414,7 @@ def choose_all(rng: Generator, choices: FloatArray, count: int) -> IntArray:
     return found
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def choose(rng: Generator, weights: FloatArray, count: int) -> int:
     """Draw a number in proportion to its weight."""
     total = 0.0
@@ -444,7 +444,7 @@ def draw_pattern(rng: Generator, rates: FloatArray, space: Space, node: int, on:
         on[np.argmax(space.chance)] = True
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_coefficients(
     rng: Generator,
     pull: FloatArray,

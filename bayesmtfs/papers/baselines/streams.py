@@ -142,7 +142,7 @@ class PassiveAggressiveRegressor(StreamRegressor, PassiveAggressiveEstimator):
         self._require("epsilon", 0 <= self.epsilon < np.inf, "a number of at least 0")
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_length(variant: int, step: float, weight: float, loss: float, length: float) -> float:
     """Step tau; 0 for a row of zeros."""
     if length == 0.0 or loss == 0.0:
@@ -250,7 +250,7 @@ def bounded_steps(norm: float, budget: float, losses: FloatArray, lengths: Float
     return steps
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def dual_norm(norm: float, steps: FloatArray) -> float:
     """Norm of the steps that the budget bounds: the dual of the losses' one."""
     if norm == 1.0:
@@ -258,7 +258,7 @@ def dual_norm(norm: float, steps: FloatArray) -> float:
     return np.sqrt((steps**2).sum()) if norm == 2.0 else steps.sum()
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def implicit_steps(norm: float, budget: float, losses: FloatArray, lengths: FloatArray) -> FloatArray:
     """Steps of the implicit update, by bisection on the price of the budget."""
     steps = bounded_steps(norm, budget, losses, lengths, 0.0)
@@ -275,7 +275,7 @@ def implicit_steps(norm: float, budget: float, losses: FloatArray, lengths: Floa
     return bounded_steps(norm, budget, losses, lengths, high)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def full_steps(norm: float, budget: float, losses: FloatArray) -> FloatArray:
     """Steps of the finite-horizon update."""
     steps = np.zeros(losses.size)
