@@ -498,10 +498,12 @@ class SharedRounds(WorkingSetRounds):
         self.n_repeats = 0 if self._extend(self.best.scores) else self.n_repeats + 1
         self.stuck = self.n_repeats > MAX_REPEATS
         gap = INNER_SHARE * wanted / self.design.unit * 0.1 ** max(self.n_repeats - 1, 0)
-        rough_gap = ROUGH_SHARE * self.best.gap if self.n_repeats == 0 else 0.0
+        rough_gap = ROUGH_SHARE * self.best.gap
         look = 2.0 * self.design.X.size * self.problem.data.n_tasks
         look *= 1.0 if self.design.single is None else SINGLE_COST
-        return self._minimise(Goal(gap, rough_gap, look, max_iter))
+        # where no column is missing Newton steps need not lead to the end, either: some may have left that belong there
+        newton_gap = rough_gap if self.n_repeats <= 1 else 0.0
+        return self._minimise(Goal(gap, rough_gap if self.n_repeats == 0 else 0.0, look, max_iter, newton_gap))
 
     def _certify(self) -> Certificate:
         """Objective and duality gap of the working set's coefficients, on all columns."""
