@@ -128,7 +128,7 @@ class ColumnGram:
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
-        return -self.columns.correlations(-self._predict(V), V)
+        return -self.columns.correlations(-self.columns.predict_active(V), V)
 
     def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
         """Z'Z times what is V at some rows and 0 elsewhere."""
@@ -157,7 +157,7 @@ class ColumnGram:
     def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
         """What descent keeps up to date."""
         self.known = (np.zeros_like(W), problem.target) if self.known is None else self.known
-        return -self._predict(W - self.known[0])
+        return -self.columns.predict_active(W - self.known[0])
 
     def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
         """Correlations of some rows with the residuals at W (k, m)."""
@@ -168,10 +168,6 @@ class ColumnGram:
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
         """Account for a change of some rows of W."""
         state -= self._part(part).predict(change)
-
-    def _predict(self, V: FloatArray) -> FloatArray:
-        rows = np.flatnonzero(V.any(axis=1))
-        return self.columns.take(rows).predict(V[rows])
 
     def _part(self, part: slice) -> Any:
         if part.start not in self.parts:
