@@ -292,7 +292,11 @@ class Scores:
 
     def exact(self, residual: FloatArray) -> FloatArray:
         """(R,) Dual norms at residuals (m, n), by a look at all columns."""
-        return self._remember(residual, self._norms(self.design.correlations(residual)))
+        return self.remember(residual, self.design.correlations(residual))
+
+    def remember(self, residual: FloatArray, correlations: FloatArray) -> FloatArray:
+        """(R,) Dual norms at residuals (m, n) whose correlations with all columns are known."""
+        return self._remember(residual, self._norms(correlations))
 
     def _norms(self, correlations: FloatArray, rows: IntArray | None = None) -> FloatArray:
         """Dual norms of all rows from the correlations of all columns, or of some rows from those of theirs."""
@@ -520,7 +524,11 @@ class SharedRounds(WorkingSetRounds):
         active = working.active
         W, columns = working.W[active], working.columns
         self.residual = residual = design.centred(design.Y - columns.predict_active(working.W))
-        scores = self.state.scores.bounds(residual, self.strength, working.columns.typical_length, working)
+        known = None if working.W.any() else self.problem.known_null_gradient
+        if known is None:
+            scores = self.state.scores.bounds(residual, self.strength, working.columns.typical_length, working)
+        else:
+            scores = self.state.scores.remember(residual, known / design.unit)
         scores /= self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         if design.ridge > 0.0:
