@@ -58,6 +58,8 @@ ROUGH_SHARE = 0.1  # of the gap before a round: where a working set may be left 
 MAX_REPEATS = 3  # rounds on the same columns, each ten times as accurate; then rounding is in the way
 LARGEST_GRAM = 6000  # columns
 GRAM_PER_TASK = 200  # columns per task, above which epochs without a Gram matrix are cheaper than the matrix
+FEW_ROWS = 0.5  # share of the columns in use, below which a copy of them is worth its time
+MOST_KEPT = 0.9  # share of them, above which those that may leave stay
 LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
@@ -188,7 +190,7 @@ class SharedDesign:
             length = np.repeat(group_norms(length, starts) / np.sqrt(np.diff(starts)), np.diff(starts))
         length, own = self._with_ridge(length)
         Z *= inverse(length)[:, None]
-        return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own)
+        return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own, Z @ self.Y.T)
 
     def _sparse_columns(self, features: IntArray) -> "UnitColumns":
         A = sp.csc_matrix(self.X[:, features], dtype=np.float64).T
@@ -201,7 +203,8 @@ class SharedDesign:
         length[length <= CONSTANT * size] = 0.0
         length, own = self._with_ridge(length)
         scale = inverse(length)
-        return UnitColumns(self.root, sp.csr_matrix(A.multiply(scale[:, None])), mean, length, mean * scale, own)
+        A = sp.csr_matrix(A.multiply(scale[:, None]))
+        return UnitColumns(self.root, A, mean, length, mean * scale, own, np.asarray(A @ self.Y.T))
 
     def _with_ridge(self, length: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lengths (k,) of columns with their row of the ridge, if they have any, and its share of the square."""
@@ -220,6 +223,7 @@ class UnitColumns(NamedTuple):
     length: FloatArray  # (k,) before they were scaled
     centre: FloatArray  # (k,) mean in units of the length
     own: FloatArray  # (k,) share of the ridge in the squared length
+    target: FloatArray  # (k, m) inner products with the targets
 
     @property
     def typical_length(self) -> float:
@@ -235,7 +239,7 @@ class UnitColumns(NamedTuple):
 
     def join(self, other: Self) -> Self:
         """These columns and others."""
-        numbers = [np.append(mine, theirs) for mine, theirs in zip(self[2:], other[2:], strict=True)]
+        numbers = [np.concatenate([mine, theirs]) for mine, theirs in zip(self[2:], other[2:], strict=True)]
         both = [self.A, other.A]
         A = sp.vstack(both, format="csr") if sp.issparse(self.A) else np.concatenate(both)
         return type(self)(self.root, A, *numbers)
@@ -259,6 +263,11 @@ class UnitColumns(NamedTuple):
         """(m, n) Linear predictor of W (k, m)."""
         predictor = np.asarray(W.T.astype(self.A.dtype, copy=False) @ self.A)
         return predictor - np.outer(self.centre @ W, self.root) if sp.issparse(self.A) else predictor
+
+    def predict_active(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m), from its rows that are not zero where these are few."""
+        rows = np.flatnonzero(W.any(axis=1))
+        return self.take(rows).predict(W[rows]) if len(rows) < FEW_ROWS * len(W) else self.predict(W)
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
@@ -284,7 +293,11 @@ class Scores:
 
     def exact(self, residual: FloatArray) -> FloatArray:
         """(R,) Dual norms at residuals (m, n), by a look at all columns."""
-        return self._remember(residual, self._norms(self.design.correlations(residual)))
+        return self.remember(residual, self.design.correlations(residual))
+
+    def remember(self, residual: FloatArray, correlations: FloatArray) -> FloatArray:
+        """(R,) Dual norms at residuals (m, n) whose correlations with all columns are known."""
+        return self._remember(residual, self._norms(correlations))
 
     def _norms(self, correlations: FloatArray, rows: IntArray | None = None) -> FloatArray:
         """Dual norms of all rows from the correlations of all columns, or of some rows from those of theirs."""
@@ -499,26 +512,32 @@ class SharedRounds(WorkingSetRounds):
         self.n_repeats = 0 if self._extend(self.best.scores) else self.n_repeats + 1
         self.stuck = self.n_repeats > MAX_REPEATS
         gap = INNER_SHARE * wanted / self.design.unit * 0.1 ** max(self.n_repeats - 1, 0)
-        rough_gap = ROUGH_SHARE * self.best.gap if self.n_repeats == 0 else 0.0
+        rough_gap = ROUGH_SHARE * self.best.gap
         look = 2.0 * self.design.X.size * self.problem.data.n_tasks
         look *= 1.0 if self.design.single is None else SINGLE_COST
-        return self._minimise(Goal(gap, rough_gap, look, max_iter))
+        # where no column is missing Newton steps need not lead to the end, either: some may have left that belong there
+        newton_gap = rough_gap if self.n_repeats <= 1 else 0.0
+        return self._minimise(Goal(gap, rough_gap if self.n_repeats == 0 else 0.0, look, max_iter, newton_gap))
 
     def _certify(self) -> Certificate:
         """Objective and duality gap of the working set's coefficients, on all columns."""
         working, design = self.working, self.design
         active = working.active
-        W, columns = working.W[active], working.columns.take(active)
-        self.residual = residual = design.centred(design.Y - columns.predict(W))
-        scores = self.state.scores.bounds(residual, self.strength, working.columns.typical_length, working)
+        W, columns = working.W[active], working.columns
+        self.residual = residual = design.centred(design.Y - columns.predict_active(working.W))
+        known = None if working.W.any() else self.problem.known_null_gradient
+        if known is None:
+            scores = self.state.scores.bounds(residual, self.strength, working.columns.typical_length, working)
+        else:
+            scores = self.state.scores.remember(residual, known / design.unit)
         scores /= self.strength
         square, cross = float(np.vdot(residual, residual)), float(np.vdot(residual, design.Y))
         if design.ridge > 0.0:
             self.best_dual = max(self.best_dual, cross - (square + self._excess(scores)) / 2)
             rows = working.features[active]  # a ridge goes with single rows
-            gradient = design.correlations(residual, rows) - design.ridge * inverse(columns.length)[:, None] * W
+            gradient = design.correlations(residual, rows) - design.ridge * inverse(columns.length[active])[:, None] * W
             scores[rows] = self.penalty.take(rows).dual_norm(gradient) / self.strength
-            square += float(columns.own @ np.einsum("im,im->i", W, W))
+            square += float(columns.own[active] @ np.einsum("im,im->i", W, W))
         self.best_dual = max(self.best_dual, best_dual(cross, square, float(scores.max())))
         objective = square / 2 + self._penalty(working.is_active).value(W)
         return Certificate(working, objective, max(objective - self.best_dual, 0.0), scores)
@@ -557,7 +576,7 @@ class SharedRounds(WorkingSetRounds):
 
     def _keep(self, kept: BoolArray) -> None:
         working = self.working
-        if kept.all():
+        if np.count_nonzero(kept) > MOST_KEPT * len(kept):
             return
         places = working.places(kept)
         Q = None if working.Q is None else working.Q[np.ix_(places, places)]
@@ -604,7 +623,7 @@ class SharedRounds(WorkingSetRounds):
         if working.Q is None:
             rough = working.columns.in_single_precision()
             gram = ColumnGram(working.columns, (working.W, correlation), rough)
-            target = working.columns.correlations(self.design.Y)
+            target = working.columns.target
         else:
             gram = StoredGram(working.Q)
             # as seen from the residual: what rounding did to the Gram matrix shrinks from round to round

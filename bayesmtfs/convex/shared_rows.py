@@ -125,10 +125,11 @@ class ColumnGram:
         self.rough = columns if rough is None else rough
         self.parts: dict[int | None, Any] = {None: self.rough}
         self.blocks: dict[int, FloatArray] = {}
+        self.kept_rows, self.kept_block = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
-        return -self.columns.correlations(-self._predict(V), V)
+        return -self.columns.correlations(-self.columns.predict_active(V), V)
 
     def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
         """Z'Z times what is V at some rows and 0 elsewhere."""
@@ -137,8 +138,12 @@ class ColumnGram:
         return -self.columns.correlations(-self.columns.take(rows).predict(V), whole)
 
     def block(self, rows: IntArray) -> FloatArray:
-        """Z'Z of some rows."""
-        return self.columns.take(rows).own_gram()
+        """Z'Z of some rows; it is kept, since those of the next step are mostly among them."""
+        if not np.isin(rows, self.kept_rows).all():
+            self.kept_rows = np.sort(rows)
+            self.kept_block = self.columns.take(self.kept_rows).own_gram()
+        places = np.searchsorted(self.kept_rows, rows)
+        return self.kept_block[np.ix_(places, places)]
 
     def neighbours(self, part: slice) -> FloatArray:
         """Z'Z of rows next to each other, for descent: rounding of theirs slows it down at most."""
@@ -153,7 +158,7 @@ class ColumnGram:
     def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
         """What descent keeps up to date."""
         self.known = (np.zeros_like(W), problem.target) if self.known is None else self.known
-        return -self._predict(W - self.known[0])
+        return -self.columns.predict_active(W - self.known[0])
 
     def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
         """Correlations of some rows with the residuals at W (k, m)."""
@@ -164,10 +169,6 @@ class ColumnGram:
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
         """Account for a change of some rows of W."""
         state -= self._part(part).predict(change)
-
-    def _predict(self, V: FloatArray) -> FloatArray:
-        rows = np.flatnonzero(V.any(axis=1))
-        return self.columns.take(rows).predict(V[rows])
 
     def _part(self, part: slice) -> Any:
         if part.start not in self.parts:
@@ -300,11 +301,13 @@ def best_dual(cross: float, square: float, largest: float) -> float:
 class Goal:
     """When to stop, and what was spent on the way.
 
-    A rough gap is enough once so many operations of work are spent; ``max_iter`` counts epochs and Newton steps together.
+    A rough gap is enough once so many operations of work are spent, and ``newton_gap`` once there was a Newton step;
+    ``max_iter`` counts epochs and Newton steps together.
     """
 
-    def __init__(self, gap: float, rough_gap: float, work: float, max_iter: int) -> None:
+    def __init__(self, gap: float, rough_gap: float, work: float, max_iter: int, newton_gap: float = 0.0) -> None:
         self.gap, self.rough_gap, self.work, self.max_iter = gap, rough_gap, work, max_iter
+        self.newton_gap = newton_gap
         self.n_iter, self.spent = 0, 0.0
 
     @property
@@ -339,9 +342,10 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
         now = problem.look(W)
         if goal.reached(now.gap) or now.gap > 0.9 * last or goal.n_iter >= goal.max_iter:
             return W
-        last = now.gap
+        last, dual = now.gap, DualPoint(W.copy(), now.correlation.copy())
         for _ in range(MAX_PROXIMAL_STEPS if problem.newton_cost(W) < np.inf else 0):
-            trial, n_steps = proximal_point(problem.gram, problem.penalty, W, now.correlation, sigma, 1e-9 * goal.gap)
+            floor = 1e-9 * goal.gap
+            trial, n_steps = proximal_point(problem.gram, problem.penalty, W, now.correlation, sigma, floor, dual)
             goal.add(n_steps, problem.newton_cost(trial) + STEP_OVERHEAD)
             then = problem.look(trial)
             rounding = ROUNDING * problem.null_objective if then.gap < now.gap else 0.0
@@ -349,7 +353,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
                 sigma = max(sigma / 100, 1.0)
                 break
             W, now = trial, then
-            if goal.reached(now.gap) or goal.n_iter >= goal.max_iter:
+            if goal.reached(now.gap) or now.gap <= goal.newton_gap or goal.n_iter >= goal.max_iter:
                 return W
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
 
@@ -598,6 +602,17 @@ def newton_correction(
     return None
 
 
+class DualPoint(NamedTuple):
+    """The dual variable of proximal steps: C (k, m) and ``gamma = B - Q C``.
+
+    The one that a step ends at is a good start for the next. W itself is not: what C differs from it by is small as the
+    loss sees it, but not times a large sigma.
+    """
+
+    C: FloatArray
+    gamma: FloatArray
+
+
 def proximal_point(
     gram: StoredGram | ColumnGram,
     penalty: RowPenalty | GroupPenalty,
@@ -605,13 +620,14 @@ def proximal_point(
     correlation: FloatArray,
     sigma: float,
     floor: float,
+    dual: DualPoint | None = None,
 ) -> tuple[FloatArray, int]:
     """One proximal step from W (k, m), where the correlation is ``B - Q W``; the number of Newton steps it took, too.
 
     The larger sigma, the closer the step comes to the minimum and the harder it is; it counts as exact at a squared error
-    of ``floor``.
+    of ``floor``. A dual point is where the search begins, and is moved to where it ends; None begins at C = W.
     """
-    C, gamma = W.copy(), correlation.copy()  # gamma is B - Q C
+    C, gamma = DualPoint(W.copy(), correlation.copy()) if dual is None else dual
     point = _prox_all(penalty, W + sigma * gamma, sigma)
     for n_steps in range(MAX_NEWTON):
         direction = point - C
