@@ -83,7 +83,7 @@ def sums_over_tasks(
             row = rows[i]
             count += indptr[row + 1] - indptr[row]
             for e in range(indptr[row], indptr[row + 1]):
-                product[indices[e]] += value * data[e]
+                product[np.uint32(indices[e])] += value * data[e]
         if n_features <= FEW_TIMES * count:
             for j in range(n_features):
                 sums[j] += product[j] * product[j] if squared else abs(product[j])

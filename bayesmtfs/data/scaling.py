@@ -116,10 +116,11 @@ def _column_variances(data: TaskData) -> FloatArray:
 def _pooled_variances(data: TaskData) -> FloatArray:
     """(p,) Variance of each feature within tasks, averaged over the tasks by their weights."""
     if data.is_sparse and _has_own_rows(data) and "_column_variances" not in data.__dict__:
-        variances = partial(pooled_sparse_variances, data.design, data.weight, data.offsets)
-        return _once(data, "_pooled_variances", variances)
+        make = partial(pooled_sparse_variances, data.design, data.weight, data.offsets)
+        return _once(data, "_pooled_variances", make)
     variances = _column_variances(data)
-    return variances[:, 0] if variances.shape[1] == 1 else variances @ data.task_weights / data.task_weights.sum()
+    shares = data.task_weights / data.task_weights.sum()
+    return np.asarray(variances[:, 0] if variances.shape[1] == 1 else variances @ shares)
 
 
 def _has_own_rows(data: TaskData) -> bool:
