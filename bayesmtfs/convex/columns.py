@@ -5,15 +5,20 @@ Observations are sorted by task; ``offsets`` (m + 1,) says where each task begin
 (N, k) with one row per observation. Sparse columns stay sparse: the entries of feature j in task t are those from
 ``segments[j, t]`` to ``segments[j, t + 1]`` of two long arrays, ``observation`` and ``values``, and columns of some
 features are other segments of the same arrays.
+
+Compiled loops that go down one column after the other take either kind as a tuple, its ``entries``: they tell them apart by
+its length, which the compiler knows.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmtfs.compiled import inner
+from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.convex.problem import PenaltyRows
 from bayesmtfs.data.column_sums import sums_over_tasks
 from bayesmtfs.data.tasks import TaskData, dense_adjoint
@@ -24,15 +29,24 @@ CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dua
 LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
 
 Int32Array = NDArray[np.int32]
-Entries = tuple[IntArray, Int32Array, FloatArray]  # segments, observation, values
+DenseEntries = tuple[IntArray, FloatArray]  # offsets, columns one after the other (k, N)
+SparseEntries = tuple[IntArray, Int32Array, FloatArray]  # segments, observation, values
+Entries = DenseEntries | SparseEntries
+DENSE: Final = 2  # length of the tuple
 
 
-class DenseColumns(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class DenseColumns:
     """Some columns of a dense design, one row per observation."""
 
     A: FloatArray  # (N, k)
     offsets: IntArray  # (m + 1,)
     alike: bool = False  # whether all tasks have the same rows
+
+    @cached_property
+    def entries(self) -> DenseEntries:
+        """The same numbers column by column."""
+        return self.offsets, np.ascontiguousarray(self.A.T, dtype=np.float64)
 
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value, with rows padded by zeros."""
@@ -47,12 +61,9 @@ class DenseColumns(NamedTuple):
         dense_predictor(self.A, W, self.offsets, result)
         return result
 
-    def as_sparse(self) -> "SparseColumns":
-        """Return the same columns as segments of one long array."""
-        n, k = self.A.shape
-        segments = np.arange(k)[:, np.newaxis] * n + self.offsets
-        observation = np.tile(np.arange(n, dtype=np.int32), k)
-        return SparseColumns(segments, observation, self.A.T.astype(np.float64).ravel(), self.offsets)
+    def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(k, m) Weighted sums of the columns, and their weighted squares about the means ``sums / totals``."""
+        return _moments(self.entries, self.A.shape[1], self.offsets, weight, totals)
 
 
 class SparseColumns(NamedTuple):
@@ -64,7 +75,7 @@ class SparseColumns(NamedTuple):
     offsets: IntArray  # (m + 1,)
 
     @property
-    def entries(self) -> Entries:
+    def entries(self) -> SparseEntries:
         """Segments and the entries they point to."""
         return self.segments, self.observation, self.values
 
@@ -89,9 +100,15 @@ class SparseColumns(NamedTuple):
 
     def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
         """(k, m) Weighted sums of the columns, and their weighted squares about the means ``sums / totals``."""
-        sums, squares = np.empty((2, len(self.segments), len(totals)))
-        column_moments(self.entries, self.offsets, weight, totals, sums, squares)
-        return sums, squares
+        return _moments(self.entries, len(self.segments), self.offsets, weight, totals)
+
+
+def _moments(
+    entries: Entries, k: int, offsets: IntArray, weight: FloatArray, totals: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    sums, squares = np.empty((2, k, len(totals)))
+    column_moments(entries, offsets, weight, totals, sums, squares)
+    return sums, squares
 
 
 class DenseDesign:
@@ -134,7 +151,8 @@ class SparseDesign:
         X = data.design[data.rows] if data.shared_design and data.n_tasks > 1 else data.design
         columns = X.tocsc()
         self.pointer = columns.indptr.astype(np.int64)
-        self.observation, self.values = columns.indices.astype(np.int32), columns.data.astype(np.float64)
+        self.observation = columns.indices.astype(np.int32, copy=False)
+        self.values = columns.data.astype(np.float64, copy=False)
 
     def scores(self, rows: PenaltyRows, theta: FloatArray) -> FloatArray:
         """(R,) Dual norm of every row of ``X' theta``; where it is clearly below the strength, a bound on it.
@@ -202,26 +220,17 @@ def segments_of(pointer: IntArray, observation: Int32Array, features: IntArray, 
     return segments
 
 
-@inner(error_model="numpy", fastmath={"reassoc", "contract"})
-def segment_sum(first: int, stop: int, observation: Int32Array, values: FloatArray, vector: FloatArray) -> float:
-    """Sum of value times vector over a segment."""
-    total = 0.0
-    for e in range(first, stop):
-        total += values[e] * vector[observation[e]]
-    return total
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
-def sparse_adjoint(entries: Entries, vector: FloatArray, result: FloatArray) -> None:
+@lean()
+def sparse_adjoint(entries: SparseEntries, vector: FloatArray, result: FloatArray) -> None:
     """Write ``X_t' vector_t`` of every task to ``result`` (m, k)."""
-    segments, observation, values = entries
+    segments = entries[0]
     for j in range(segments.shape[0]):
         for t in range(segments.shape[1] - 1):
-            result[t, j] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, vector)
+            result[t, j] = _sparse_sum(entries, j, t, t + 1, vector)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
-def sparse_predictor(entries: Entries, W: FloatArray, result: FloatArray) -> None:
+@lean()
+def sparse_predictor(entries: SparseEntries, W: FloatArray, result: FloatArray) -> None:
     """Write ``X_t w_t`` of every task to ``result`` (N,)."""
     segments, observation, values = entries
     for i in range(result.size):
@@ -229,11 +238,81 @@ def sparse_predictor(entries: Entries, W: FloatArray, result: FloatArray) -> Non
     for j in range(W.shape[0]):
         for t in range(W.shape[1]):
             if W[j, t] != 0.0:
-                for e in range(segments[j, t], segments[j, t + 1]):
-                    result[observation[e]] += W[j, t] * values[e]
+                rows, column = (
+                    observation[segments[j, t] : segments[j, t + 1]],
+                    values[segments[j, t] : segments[j, t + 1]],
+                )
+                for e in range(rows.size):
+                    result[np.uint32(rows[e])] += W[j, t] * column[e]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+# Below, a run of entries is a slice counted from 0, and a row number is unsigned: where an index could be negative the
+# compiler asks at every entry whether it counts from the end, and takes them one at a time.
+
+
+@inner(**LEAN)
+def column_sum(entries: Entries, j: int, first: int, stop: int, vector: FloatArray) -> float:
+    """Sum of column j times a vector over the tasks from ``first`` to before ``stop``."""
+    if len(entries) == DENSE:
+        return _dense_sum(entries, j, first, stop, vector)
+    else:
+        return _sparse_sum(entries, j, first, stop, vector)
+
+
+@inner(**LEAN, fastmath={"reassoc", "contract"})
+def _dense_sum(entries: DenseEntries, j: int, first: int, stop: int, vector: FloatArray) -> float:
+    offsets, columns = entries
+    column, part = columns[j, offsets[first] : offsets[stop]], vector[offsets[first] : offsets[stop]]
+    total = 0.0
+    for i in range(column.size):
+        total += column[i] * part[i]
+    return total
+
+
+@inner(**LEAN, fastmath={"reassoc", "contract"})
+def _sparse_sum(entries: SparseEntries, j: int, first: int, stop: int, vector: FloatArray) -> float:
+    segments, observation, values = entries
+    rows, column = observation[segments[j, first] : segments[j, stop]], values[segments[j, first] : segments[j, stop]]
+    total = 0.0
+    for e in range(rows.size):
+        total += column[e] * vector[np.uint32(rows[e])]
+    return total
+
+
+@inner(**LEAN)
+def add_column(
+    entries: Entries, j: int, first: int, stop: int, factor: float, weight: FloatArray, vector: FloatArray
+) -> None:
+    """Add column j times a factor and the weights to a vector, over the tasks from ``first`` to before ``stop``."""
+    if len(entries) == DENSE:
+        _add_dense(entries, j, first, stop, factor, weight, vector)
+    else:
+        _add_sparse(entries, j, first, stop, factor, weight, vector)
+
+
+@inner(**LEAN, fastmath={"contract"})
+def _add_dense(
+    entries: DenseEntries, j: int, first: int, stop: int, factor: float, weight: FloatArray, vector: FloatArray
+) -> None:
+    offsets, columns = entries
+    a, b = offsets[first], offsets[stop]
+    column, weights, part = columns[j, a:b], weight[a:b], vector[a:b]
+    for i in range(column.size):
+        part[i] += weights[i] * column[i] * factor
+
+
+@inner(**LEAN)
+def _add_sparse(
+    entries: SparseEntries, j: int, first: int, stop: int, factor: float, weight: FloatArray, vector: FloatArray
+) -> None:
+    segments, observation, values = entries
+    rows, column = observation[segments[j, first] : segments[j, stop]], values[segments[j, first] : segments[j, stop]]
+    for e in range(rows.size):
+        i = np.uint32(rows[e])
+        vector[i] += weight[i] * column[e] * factor
+
+
+@lean()
 def column_moments(
     entries: Entries, offsets: IntArray, weight: FloatArray, totals: FloatArray, sums: FloatArray, squares: FloatArray
 ) -> None:
@@ -241,17 +320,44 @@ def column_moments(
 
     ``totals`` (m,) are the sums of the weights; inf for a task whose columns are not to be centred.
     """
-    segments, observation, values = entries
     for j in range(sums.shape[0]):
         for t in range(sums.shape[1]):
-            sums[j, t] = segment_sum(segments[j, t], segments[j, t + 1], observation, values, weight)
-            mean = sums[j, t] / totals[t]
-            square = 0.0
-            stored = 0.0
-            for e in range(segments[j, t], segments[j, t + 1]):
-                h = weight[observation[e]]
-                square += h * (values[e] - mean) ** 2
-                stored += h
-            if mean != 0.0 and segments[j, t + 1] - segments[j, t] < offsets[t + 1] - offsets[t]:
-                square += (totals[t] - stored) * mean * mean
-            squares[j, t] = square
+            sums[j, t] = column_sum(entries, j, t, t + 1, weight)
+            squares[j, t] = _squares_about(entries, j, t, sums[j, t] / totals[t], totals[t], weight, offsets)
+
+
+@inner(**LEAN)
+def _squares_about(
+    entries: Entries, j: int, t: int, mean: float, total: float, weight: FloatArray, offsets: IntArray
+) -> float:
+    if len(entries) == DENSE:
+        return _dense_squares(entries, j, t, mean, weight)
+    else:
+        return _sparse_squares(entries, j, t, mean, total, weight, offsets)
+
+
+@inner(**LEAN, fastmath={"reassoc", "contract"})
+def _dense_squares(entries: DenseEntries, j: int, t: int, mean: float, weight: FloatArray) -> float:
+    offsets, columns = entries
+    column, weights = columns[j, offsets[t] : offsets[t + 1]], weight[offsets[t] : offsets[t + 1]]
+    square = 0.0
+    for i in range(column.size):
+        square += weights[i] * (column[i] - mean) ** 2
+    return square
+
+
+@inner(**LEAN, fastmath={"reassoc", "contract"})
+def _sparse_squares(
+    entries: SparseEntries, j: int, t: int, mean: float, total: float, weight: FloatArray, offsets: IntArray
+) -> float:
+    segments, observation, values = entries
+    rows, column = observation[segments[j, t] : segments[j, t + 1]], values[segments[j, t] : segments[j, t + 1]]
+    square = 0.0
+    stored = 0.0
+    for e in range(rows.size):
+        h = weight[np.uint32(rows[e])]
+        square += h * (column[e] - mean) ** 2
+        stored += h
+    if mean != 0.0 and rows.size < offsets[t + 1] - offsets[t]:
+        square += (total - stored) * mean * mean
+    return square

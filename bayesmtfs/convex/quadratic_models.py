@@ -38,6 +38,10 @@ FEW_ROUNDS_WITH_MEAN = 2  # the same where tasks share a mean, whose entries are
 MAX_ROUNDS = 400  # the caller goes on from wherever they ended
 GRAM_LIMIT = 50_000_000  # numbers in the Gram matrices of all tasks
 CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their price when they serve one model only
+FEW_FEATURES = (
+    60  # the same where features are fewer than half of a task's rows, so that a few sweeps are mostly enough
+)
+MANY_ROUNDS = 4  # of so many sweeps by columns, after which the others are cheaper by Gram matrices
 SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
 CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
@@ -139,7 +143,8 @@ class QuadraticRowModel(ABC):
 
         ``gradient`` (k, m) is that of the loss, where it is known.
         """
-        self.rows, self.arguments = rows, rows.step_arguments(W.shape[1])
+        m = W.shape[1]
+        self.rows, self.arguments = rows, (rows.step_arguments(m), np.empty((2, rows.sizes.max(initial=1) * m)))
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
         self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
         self.first_W, self.first_mean = W, mean
@@ -170,25 +175,25 @@ class QuadraticRowModel(ABC):
         """Take a Newton step; return whether it lowered the objective as if the penalty were smooth."""
         return False
 
-    def minimise(self, gap: float, ideal: float | None = None) -> int:
-        """Lower the duality gap to the given one, or to an ideal one if that takes few rounds; the number of sweeps."""
+    def minimise(self, gap: float, ideal: float | None = None, most_rounds: int = MAX_ROUNDS) -> bool:
+        """Lower the duality gap to the given one, or to an ideal one if that takes few rounds; whether it is reached."""
         ideal = gap if ideal is None else ideal
         pause, next_newton = 1, FEW_ROUNDS if self.mean.size == 0 else FEW_ROUNDS_WITH_MEAN
-        for round_number in range(1, MAX_ROUNDS + 1):
+        for round_number in range(1, most_rounds + 1):
             self.sweep()
             gradient = self.gradient()
             change = self.change(gradient)
             penalty = self.penalty
             reached = self.gap(gradient, change, penalty)
             if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
-                break
+                return True
             price = self.newton_price()
             if 0 < price <= round_number and round_number >= next_newton:
                 pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
                 next_newton = round_number + (1 if pause == 1 else max(price, pause))
             else:
                 self.extrapolate(change + penalty)
-        return round_number * SWEEPS
+        return False
 
     def change(self, gradient: FloatArray) -> float:
         """Quadratic part, which is 0 at the start."""
@@ -286,7 +291,7 @@ class GramModel(QuadraticRowModel):
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
-        rows = (self.norms, self.arguments, self.iterates)
+        rows = (self.norms, *self.arguments, self.iterates)
         sweep_gram(self.Q, self.bounds, self.ridge, self.state, self.mean_terms, *rows)
 
     def newton_price(self) -> int:
@@ -353,21 +358,21 @@ class GramModel(QuadraticRowModel):
 
 
 class ColumnModel(QuadraticRowModel):
-    """Model of sparse columns, or of too many dense ones, without Gram matrices: a step costs its own entries.
+    """Model of columns of either kind without Gram matrices: a step costs its own entries, and nothing is made before.
 
     The state is W, the slopes (N,) without the moves of the intercepts, and these moves (m,).
     """
 
     def __init__(
         self,
-        columns: SparseColumns,
+        columns: Columns,
         rows: PenaltyRows,
         curvature: FloatArray,
         curvature_sums: FloatArray,
         ridge: float = 0.0,
         mean: MeanPenalty = NO_MEAN,
     ) -> None:
-        self.columns = columns
+        self.columns, self.curvature_sums = columns, curvature_sums
         self.sums, squares = columns.moments(curvature, curvature_sums)
         self.task = np.repeat(np.arange(len(curvature_sums)), np.diff(columns.offsets))
         # The Gram matrix of a group is at most its diagonal times the size of the group
@@ -380,14 +385,38 @@ class ColumnModel(QuadraticRowModel):
 
     def gradient(self) -> FloatArray:
         """Gradient from the slopes."""
-        W, slope, shift, _ = self.state
-        return self.columns.adjoint(slope[0] + self.curvature * shift[0][self.task]).T + self.ridge * W
+        W = self.coefficients
+        return self.columns.adjoint(self.slopes)[:, : len(W)].T + self.ridge * W
+
+    @property
+    def slopes(self) -> FloatArray:
+        """(N,) Slopes after the moves of the intercepts."""
+        _, slope, shift, _ = self.state
+        return slope[0] + self.curvature * shift[0][self.task]
 
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         columns = (self.sums, self.means, self.bounds)
-        rows = (self.norms, self.arguments, self.iterates)
+        rows = (self.norms, *self.arguments, self.iterates)
         sweep_columns(self.columns.entries, self.curvature, columns, self.ridge, self.state, self.mean_terms, *rows)
+
+
+def minimised(model: QuadraticRowModel, gap: float, ideal: float | None = None) -> QuadraticRowModel:
+    """The model at a duality gap as `QuadraticRowModel.minimise` wants it.
+
+    One of dense columns that takes many sweeps goes on by Gram matrices, where these are affordable.
+    """
+    k, m = model.means.shape
+    affordable = k <= CHANGING_GRAM_LIMIT and k * k * m <= GRAM_LIMIT
+    if not (affordable and isinstance(model, ColumnModel) and isinstance(model.columns, DenseColumns)):
+        model.minimise(gap, ideal)
+        return model
+    if model.minimise(gap, ideal, MANY_ROUNDS):
+        return model
+    other = GramModel(model.columns, model.rows, model.curvature, model.curvature_sums, model.ridge, model.mean_penalty)
+    other.start(model.rows, model.coefficients, model.slopes, model.mean)
+    other.minimise(gap, ideal)
+    return other
 
 
 def quadratic_model(
@@ -403,15 +432,14 @@ def quadratic_model(
 
     ``lasting`` says that the curvatures are the same at every point, so that the model can be started again elsewhere.
     """
-    k, m = len(rows.features), len(curvature_sums)
-    large = k * k * m > GRAM_LIMIT or (k > CHANGING_GRAM_LIMIT and not lasting)
-    if isinstance(columns, SparseColumns):
-        if large or len(curvature) * k > SMALL_DENSE:
-            return ColumnModel(columns, rows, curvature, curvature_sums, ridge, mean)
+    k, m, n = len(rows.features), len(curvature_sums), len(curvature)
+    if isinstance(columns, SparseColumns) and n * k <= SMALL_DENSE:
         columns = columns.as_dense()
-    if large:
-        return ColumnModel(columns.as_sparse(), rows, curvature, curvature_sums, ridge, mean)
-    return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
+    few_sweeps = mean is NO_MEAN and FEW_FEATURES < k < n / (2 * m)
+    by_gram = k * k * m <= GRAM_LIMIT and (lasting or (k <= CHANGING_GRAM_LIMIT and not few_sweeps))
+    if by_gram and isinstance(columns, DenseColumns):
+        return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
+    return ColumnModel(columns, rows, curvature, curvature_sums, ridge, mean)
 
 
 def newton_direction(

@@ -26,8 +26,8 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesmtfs.compiled import inner
-from bayesmtfs.convex.columns import LANES, Entries, segment_sum
+from bayesmtfs.compiled import LEAN, inner, lean
+from bayesmtfs.convex.columns import LANES, Entries, add_column, column_sum
 from bayesmtfs.convex.problem import StepArguments
 from bayesmtfs.priors.row_prox import EUCLIDEAN, LARGEST, ZERO_SLACK, Scratch
 from bayesmtfs.types import FloatArray, IntArray
@@ -46,7 +46,7 @@ RowTerms = tuple[FloatArray, FloatArray, float, float]  # b, h, lam and q of a r
 MeanTerms = tuple[FloatArray, FloatArray, FloatArray]  # ridge, 1-norm and curvature (k,) of a mean that tasks share
 
 
-@inner(error_model="numpy")
+@lean()
 def row_step(
     linear: FloatArray,
     curvature: FloatArray,
@@ -76,14 +76,14 @@ def row_step(
         return _general_step((linear, curvature, strength, norm_q), start, row, work)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _zero(row: FloatArray) -> float:
     for j in range(row.size):
         row[j] = 0.0
     return 0.0
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _soft_step(linear: FloatArray, curvature: FloatArray, strength: float, row: FloatArray) -> float:
     total = 0.0
     for j in range(linear.size):
@@ -95,7 +95,7 @@ def _soft_step(linear: FloatArray, curvature: FloatArray, strength: float, row: 
     return total
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
     """Row for q = inf: Newton on a convex piecewise linear function, from below after its first step."""
     dual_norm = 0.0
@@ -124,7 +124,7 @@ def _clipped_step(linear: FloatArray, curvature: FloatArray, strength: float, st
     return level
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _first_guess(linear: FloatArray, curvature: FloatArray, dual_norm: float, strength: float) -> float:
     """Norm of the row if all curvatures were their average, weighted by b."""
     total = 0.0
@@ -135,7 +135,7 @@ def _first_guess(linear: FloatArray, curvature: FloatArray, dual_norm: float, st
     return (dual_norm - strength) * total / weighted
 
 
-@inner(error_model="numpy", fastmath={"reassoc", "contract"})
+@inner(**LEAN, fastmath={"reassoc", "contract"})
 def _secular_sums(linear: FloatArray, curvature: FloatArray, strength: float, s: float) -> tuple[float, float]:
     """``||u(s)||_2^2`` and minus half its derivative in s."""
     square = 0.0
@@ -148,7 +148,7 @@ def _secular_sums(linear: FloatArray, curvature: FloatArray, strength: float, s:
     return square, decay
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, start: float, row: FloatArray) -> float:
     """Row for q = 2; ``1 / ||u(s)||_2`` is concave in s, so that Newton is below the root after its first step."""
     square = 0.0
@@ -169,7 +169,7 @@ def _secular_step(linear: FloatArray, curvature: FloatArray, strength: float, st
     return s
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _general_step(terms: RowTerms, start: float, row: FloatArray, work: Scratch) -> float:
     """Row for 1 < q < inf other than 2: guarded Newton on s."""
     linear, curvature, strength, norm_q = terms
@@ -217,7 +217,7 @@ def _general_step(terms: RowTerms, start: float, row: FloatArray, work: Scratch)
     return s
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _dual_norm(linear: FloatArray, norm_q: float) -> float:
     """q*-norm of b, for 1 < q < inf."""
     peak = 0.0
@@ -232,7 +232,7 @@ def _dual_norm(linear: FloatArray, norm_q: float) -> float:
     return peak * total ** (1.0 / exponent)
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _quadratic_roots(terms: RowTerms, s: float, roots: FloatArray) -> tuple[float, float]:
     """``log ||u||_q`` and minus its derivative in ``log s``, for q = 3 and q = 1.5; ``roots`` receives u."""
     linear, curvature, strength, norm_q = terms
@@ -256,7 +256,7 @@ def _quadratic_roots(terms: RowTerms, s: float, roots: FloatArray) -> tuple[floa
     return math.log(total) / norm_q, weighted / total
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _newton_roots(terms: RowTerms, s: float, roots: FloatArray, slopes: FloatArray) -> tuple[float, float, float]:
     """``log ||u||_q``, minus its derivative in ``log s``, and about the error of the former, for any q.
 
@@ -306,13 +306,13 @@ def _newton_roots(terms: RowTerms, s: float, roots: FloatArray, slopes: FloatArr
     return math.log(total) / norm_q, (exponent + 1.0) / norm_q * weighted / total, error
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _upper_bound(size: float, first: float, second: float, exponent: float) -> float:
     """Bound of the root of ``first x + second x^k = size``: what either term alone allows."""
     return min(size / first, (size / second) ** (1.0 / exponent))
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def _first_roots(terms: RowTerms, s: float, row: FloatArray, roots: FloatArray) -> None:
     """Guess of the roots: those of the row before the step, or their upper bounds."""
     linear, curvature, strength, norm_q = terms
@@ -328,7 +328,7 @@ def _first_roots(terms: RowTerms, s: float, row: FloatArray, roots: FloatArray) 
             roots[j] = _upper_bound(abs(linear[j]), first, second, exponent)
 
 
-@inner(error_model="numpy", inline="always")
+@inner(**LEAN, inline="always")
 def move_row(
     r: int,
     linear: FloatArray,
@@ -363,7 +363,7 @@ def move_row(
     return True
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def copy(source: FloatArray, target: FloatArray) -> None:
     """Copy a matrix (an array assignment compiles thirty times slower than this loop)."""
     for i in range(source.shape[0]):
@@ -414,7 +414,7 @@ def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray
                 Q[a, t, b] = Q[b, t, a]
 
 
-@inner(error_model="numpy")
+@inner(**LEAN)
 def mean_step(total: float, mean: float, ridge: float, threshold: float, curvature: float) -> float:
     """Minimiser over one entry of the mean, where the loss has the slope ``total`` and the curvature is without ridge."""
     linear = curvature * mean - total
@@ -422,7 +422,7 @@ def mean_step(total: float, mean: float, ridge: float, threshold: float, curvatu
     return math.copysign(size, linear) / (curvature + ridge) if size > 0.0 and curvature > NO_CURVATURE else 0.0
 
 
-@njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
+@lean(fastmath={"contract"})
 def sweep_gram(
     Q: FloatArray,
     bounds: FloatArray,
@@ -431,6 +431,7 @@ def sweep_gram(
     terms: MeanTerms,
     norms: FloatArray,
     rows: StepArguments,
+    room: FloatArray,
     iterates: tuple[FloatArray, ...],
 ) -> None:
     """Sweep over the rows as often as the iterates have room, keeping W and its gradient after every sweep.
@@ -444,8 +445,7 @@ def sweep_gram(
     W, gradient, mean = state
     mean_ridge, mean_threshold, mean_bounds = terms
     starts, m = rows[0], W.shape[1]
-    linear = np.empty(W.size)  # of which a row uses the beginning
-    moves = np.empty(W.size)
+    linear, moves = room[0], room[1]  # of which a row uses the beginning
     for sweep in range(iterates[0].shape[0]):
         for r in range(starts.size - 1 if sweep > 0 else 0):
             first, stop = starts[r], starts[r + 1]
@@ -479,7 +479,7 @@ def sweep_gram(
         copy(mean, iterates[2][sweep])
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@lean()
 def sweep_columns(
     entries: Entries,
     weight: FloatArray,
@@ -489,6 +489,7 @@ def sweep_columns(
     terms: MeanTerms,
     norms: FloatArray,
     rows: StepArguments,
+    room: FloatArray,
     iterates: tuple[FloatArray, ...],
 ) -> None:
     """Sweep over the rows as `sweep_gram` does, without Gram matrices.
@@ -499,12 +500,11 @@ def sweep_columns(
     ``columns`` have (k, m) weighted sums, means, which are what a unit of their coefficient takes from the intercept,
     and bounds, which a ridge is a part of.
     """
-    (segments, observation, values), (sums, means, bounds) = entries, columns
+    sums, means, bounds = columns
     W, slope, shift, mean = state[0], state[1][0], state[2][0], state[3]
     mean_ridge, mean_threshold, mean_bounds = terms
     starts, m = rows[0], W.shape[1]
-    linear = np.empty(W.size)  # of which a row uses the beginning
-    moves = np.empty(W.size)
+    linear, moves = room[0], room[1]  # of which a row uses the beginning
     for sweep in range(iterates[0].shape[0]):
         for r in range(starts.size - 1 if sweep > 0 else 0):
             first, stop = starts[r], starts[r + 1]
@@ -512,7 +512,7 @@ def sweep_columns(
                 e = 0
                 for j in range(first, stop):
                     for t in range(m):
-                        total = segment_sum(segments[j, t], segments[j, t + 1], observation, values, slope)
+                        total = column_sum(entries, j, t, t + 1, slope)
                         linear[e] = (bounds[j, t] - ridge) * W[j, t] - total - sums[j, t] * shift[t]
                         e += 1
                 if move_row(r, linear, bounds, W, norms, rows, moves):
@@ -523,15 +523,14 @@ def sweep_columns(
                             e += 1
                             if move != 0.0:
                                 shift[t] -= means[j, t] * move
-                                for i in range(segments[j, t], segments[j, t + 1]):
-                                    slope[observation[i]] += weight[observation[i]] * values[i] * move
+                                add_column(entries, j, t, t + 1, move, weight, slope)
             for j in range(first, stop if mean.size > 0 else first):
-                total = segment_sum(segments[j, 0], segments[j, m], observation, values, slope)
+                total = column_sum(entries, j, 0, m, slope)
                 before = mean[0, j]
                 mean[0, j] = mean_step(total, before, mean_ridge[j], mean_threshold[j], mean_bounds[j])
                 move = mean[0, j] - before
-                for i in range(segments[j, 0], segments[j, m] if move != 0.0 else segments[j, 0]):
-                    slope[observation[i]] += weight[observation[i]] * values[i] * move
+                if move != 0.0:
+                    add_column(entries, j, 0, m, move, weight, slope)
         copy(W, iterates[0][sweep])
         copy(state[1], iterates[1][sweep])
         copy(state[2], iterates[2][sweep])

@@ -29,7 +29,7 @@ import numpy as np
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import QuadraticRowModel, quadratic_model
+from bayesmtfs.convex.quadratic_models import QuadraticRowModel, minimised, quadratic_model
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
@@ -259,7 +259,7 @@ class NewtonRounds(WorkingSetRounds):
         model.start(working.rows, W, slope, gradient=known)
         final = FINAL_SHARE * wanted
         needed = max(final, INNER_SHARE * self.gap)
-        model.minimise(needed, final if lasting else needed)
+        model = minimised(model, needed, final if lasting else needed)
         step = self._search_line(working, model, self._move(working, model, W, shift))
         if step < 1.0:
             self.damping = min(1.0, max(FIRST_DAMPING, 4.0 * self.damping))

@@ -62,10 +62,8 @@ def column_chunks(X: Design) -> list[slice]:
 
 def dense_variances(A: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
     """(p, m) Variance of every column in every task, of a design (N, p) whose rows are sorted by task."""
-    starts = offsets[:-1]
-    heavy = np.flatnonzero(weight == np.repeat(np.maximum.reduceat(weight, starts), np.diff(offsets)))
-    by_task = np.empty((len(starts), A.shape[1]))
-    _write_dense_variances(A, heavy[np.searchsorted(heavy, starts)], weight, offsets, by_task)
+    by_task = np.empty((len(offsets) - 1, A.shape[1]))
+    _write_dense_variances(A, weight, offsets, by_task)
     return by_task.T
 
 
@@ -108,7 +106,7 @@ def sums_over_tasks(
             row = rows[i]
             count += indptr[row + 1] - indptr[row]
             for e in range(indptr[row], indptr[row + 1]):
-                product[indices[e]] += value * data[e]
+                product[np.uint32(indices[e])] += value * data[e]
         if n_features <= FEW_TIMES * count:
             for j in range(n_features):
                 sums[j] += product[j] * product[j] if squared else abs(product[j])
@@ -123,6 +121,16 @@ def sums_over_tasks(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
+def squares_about(values: FloatArray, means: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
+    """(m,) Weighted sum of the squares of each task's values about a number."""
+    squares = np.zeros(means.size)
+    for t in range(means.size):
+        for i in range(offsets[t], offsets[t + 1]):
+            squares[t] += weight[i] * (values[i] - means[t]) ** 2
+    return squares
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
 def _weighted_squares(entries: RowEntries, weight: FloatArray, n_features: int) -> FloatArray:
     """(p,) Weighted sum of the squares of every column of a CSR matrix."""
     indptr, indices, data = entries
@@ -134,16 +142,18 @@ def _weighted_squares(entries: RowEntries, weight: FloatArray, n_features: int) 
 
 
 @njit(cache=True, error_model="numpy", fastmath={"contract"}, nogil=True)
-def _write_dense_variances(
-    A: FloatArray, heaviest: IntArray, weight: FloatArray, offsets: IntArray, result: FloatArray
-) -> None:
+def _write_dense_variances(A: FloatArray, weight: FloatArray, offsets: IntArray, result: FloatArray) -> None:
     """Write the variances of task t to ``result[t]``, about the entries of its heaviest row, four rows at a time."""
     p = A.shape[1]
     entry, sums, squares = np.empty(p), np.empty(p), np.empty(p)
     for t in range(offsets.size - 1):
         total = 0.0
+        heaviest = offsets[t]
+        for i in range(offsets[t], offsets[t + 1]):
+            if weight[i] > weight[heaviest]:
+                heaviest = i
         for j in range(p):
-            entry[j] = A[heaviest[t], j]
+            entry[j] = A[heaviest, j]
             sums[j] = 0.0
             squares[j] = 0.0
         i = offsets[t]

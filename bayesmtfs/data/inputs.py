@@ -211,8 +211,8 @@ def read_labels(tasks: Any, n_rows: int, argument: str = "tasks") -> Labels:
         names = as_labels(ordered)
         return Labels(_lookup(values, names), names)
     if values.dtype.kind in "iu" and len(values) > 0 and np.all(values[1:] >= values[:-1]):
-        first = np.concatenate([[True], values[1:] != values[:-1]])  # in order already, as tasks often are
-        return Labels(np.cumsum(first) - 1, values[first])
+        first = np.concatenate([[0], 1 + np.flatnonzero(values[1:] != values[:-1])])  # in order already, as often
+        return Labels(np.repeat(np.arange(len(first)), np.diff(first, append=len(values))), values[first])
     if values.dtype != object:
         names, index = np.unique(values, return_inverse=True)
         return Labels(index.astype(np.int64), names)

@@ -35,6 +35,7 @@ from bayesmtfs.data.column_sums import (
     dense_variances,
     pooled_sparse_variances,
     sparse_variances,
+    squares_about,
     weighted_moments,
 )
 from bayesmtfs.data.inputs import Design, stack_rows, times_columns
@@ -115,10 +116,11 @@ def _column_variances(data: TaskData) -> FloatArray:
 def _pooled_variances(data: TaskData) -> FloatArray:
     """(p,) Variance of each feature within tasks, averaged over the tasks by their weights."""
     if data.is_sparse and _has_own_rows(data) and "_column_variances" not in data.__dict__:
-        pooled = partial(pooled_sparse_variances, data.design, data.weight, data.offsets)
-        return _once(data, "_pooled_variances", pooled)
+        make = partial(pooled_sparse_variances, data.design, data.weight, data.offsets)
+        return _once(data, "_pooled_variances", make)
     variances = _column_variances(data)
-    return variances[:, 0] if variances.shape[1] == 1 else variances @ data.task_weights / data.task_weights.sum()
+    shares = data.task_weights / data.task_weights.sum()
+    return np.asarray(variances[:, 0] if variances.shape[1] == 1 else variances @ shares)
 
 
 def _has_own_rows(data: TaskData) -> bool:
@@ -224,9 +226,7 @@ def target_deviation(data: TaskData, centred: bool = True, own: bool = False) ->
 
 def _target_squares(data: TaskData, means: FloatArray) -> FloatArray:
     """(m,) Weighted sum of the squares of each task's targets about a number; 0 where only rounding error is left."""
-    moved = data.y - means[data.task]
-    with np.errstate(over="ignore"):
-        squares = np.add.reduceat(data.weight * np.square(moved, dtype=np.float64), data.offsets[:-1])
+    squares = squares_about(np.asarray(data.y, dtype=np.float64), means, data.weight, data.offsets)
     return np.where(squares <= data.task_weights * (ROUNDING * means) ** 2, 0.0, squares)
 
 

@@ -141,15 +141,23 @@ def check_kinds(estimator: Any) -> None:
     Without a look, ``fit_intercept="no"`` counts as true and ``max_iter=1.5`` as one round or two. Ranges are checked by
     the classes themselves.
     """
-    for parameter in fields(estimator) if is_dataclass(estimator) else ():
-        value = getattr(estimator, parameter.name)
+    for name, kind, default in _declared_kinds(type(estimator)):
+        value = getattr(estimator, name)
         truth = isinstance(value, bool | np.bool_)
-        if parameter.type is bool and not truth:
-            raise ValueError(f"{parameter.name} is {value!r}; pass True or False")
-        if parameter.type == bool | None and not (truth or value is None):
-            raise ValueError(f"{parameter.name} is {value!r}; pass True, False or None")
-        if parameter.type is int and (truth or not isinstance(value, numbers.Integral)):
-            raise ValueError(f"{parameter.name} is {value!r}; pass a whole number such as {parameter.default}")
+        if kind is bool and not truth:
+            raise ValueError(f"{name} is {value!r}; pass True or False")
+        if kind is None and not (truth or value is None):
+            raise ValueError(f"{name} is {value!r}; pass True, False or None")
+        if kind is int and (truth or not isinstance(value, numbers.Integral)):
+            raise ValueError(f"{name} is {value!r}; pass a whole number such as {default}")
+
+
+@cache
+def _declared_kinds(cls: type) -> list[tuple[str, type | None, Any]]:
+    """Name, kind (None: a truth value or None) and default of every parameter that `check_kinds` looks at."""
+    kinds: dict[Any, type | None] = {bool: bool, int: int, bool | None: None}
+    declared = fields(cls) if is_dataclass(cls) else ()
+    return [(one.name, kinds[one.type], one.default) for one in declared if one.type in kinds]
 
 
 # ---------------------------------------------------------------------- all estimators
@@ -359,7 +367,11 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
         table = read_design(features, allow_missing=self._imputes)
         self._gap_columns = self._indicated(table)
         table = with_indicators(table, self._gap_columns)
-        validate_data(self, X, skip_check_array=True)
+        if type(X) is np.ndarray:  # without names; asking scikit-learn takes a twentieth of a small fit
+            self.n_features_in_ = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+        else:
+            validate_data(self, X, skip_check_array=True)
         target = self._read_target(y, table.X.shape[0])
         if target.ndim == 2 and tasks is None:
             self._form = "wide"

@@ -1,5 +1,7 @@
 """Designs by columns: products and scores against plain matrix algebra, dense and sparse, own and shared rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -38,6 +40,11 @@ def by_task(data, values):
         yield (X.toarray() if sp.issparse(X) else X).astype(np.float64), values[first:stop]
 
 
+def sparse_columns(data):
+    """All columns, as those of a sparse design."""
+    return by_columns(replace(data, design=sp.csr_matrix(data.design))).take(np.arange(data.n_features))
+
+
 def test_columns_multiply_like_matrices(data):
     rng = np.random.default_rng(1)
     features = np.array([1, 4, 5, 10])
@@ -52,15 +59,16 @@ def test_columns_multiply_like_matrices(data):
 
 def test_dense_and_sparse_columns_are_the_same(data):
     columns = by_columns(data).take(np.arange(data.n_features))
-    other = columns.as_dense() if data.is_sparse else columns.as_sparse()
+    other = columns.as_dense() if data.is_sparse else sparse_columns(data)
     values = np.random.default_rng(2).standard_normal(data.n_observations)
     width = data.n_features
     np.testing.assert_allclose(other.adjoint(values)[:, :width], columns.adjoint(values)[:, :width], atol=1e-12)
 
 
-def test_moments_of_sparse_columns_are_weighted_and_centred(data):
-    columns = by_columns(data).take(np.arange(data.n_features))
-    columns = columns if data.is_sparse else columns.as_sparse()
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_moments_of_columns_are_weighted_and_centred(data, kind):
+    columns = sparse_columns(data)
+    columns = columns if kind == "sparse" else columns.as_dense()
     weight = np.random.default_rng(3).uniform(0.5, 2.0, data.n_observations)
     totals = np.add.reduceat(weight, data.offsets[:-1])
     for centred in (True, False):

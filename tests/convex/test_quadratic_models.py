@@ -1,7 +1,10 @@
 """Quadratic models: their minimum, gaps, extrapolation and Newton steps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from bayesmtfs import TaskData
 from bayesmtfs.convex.columns import by_columns
@@ -10,6 +13,7 @@ from bayesmtfs.convex.quadratic_models import (
     ColumnModel,
     GramModel,
     extrapolation_weights,
+    minimised,
     newton_direction,
     shortest_to_minimum,
 )
@@ -34,13 +38,10 @@ def model_of(parts, kind, norm_q=2, groups=None, fit_intercept=True, share=0.1):
     data = TaskData.from_long(data.design, data.y, data.task, groups=groups)
     problem = Problem(data, find_family("squared"), RowPenalty(1.0, norm_q), data.weight, fit_intercept)
     rows = PenaltyRows.of(problem.with_strength(share * problem.row_dual_norms(slope).max()))
-    columns = by_columns(data).take(rows.features)
+    given = replace(data, design=sp.csr_matrix(data.design)) if kind == "sparse columns" else data
+    columns = by_columns(given).take(rows.features)
     sums = problem.task_sums(curvature) if fit_intercept else np.full(M, np.inf)
-    model = (
-        GramModel(columns, rows, curvature, sums)
-        if kind == "gram"
-        else ColumnModel(columns.as_sparse(), rows, curvature, sums)
-    )
+    model = (GramModel if kind == "gram" else ColumnModel)(columns, rows, curvature, sums)
     model.start(rows, W[rows.features], slope)
     return model, data.design[:, rows.features], data
 
@@ -73,7 +74,7 @@ def test_gram_matrix_of_one_design_serves_all_tasks_of_the_same_curvatures(even,
         np.testing.assert_allclose(model.Q[:, t, :P], (centred * h[:, None]).T @ centred, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["gram", "columns"])
+@pytest.mark.parametrize("kind", ["gram", "columns", "sparse columns"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("groups", [None, np.array([0, 1, 0, 2, 2, 1, 3])])
 def test_sweeps_keep_gradient_and_objective(parts, kind, fit_intercept, groups):
@@ -97,7 +98,7 @@ def test_sweeps_keep_gradient_and_objective(parts, kind, fit_intercept, groups):
 
 
 @pytest.mark.parametrize("norm_q", [1, 1.5, 2, 3, np.inf])
-@pytest.mark.parametrize("kind", ["gram", "columns"])
+@pytest.mark.parametrize("kind", ["gram", "columns", "sparse columns"])
 def test_gap_bounds_the_suboptimality_until_it_vanishes(parts, norm_q, kind):
     def objective(model):
         # With the norms of W as it is: those that sweeps keep have the tolerance of their root
@@ -114,6 +115,24 @@ def test_gap_bounds_the_suboptimality_until_it_vanishes(parts, norm_q, kind):
         gap = model.gap(gradient, model.change(gradient), model.rows.value(model.coefficients, model.norms))
         assert gap <= wanted
         assert objective(model) - objective(best) <= gap + 1e-12
+
+
+@pytest.mark.parametrize("norm_q", [1, 2, np.inf])
+def test_a_model_by_columns_that_takes_many_sweeps_goes_on_by_gram_matrices(norm_q):
+    rng = np.random.default_rng(5)
+    common = rng.standard_normal((30, 1))
+    data = TaskData.from_long(common + 0.02 * rng.standard_normal((30, P)), rng.standard_normal(30), np.arange(30) % M)
+    slope = rng.standard_normal(30)
+    slope -= np.array([slope[a:b].mean() for a, b in data.spans])[data.task]
+    parts = data, slope, rng.uniform(0.1, 0.3, 30), rng.standard_normal((P, M))
+    begun, *_ = model_of(parts, "columns", norm_q, share=0.01)
+    found = minimised(begun, 1e-8)
+    assert isinstance(found, GramModel)
+    other, *_ = model_of(parts, "gram", norm_q, share=0.01)
+    other.minimise(1e-8)
+    values = [m.rows.value(m.coefficients, m.rows.norms(m.coefficients)) for m in (found, other)]
+    moved = begun.change(begun.gradient()) + found.change(found.gradient())
+    assert moved + values[0] == pytest.approx(other.change(other.gradient()) + values[1], abs=3e-8)
 
 
 @pytest.mark.parametrize("norm_q", [1, 1.5, 2, 3, np.inf])
@@ -146,7 +165,7 @@ def test_shortest_way_to_the_minimum(place):
     assert shortest_to_minimum(lambda x: abs(x - place) + x**2 * 0.0) == pytest.approx(min(place, 1.0), abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["gram", "columns"])
+@pytest.mark.parametrize("kind", ["gram", "columns", "sparse columns"])
 def test_columns_without_variation_stay_at_zero(parts, kind):
     data, slope, curvature, W = parts
     X = data.design.copy()
