@@ -46,7 +46,7 @@ RowTerms = tuple[FloatArray, FloatArray, float, float]  # b, h, lam and q of a r
 MeanTerms = tuple[FloatArray, FloatArray, FloatArray]  # ridge, 1-norm and curvature (k,) of a mean that tasks share
 
 
-@inner(error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def row_step(
     linear: FloatArray,
     curvature: FloatArray,
@@ -76,7 +76,7 @@ def row_step(
         return _general_step((linear, curvature, strength, norm_q), start, row, work)
 
 
-@inner(error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def _zero(row: FloatArray) -> float:
     for j in range(row.size):
         row[j] = 0.0
@@ -363,7 +363,7 @@ def move_row(
     return True
 
 
-@inner(error_model="numpy")
+@njit(cache=True, error_model="numpy")
 def copy(source: FloatArray, target: FloatArray) -> None:
     """Copy a matrix (an array assignment compiles thirty times slower than this loop)."""
     for i in range(source.shape[0]):
