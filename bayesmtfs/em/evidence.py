@@ -54,7 +54,7 @@ from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.families import Augmentation, Family
 from bayesmtfs.priors.blocks import Blocks
 from bayesmtfs.progress import Progress
-from bayesmtfs.types import FloatArray, IntArray, Solution
+from bayesmtfs.types import BoolArray, FloatArray, IntArray, Solution
 
 COARSE = 100.0  # how much larger the tolerance is while the noise is searched
 LARGEST_SYSTEM = 6000
@@ -116,6 +116,8 @@ class NormalEvidence:
         known, tasks = self._last
         if features is known or np.array_equal(features, known):
             return tasks
+        if len(features) == self.all_tasks.n_features:
+            return self.all_tasks
         if np.isin(features, known, assume_unique=True).all():
             taken = tasks.take(np.searchsorted(known, features))
         else:
@@ -527,7 +529,7 @@ class EvidenceSearch:
         if len(rows) > n_most:
             association = np.bincount(rows, weights=likelihood.all_tasks.association())
             best = np.argsort(-association, kind="stable")[:n_most]
-            variances = np.where(np.isin(rows, best), variances, 0.0)
+            variances = np.where(_among(rows, best), variances, 0.0)
         active = np.flatnonzero(variances > 0)
         self.begin(EvidenceState(active, variances[active], parameters, None))
 
@@ -556,7 +558,7 @@ class EvidenceSearch:
         rows = self.settings.row_of_feature[state.active]
         n_cheap = int(np.sum(loss < self.settings.row_cost))
         while n_cheap > 0 and not self.exhausted:
-            kept = ~np.isin(rows, rows[order[:n_cheap]])
+            kept = ~_among(rows, rows[order[:n_cheap]])
             if self._try(state._replace(active=state.active[kept], row_variances=state.row_variances[kept])):
                 return True
             n_cheap //= 2  # rows can stand in for each other: not all may go at once
@@ -596,7 +598,7 @@ class EvidenceSearch:
         """Log evidence that every row would bring (0 for those that are in, or not likely to), and (p,) variances."""
         rows = self.settings.row_of_feature
         found = candidate_statistics(self.settings.likelihood, state)
-        likely = np.flatnonzero(np.isin(rows, likely_rows(found, rows, state.active)))
+        likely = np.flatnonzero(_among(rows, likely_rows(found, rows, state.active)))
         gain, variance = np.zeros(len(rows)), np.zeros(len(rows))
         gain[likely], variance[likely] = gains(RowStatistics(found.curvatures[likely], found.squared_scores[likely]))
         largest = self.settings.largest_variances
@@ -605,7 +607,7 @@ class EvidenceSearch:
         return np.bincount(rows, weights=gain), np.minimum(share, 1.0)[rows] * largest  # a group comes in whole
 
     def _with_rows(self, state: EvidenceState, new_rows: IntArray, variance: FloatArray) -> EvidenceState:
-        new = np.flatnonzero(np.isin(self.settings.row_of_feature, new_rows) & (variance > 0))
+        new = np.flatnonzero(_among(self.settings.row_of_feature, new_rows) & (variance > 0))
         features = np.concatenate([state.active, new])
         order = np.argsort(features)
         variances = np.concatenate([state.row_variances, variance[new]])[order]
@@ -640,6 +642,13 @@ class EvidenceSearch:
         self.n_iter += 1
         self.bar.update(self.n_iter / self.max_iter, f"{len(state.active)} features")
         return evaluate(self.settings, state)
+
+
+def _among(rows: IntArray, chosen: IntArray) -> BoolArray:
+    """Which rows are among the chosen ones."""
+    wanted = np.zeros(int(rows.max(initial=-1)) + 1, dtype=bool)
+    wanted[chosen] = True
+    return wanted[rows]
 
 
 def search_noise(search: EvidenceSearch, likelihood: NormalEvidence, tol: float) -> None:

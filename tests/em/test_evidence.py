@@ -319,6 +319,19 @@ def test_noise_is_stationary_where_the_evidence_is(shared, boldness):
         assert objective(likelihood, gamma, state.parameters * factor, 2) > best
 
 
+@pytest.mark.parametrize("boldness", [0.0, 0.5, 1.0])
+def test_noise_that_moves_together_is_that_of_a_shared_noise(boldness):
+    data = long_data(sizes=(9, 8), seed=4)
+    own, shared = (NormalEvidence(data, True, one, 1e-3) for one in (False, True))
+    state = EvidenceState(np.arange(3), np.array([0.5, 1.5, 0.2]), np.full(2, 0.5), None)
+    for settings in (EvidenceSettings(likelihood, np.arange(3), 2, 0.0) for likelihood in (own, shared)):
+        posterior = evaluate(settings, state).posterior
+        tasks = settings.likelihood.tasks(state.active, state.parameters)
+        given = state.parameters, tasks, posterior, boldness
+        np.testing.assert_allclose(own.improved(*given, together=True), shared.improved(*given), rtol=1e-12)
+    assert np.ptp(own.improved(*given)) > 0.01
+
+
 def test_noise_has_a_floor_also_for_constant_targets():
     data = long_data().with_target(np.full(9, 3.0))
     likelihood = NormalEvidence(data, True, False, 1e-3)

@@ -69,6 +69,22 @@ def test_sparse_forms_of_the_same_rows_agree(model, form, size, rows):
     np.testing.assert_allclose(other.intercept_, plain.intercept_, rtol=1e-10)
 
 
+@regressors
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_batch_that_is_not_finite_is_refused_and_changes_nothing(model, form, number, rows):
+    X, y, tasks = rows
+    learned, refused = streamed(model, rows, form), streamed(model, rows, form)
+    broken = X[:20].copy()
+    broken[13, 2] = number
+    with pytest.raises(ValueError, match="X contains (NaN|-?inf)"):
+        refused.partial_fit(form(broken), y[:20], tasks=tasks[:20])
+    for stream in (learned, refused):
+        stream.partial_fit(form(X[:20]), y[:20], tasks=tasks[:20])
+    np.testing.assert_array_equal(refused.coef_, learned.coef_)
+    assert refused.n_rounds_ == learned.n_rounds_
+
+
 @pytest.mark.parametrize("size", [1, 16, 80])
 def test_whole_numbers_as_labels_are_read_like_lists(rows, size):
     X, y, tasks = rows

@@ -32,6 +32,15 @@ def test_value_and_norms(rows, weights, q):
     assert RowPenalty(0.7, q, weights=weights).value(rows) == pytest.approx(0.7 * weights @ expected, rel=1e-14)
 
 
+@pytest.mark.parametrize("q", ALL_Q)
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 50), (50, 1), (7, 7), (300, 5), (5, 300)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_norms_of_short_and_of_long_rows(q, shape, order):
+    rows = np.asarray(np.random.default_rng(0).standard_normal(shape), order=order)
+    expected = [np.linalg.norm(row, q) if row.size else 0.0 for row in rows]
+    np.testing.assert_allclose(row_norms(rows, q), expected, rtol=1e-13)
+
+
 @pytest.mark.parametrize("scale", [1e-300, 1e-12, 1e12, 1e300])
 @pytest.mark.parametrize("q", (0.3, *ALL_Q))
 def test_norms_neither_overflow_nor_underflow(q, scale):
