@@ -132,9 +132,15 @@ class GeneralizedNormalRows(BatchEstimator):
     def _check_route(self) -> None:
         """Refuse what EM does not have: losses without a curvature, or with a noise or parameter of their own."""
         family, name = self._family, type(self).__name__
-        instead = name.replace("Jeffreys", "GeneralizedNormal").replace("MatrixVariate", "GeneralizedNormal")
-        if not family.smooth or family.coupled or family.offers("weights") or family.learned:
-            raise ValueError(f"{name} does not have loss={self.loss!r}; use {instead}, or a posterior")
+        instead = f"GeneralizedNormal{'Classifier' if family.targets == 'labels' else 'Regressor'}"
+        if not family.smooth:
+            raise ValueError(
+                f"{name} needs a smooth loss but loss is {self.loss!r}; use {instead} or a MixedNorm estimator, or another "
+                "loss"
+            )
+        if family.coupled or family.offers("weights") or family.learned:
+            other = "a MixedNorm estimator" if family.coupled else "a posterior"
+            raise ValueError(f"{name} does not have loss={self.loss!r}; use {instead}, or {other}")
         family.require(name, "curvature")
 
     @property

@@ -18,7 +18,7 @@ from bayesmtfs.data.inputs import match_labels, read_labels
 from bayesmtfs.data.scaling import Rescaled, effect_unit
 from bayesmtfs.data.survival import read_survival
 from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.estimators.base import BatchEstimator, MultiTaskEstimator, Names, estimator_class
+from bayesmtfs.estimators.base import MultiTaskEstimator, Names, estimator_class
 from bayesmtfs.estimators.em import GeneralizedNormalEstimator
 from bayesmtfs.estimators.penalised import MixedNormEstimator
 from bayesmtfs.families import Family, find_family
@@ -63,6 +63,18 @@ class SurvivalFace(MultiTaskEstimator):
             raise ValueError(
                 "fit_intercept=True has no meaning here: a task's baseline hazard takes its place; use False"
             )
+
+    def _store_baseline(self, data: TaskData) -> None:
+        """Set Breslow's estimate at the coefficients."""
+        eta = data.linear_predictor(self.coef_.T, self.intercept_)
+        eta = eta if data.eta_offset is None else eta + data.eta_offset
+        sets = risk_sets(data)
+        self.event_times_ = event_times(sets)
+        hazards = [
+            at_times(own.baseline(eta[a:b]), own, self.event_times_)
+            for own, (a, b) in zip(sets, data.spans, strict=True)
+        ]
+        self.cumulative_baseline_hazard_ = np.stack(hazards)
 
     def _read_target(self, y: Any, n_rows: int) -> FloatArray:
         return read_survival(y, n_rows)
@@ -116,27 +128,8 @@ class SurvivalFace(MultiTaskEstimator):
         return float(counts[0] / counts[1])
 
 
-class PenalisedSurvival(SurvivalFace, BatchEstimator):
-    """What penalised fits and modes keep of survival times: Breslow's estimate at their coefficients."""
-
-    def _check_loss(self) -> None:
-        self._check_survival()
-
-    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
-        super()._store(data, solution, scaling, tol, **settings)
-        eta = data.linear_predictor(self.coef_.T, self.intercept_)
-        eta = eta if data.eta_offset is None else eta + data.eta_offset
-        sets = risk_sets(data)
-        self.event_times_ = event_times(sets)
-        hazards = [
-            at_times(own.baseline(eta[a:b]), own, self.event_times_)
-            for own, (a, b) in zip(sets, data.spans, strict=True)
-        ]
-        self.cumulative_baseline_hazard_ = np.stack(hazards)
-
-
 @estimator_class()
-class MixedNormSurvival(PenalisedSurvival, MixedNormEstimator):
+class MixedNormSurvival(SurvivalFace, MixedNormEstimator):
     """Multi-task Cox regression with an l1,q penalty on the rows of W.
 
     Examples
@@ -160,9 +153,16 @@ class MixedNormSurvival(PenalisedSurvival, MixedNormEstimator):
     loss: str | Family = "cox"
     fit_intercept: bool = field(default=False, kw_only=True)
 
+    def _check_loss(self) -> None:
+        self._check_survival()
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        self._store_baseline(data)
+
 
 @estimator_class()
-class GeneralizedNormalSurvival(PenalisedSurvival, GeneralizedNormalEstimator):
+class GeneralizedNormalSurvival(SurvivalFace, GeneralizedNormalEstimator):
     """Multi-task Cox regression with generalized normal rows (type II MAP, problem 5).
 
     Examples
@@ -189,8 +189,12 @@ class GeneralizedNormalSurvival(PenalisedSurvival, GeneralizedNormalEstimator):
     noise: float | str | None = None
 
     def _check_loss(self) -> None:
-        super()._check_loss()
+        self._check_survival()
         self._check_route()
+
+    def _store(self, data: TaskData, solution: Solution, scaling: Rescaled, tol: float, **settings: Any) -> None:
+        super()._store(data, solution, scaling, tol, **settings)
+        self._store_baseline(data)
 
 
 def risk_sets(data: TaskData) -> list[RiskSets]:

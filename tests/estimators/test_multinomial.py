@@ -175,7 +175,7 @@ def test_cross_validation_finds_the_features():
         (bm.MixedNormClassifier(loss="multinomial", shared_mean=True), "shared_mean=True does not go with"),
         (bm.MixedNormClassifier(loss="multinomial", solver="proximal_gradient"), "no certificate by solver"),
         (bm.JeffreysClassifier(loss="multinomial"), "MixedNorm"),
-        (bm.GeneralizedNormalClassifier(loss="multinomial"), "MixedNorm"),
+        (bm.MatrixVariateClassifier(loss="multinomial"), "MixedNorm"),
         (bm.OnlineMixedNormClassifier(loss="multinomial"), "MixedNorm"),
         (bm.BayesianClassifier(loss="multinomial", prior="horseshoe", sampler="gibbs"), "use sampler='nuts' or 'auto'"),
         (bm.MixedNormRegressor(loss="multinomial"), "loss is 'multinomial'"),

@@ -112,6 +112,7 @@ def test_no_estimator_is_left_out():
     estimators = {each for each in public if isinstance(each, type) and issubclass(each, BaseEstimator)}
     of_times = {
         bm.BayesianSurvival,
+        bm.GeneralizedNormalSurvival,
         bm.MixedNormSurvival,
         bm.MixedNormSurvivalCV,
     }  # the checks pass numbers as y, not times and events

@@ -21,6 +21,7 @@ pytestmark = [
 def test_every_public_estimator_is_covered(covered_names):
     of_times = {
         "BayesianSurvival",
+        "GeneralizedNormalSurvival",
         "MixedNormSurvival",
         "MixedNormSurvivalCV",
     }  # y is no number: they have tests of their own
