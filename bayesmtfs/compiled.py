@@ -137,7 +137,7 @@ class _Rest(Listener):
 
 
 def _is_ours(event: Event) -> bool:
-    return bool(event.data["dispatcher"].py_func.__module__.startswith("bayesmtfs."))
+    return str(event.data["dispatcher"].py_func.__module__).startswith("bayesmtfs.")
 
 
 register("numba:compile", _Rest())

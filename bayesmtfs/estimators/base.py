@@ -153,7 +153,7 @@ def check_kinds(estimator: Any) -> None:
 
 
 @cache
-def _declared_kinds(cls: type) -> list[tuple[str, type | None, Any]]:
+def _declared_kinds(cls: Any) -> list[tuple[str, type | None, Any]]:
     """Name, kind (None: a truth value or None) and default of every parameter that `check_kinds` looks at."""
     kinds: dict[Any, type | None] = {bool: bool, int: int, bool | None: None}
     declared = fields(cls) if is_dataclass(cls) else ()
