@@ -42,7 +42,7 @@ INNER_SHARE = 0.1  # of the gap, to which a model is solved
 FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
-ROUNDING = 1e-15  # of an objective
+ROUNDING = 1e-14  # of an objective, a sum over many observations
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
@@ -261,6 +261,8 @@ class NewtonRounds(WorkingSetRounds):
         needed = max(final, INNER_SHARE * self.gap)
         model = minimised(model, needed, final if lasting else needed)
         step = self._search_line(working, model, self._move(working, model, W, shift))
+        if step < SMALLEST_STEP and self.damping == 1.0:  # nothing leads down: another solver may be more exact
+            self.patience = PATIENCE
         if step < 1.0:
             self.damping = min(1.0, max(FIRST_DAMPING, 4.0 * self.damping))
         else:
