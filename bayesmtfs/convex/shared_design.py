@@ -63,6 +63,7 @@ LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all ar
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
 SLACK = 1e-12  # of a bound, for rounding
+SINGLE_LOOK = 5_000_000  # products of a look, from which single precision pays
 SINGLE_TASKS = 8  # from which a copy of X in single precision pays
 SINGLE_COST = 0.4  # of a look, compared to double precision
 SINGLE_SIZE = 100_000_000  # numbers in X, up to which there is one
@@ -136,8 +137,10 @@ class SharedDesign:
     def single(self) -> NDArray[np.float32] | None:
         """X in single precision, if it can be had and pays."""
         X = self.X
-        if sp.issparse(X) or X.dtype == np.float32:
-            return None if sp.issparse(X) else X
+        if sp.issparse(X) or X.size * len(self.Y) < SINGLE_LOOK:
+            return None
+        if X.dtype == np.float32:
+            return X
         if len(self.Y) < SINGLE_TASKS or X.size > SINGLE_SIZE:
             return None
         longest = float(self.lengths_about_zero.max())
