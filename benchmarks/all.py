@@ -54,6 +54,7 @@ class Row(NamedTuple):
 # Times that the best peer should take in the rows of the convex cases
 WANTED = {
     **{"W1 /3": 6, "W1 /10": 4, "W2 /10": 12, "W3 /10": 5, "W3 /100": 6, "W4 /10": 5, "W4 /100": 5, "W5 /10": 6},
+    **{"W1 snr 2 /10": 4, "W1 snr 10 /10": 4, "W2 snr 0.5 /10": 12, "W2 snr 20 /10": 12},
     **{"W6 q=inf wide": 6, "W6 q=inf own": 6, "W6 q=inf own gaussian": 6},
 }
 # Those that were fastest when `convex.py` compared all packages

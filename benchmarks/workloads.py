@@ -177,23 +177,23 @@ def random_labels(rng: np.random.Generator, score: FloatArray) -> FloatArray:
     return labels
 
 
-def wide_regression(rng: np.random.Generator, shape: Shape) -> TaskSet:
-    """Columns correlated as AR(1) with 0.5, 50 relevant rows, as much noise as signal."""
+def wide_regression(rng: np.random.Generator, shape: Shape, *, signal_to_noise: float = 1.0) -> TaskSet:
+    """Columns correlated as AR(1) with 0.5, 50 relevant rows."""
     correlation = 0.5
     innovations = rng.standard_normal((shape["n_rows"], shape["n_features"]))
     innovations[:, 1:] *= np.sqrt(1 - correlation**2)
     X = np.asfortranarray(lfilter([1.0], [1.0, -correlation], innovations, axis=1))
-    return TaskSet(X, noisy_targets(rng, X @ row_sparse(rng, shape, 50), 1.0), None, "squared")
+    return TaskSet(X, noisy_targets(rng, X @ row_sparse(rng, shape, 50), signal_to_noise), None, "squared")
 
 
-def smooth_regression(rng: np.random.Generator, shape: Shape) -> TaskSet:
+def smooth_regression(rng: np.random.Generator, shape: Shape, *, signal_to_noise: float = 2.0) -> TaskSet:
     """Sensors and neighbouring sources as in MEG: columns smooth over features, 15 sources smooth over tasks."""
     margin = 100
     raw = rng.standard_normal((shape["n_rows"], shape["n_features"] + 2 * margin))
     X = gaussian_filter1d(raw, 8, axis=1)[:, margin:-margin]
     X = np.asfortranarray(X / X.std(axis=0))
     W = gaussian_filter1d(row_sparse(rng, shape, 15), 3, axis=1)
-    return TaskSet(X, noisy_targets(rng, X @ W, 2.0), None, "squared")
+    return TaskSet(X, noisy_targets(rng, X @ W, signal_to_noise), None, "squared")
 
 
 def independent_regression(rng: np.random.Generator, shape: Shape) -> TaskSet:
@@ -299,8 +299,10 @@ DERMATOLOGY_WIDE = (_shape(200, 2000, 6), _shape(60, 100, 3))
 CASES: tuple[Case, ...] = (
     Case("W1 /3", *WIDE, fraction=3, wanted_ratio=3.5),
     Case("W1 /10", *WIDE, wanted_ratio=2),
+    *(Case(f"W1 snr {snr} /10", partial(wide_regression, signal_to_noise=snr), *WIDE[1:]) for snr in (2, 10)),
     Case("W1 path", *WIDE, wanted_ratio=2, n_strengths=100, grow=()),
     Case("W2 /10", *SMOOTH, wanted_ratio=6),
+    *(Case(f"W2 snr {snr} /10", partial(smooth_regression, signal_to_noise=snr), *SMOOTH[1:]) for snr in (0.5, 20)),
     Case("W3 /10", *SCHOOL, wanted_ratio=3),
     Case("W3 /100", *SCHOOL, fraction=100, wanted_ratio=3),
     Case("W3 gaussian /10", *GAUSSIAN_SCHOOL, wanted_ratio=3),

@@ -8,14 +8,19 @@ on the columns in use is that of `shared_rows`. What makes it fast:
 - The product of X with the residuals is most of the work, so that there are as few of them as can be: one to begin
   with and one per round. A working set is solved to the accuracy that is wanted in the end, unless that takes longer
   than another look; and where the residuals hardly moved, most columns are certified without one (`Scores`).
+- Where it pays the product is one in single precision, with a rigorous bound of its error: rows that are in doubt are
+  looked at again in double precision.
 - The Gram matrix of the working set serves all tasks, and rows have isotropic curvature: an exact row update is one
   proximal step, and at q = 2 a Newton step takes one Cholesky factor of the size of the support.
 - Along a path `SharedDesignState` carries columns, Gram matrix and scores on, so that few full products are left.
 
-X is never copied or centred. With one factor ``c_i`` per row of the design the loss is ``unit / 2 ||Y - Z W||^2`` where
-row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors: only columns in use are ever
-written out as columns of Z. Scores of all columns need no centring, since the residuals are centred already. Residuals
-are kept task by row ``(m, n)``: their product with X is then the fast one.
+X is never centred, and copied in single precision at most. With one factor ``c_i`` per row of the design the loss is
+``unit / 2 ||Y - Z W||^2`` where row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors:
+only columns in use are ever written out as columns of Z. Scores of all columns need no centring, since the residuals are
+centred already. Residuals are kept task by row ``(m, n)``: their product with X is then the fast one.
+
+A row of the penalty may also be a group of columns, at q = 2. These are scaled alike, so that the penalty stays a 2-norm;
+descent then takes a proximal gradient step per group, and Newton steps are what they are for single columns.
 
 The ridge stands for one more row of Z per column, ``sqrt(ridge / unit)`` there and 0 elsewhere, with targets of 0: these
 rows are never written out, but count in the length of a column, of which they are the ``own`` share of the square.
@@ -64,9 +69,10 @@ LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all ar
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
 SLACK = 1e-12  # of a bound, for rounding
+SINGLE_LOOK = 5_000_000  # products of a look, from which single precision pays
 SINGLE_TASKS = 8  # from which a copy of X in single precision pays
 SINGLE_COST = 0.4  # of a look, compared to double precision
-SINGLE_SIZE = 100_000_000  # numbers in X, up to which there is one
+SINGLE_SIZE = 50_000_000  # numbers in X, up to which there is one
 SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
 SINGLE_ERROR = 0.01  # bound of its error, in units of the penalty strength, that a look may have
 SINGLE_ROUNDING = 2.0**-24  # of one operation
@@ -137,8 +143,10 @@ class SharedDesign:
     def single(self) -> NDArray[np.float32] | None:
         """X in single precision, if it can be had and pays."""
         X = self.X
-        if sp.issparse(X) or X.dtype == np.float32:
-            return None if sp.issparse(X) else X
+        if sp.issparse(X) or X.size * len(self.Y) < SINGLE_LOOK:
+            return None
+        if X.dtype == np.float32:
+            return X
         if len(self.Y) < SINGLE_TASKS or X.size > SINGLE_SIZE:
             return None
         longest = float(self.lengths_about_zero.max())

@@ -412,7 +412,8 @@ def test_bounds_are_upper_bounds_and_exact_from_the_strength_on(penalty, distanc
 
 @pytest.mark.parametrize("norm_q", QS)
 @pytest.mark.parametrize("offset", [0.0, 3.0, 1e4])
-def test_looks_in_single_precision_bound_those_in_double(norm_q, offset):
+def test_looks_in_single_precision_bound_those_in_double(norm_q, offset, monkeypatch):
+    monkeypatch.setattr(shared_design, "SINGLE_LOOK", 0)
     rng = np.random.default_rng(4)
     X = rng.standard_normal((60, 300)) * rng.uniform(0.1, 10.0, 300) + offset * rng.standard_normal(300)
     problem = make_problem(X, rng.standard_normal((60, 9)) + X[:, :2] @ rng.standard_normal((2, 9)), norm_q)
@@ -433,7 +434,21 @@ def test_looks_in_single_precision_bound_those_in_double(norm_q, offset):
     assert np.all(np.linalg.norm(correlations - X.T @ residual.T, axis=1) <= error)
 
 
-def test_columns_beyond_single_precision_are_looked_at_in_double():
+@pytest.mark.parametrize("norm_q", QS)
+@pytest.mark.parametrize("scale", ["mean", "sum"])
+def test_a_minimum_found_by_looks_in_single_precision(norm_q, scale, monkeypatch):
+    X, Y = make_data(n=50, p=400, m=9, offset=20.0)
+    weight = np.random.default_rng(3).uniform(0.5, 2.0, 50)
+    problem = make_problem(X, Y, norm_q, 0.05, weight=weight, scale=scale)
+    expected = shared_design.solve(problem, tol=1e-9)
+    monkeypatch.setattr(shared_design, "SINGLE_LOOK", 0)
+    found = shared_design.solve(problem, tol=1e-9)
+    check_solution(problem, found, 1e-9)
+    assert abs(found.objective - expected.objective) <= 2e-9 * found.scale
+
+
+def test_columns_beyond_single_precision_are_looked_at_in_double(monkeypatch):
+    monkeypatch.setattr(shared_design, "SINGLE_LOOK", 0)
     X, Y = make_data(m=9)
     problem = make_problem(np.concatenate([X, 1e20 * X[:, :3]], axis=1), Y)
     assert SharedDesign(problem).single is None
