@@ -1,4 +1,4 @@
-"""Two ways of compiling that spare what a function does not need, and one thread for the linear algebra around it.
+"""Compiling without what a function does not need, and one thread for the linear algebra around it.
 
 `inner` is for functions that compiled code calls. `numba.njit` makes machine code of each function by itself: with all that
 it calls, optimised once more on every level of calls, and with two functions around it by which Python and C call it. Where
@@ -137,7 +137,7 @@ class _Rest(Listener):
 
 
 def _is_ours(event: Event) -> bool:
-    return bool(event.data["dispatcher"].py_func.__module__.startswith("bayesmtfs."))
+    return str(event.data["dispatcher"].py_func.__module__).startswith("bayesmtfs.")
 
 
 register("numba:compile", _Rest())
