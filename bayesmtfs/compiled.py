@@ -1,4 +1,4 @@
-"""Two ways of compiling that spare what a function does not need, and one thread for the linear algebra around it.
+"""Compiling without what a function does not need, and one thread for the linear algebra around it.
 
 `inner` is for functions that compiled code calls. `numba.njit` makes machine code of each function by itself: with all that
 it calls, optimised once more on every level of calls, and with two functions around it by which Python and C call it. Where
