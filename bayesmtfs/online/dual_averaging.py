@@ -51,6 +51,7 @@ from bayesmtfs.online import dual_averaging_kernels as kernels
 from bayesmtfs.online.dual_averaging_kernels import (
     GradientSums,
     Observations,
+    PlaceArray,
     Rules,
     Schedule,
     SlotArray,
@@ -172,6 +173,7 @@ class DualAveraging:
         self._coefficients: Coefficients | None = None
         self._flat = kernels.flat_state(self.state)
         self._simple = kernels.is_simple(self.state)
+        self._work: PlaceArray = np.empty((3, 0), dtype=np.uint32)  # room for single rows
 
     # ------------------------------------------------------------------ room
 
@@ -205,11 +207,12 @@ class DualAveraging:
         )
         self._flat = kernels.flat_state(self.state)
 
-    def _meet(self, indices: NDArray[np.int32]) -> SlotArray:
+    def _meet(self, indices: NDArray[np.int32]) -> PlaceArray:
         """Give the features of a batch their rows of the sums; the row of every entry."""
-        self.n_used, found = kernels.claim_slots(self.state.slots, indices, self.n_used)
+        places = np.empty(indices.size, dtype=np.uint32)
+        self.n_used = int(kernels.claim_slots(self.state.slots, indices, self.n_used, places))
         self._make_room(self.n_used)
-        return found
+        return places
 
     def _make_room(self, used: int) -> None:
         """Have rows of the sums for so many features."""
@@ -230,7 +233,7 @@ class DualAveraging:
 
     def _learn_sparse(self, X: Any, seen: Observations, rounds: Schedule, growing: bool) -> int:
         """Rounds of CSR rows that went well."""
-        rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices).view(np.uint32))
+        rows = SparseRows(X.data, X.indices, X.indptr, self._meet(X.indices))
         if self._simple and not self.settings.average:
             learn: Any = kernels.learn_sparse
             eta, work = np.empty(self.n_tasks), np.empty((2, self.n_features), dtype=np.uint32)
@@ -264,7 +267,10 @@ class DualAveraging:
     ) -> bool:
         """Learn one row given as the arrays of a CSR matrix; False also where these do not fit together."""
         self._make_room(min(self.n_used + indices.size, self.n_features))
-        return self._end_row(kernels.learn_sparse_row(data, indices, indptr, y, task, self.n_used, *self._flat))
+        if indices.size > self._work.shape[1]:
+            self._work = np.empty((3, 2 * indices.size), dtype=np.uint32)
+        learn: Any = kernels.learn_sparse_row
+        return self._end_row(learn(data, indices, indptr, y, task, self.n_used, self._work, *self._flat))
 
     def _end_row(self, outcome: int) -> bool:
         if outcome == kernels.UNREADABLE:

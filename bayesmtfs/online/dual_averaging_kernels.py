@@ -434,18 +434,17 @@ def _fetch_entry(_: Any, matrix: Any, row: Any, column: Any) -> Any:
 prefetch: Any = (lambda *_: None) if INTERPRETED else intrinsic(_fetch_entry)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int) -> tuple[int, SlotArray]:
-    """Give every feature that is met for the first time a row of the sums; how many have one, and that of every entry."""
-    found = np.empty(indices.size, dtype=np.int32)
-    for place in range(indices.size):
-        slot = slots[indices[place]]
+@lean()
+def claim_slots(slots: SlotArray, indices: NDArray[np.int32], used: int, places: PlaceArray) -> int:
+    """Give every feature that is met for the first time a row of the sums; how many have one, and places of all entries."""
+    for e in range(indices.size):
+        slot = slots[indices[e]]
         if slot < 0:
             slot = np.int32(used)
-            slots[indices[place]] = slot
+            slots[indices[e]] = slot
             used += 1
-        found[place] = slot
-    return used, found
+        places[e] = slot
+    return used
 
 
 @inner(**LEAN)
@@ -934,7 +933,7 @@ def learn_dense_row(
     return row.size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@lean()
 def learn_sparse_row(
     data: FloatArray,
     indices: NDArray[np.int32],
@@ -942,6 +941,7 @@ def learn_sparse_row(
     y: float,
     k: int,
     used: int,
+    work: PlaceArray,
     n_tasks: int,
     slope: Address,
     centre: Address,
@@ -951,7 +951,10 @@ def learn_sparse_row(
     table: FloatArray,
     pool: FloatArray,
 ) -> int:
-    """Learn the one row of a CSR matrix, with room for its features; how many were met by now, or what went wrong."""
+    """Learn the one row of a CSR matrix, with room for its features; how many were met by now, or what went wrong.
+
+    There is room in the three rows of ``work`` for one number per entry.
+    """
     first, last = indptr[0], indptr[1]
     if first < 0 or last > min(data.size, indices.size):
         return UNREADABLE
@@ -964,10 +967,9 @@ def learn_sparse_row(
         if j <= before or j >= slots.size:
             return UNREADABLE
         before = j
-    used, found = claim_slots(slots, indices, used)
-    places = found.view(np.uint32)
+    places = work[2, : indices.size]
+    used = claim_slots(slots, indices, used, places)
     _expect_row(slope, table, pool, k, squares)
-    work = np.empty((2, places.size), dtype=np.uint32)
     product = _learned_product(data, indices, places, k, n_tasks, work, sums, bounds, table, pool, pool[SPARSITY:])
     eta = cautious(slope, table, pool, k, intercept_of(table, k) - table[STEP, k] * product)
     if _has_diverged(pool, y, eta):
