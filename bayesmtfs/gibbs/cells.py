@@ -167,22 +167,25 @@ class Cells:
         nothing = np.zeros(len(gaps.places))
         self.visits, self.kept = 0, CellMoments(0, nothing, nothing, 0.0 * self.levels, np.zeros((p, p)))
 
-    def redraw(self, W: FloatArray, precisions: FloatArray, scores: FloatArray, keep: bool = False) -> None:
-        """Draw the model and the cells.
+    def redraw(self, W: FloatArray, precisions: FloatArray, scores: FloatArray, keep: bool) -> None:
+        """Draw the model and the cells; ``keep``: whether the draws count, the rest as in `draw_cells`."""
+        if self.visits % (1 + len(self.gaps.columns) // MANY_COLUMNS) == 0:
+            self.draw_model()
+        self.visits += 1
+        self.draw_cells(W, precisions, scores)
+        if keep:
+            self._keep()
+
+    def draw_cells(self, W: FloatArray, precisions: FloatArray, scores: FloatArray) -> None:
+        """Draw the cells given the model and the targets.
 
         Parameters
         ----------
         W : (m, p) coefficients
         precisions, scores : (N,) of the observations given their linear predictors
-        keep : whether the draws count
         """
-        if self.visits % (1 + len(self.gaps.columns) // MANY_COLUMNS) == 0:
-            self.draw_model()
-        self.visits += 1
         own = (self.X, self.levels, self.precisions, *self.space)
-        draw_cells(self.rng, self.gaps, *own, np.ascontiguousarray(W), precisions, scores, self.factors)
-        if keep:
-            self._keep()
+        draw_missing(self.rng, self.gaps, *own, np.ascontiguousarray(W), precisions, scores, self.factors)
 
     def draw_model(self) -> None:
         """Draw V, B and the levels of the columns with gaps given the filled rows."""
@@ -238,7 +241,7 @@ class Cells:
 
 
 @lean()
-def draw_cells(
+def draw_missing(
     rng: Generator,
     gaps: Gaps,
     X: FloatArray,
@@ -257,7 +260,7 @@ def draw_cells(
     for k in range(len(gaps.gappy)):
         row, first = gaps.gappy[k], gaps.starts[k]
         count, level = gaps.starts[k + 1] - first, levels[gaps.group[gaps.gappy[k]]]
-        size, shift = min(count, MOST_TOGETHER), 0
+        size, shift = min(count, len(pull)), 0
         if size < count:
             shift = int(rng.random() * count)
         for a in range(size):
@@ -322,7 +325,7 @@ def complete(data: TaskData, missing: BoolArray) -> tuple[TaskData, float]:
         gaps = gaps._replace(shrinkage=likely_shrinkage(gaps))
         cells = Cells(gaps, rng)
         for _ in range(CYCLES):
-            cells.redraw(W, nothing, nothing)
+            cells.redraw(W, nothing, nothing, keep=False)
         gaps = gaps._replace(X=cells.X)
     return replace(data, design=np.where(missing, level + scale * gaps.X[:-1], data.design)), gaps.shrinkage
 
