@@ -1,4 +1,4 @@
-"""Posteriors with missing cells are calibrated: parameters, rows and gaps from the model, and what the samplers say of them.
+"""Posteriors with missing cells are calibrated: parameters, rows and gaps from the model, and what samplers say of them.
 
 Whether a cell is missing depends on another one that was observed (missing at random), or on nothing.
 """

@@ -49,7 +49,7 @@ def test_cells_have_their_conditional_distribution(kind, most):
     targets, draws = rng.standard_normal(data.n_observations), []
     if most == 2:
         part = cells.space
-        cells.space = (part[0][:2, :2].copy(), part[1][:2].copy(), part[2][:2].copy())
+        cells.space = (part[0], part[1][:2, :2].copy(), part[2][:2].copy(), part[3][:2].copy())
     for _ in range(DRAWS):
         eta = factors * np.sum(cells.X[data.rows] * W[data.task], axis=1)
         cells.draw_cells(W, precisions, precisions * (targets - eta))
