@@ -65,7 +65,10 @@ Exposure = Annotated[
 ]
 Impute = Annotated[
     str | None,
-    typer.Option(help="Missing cells of features: task_mean fills them and adds indicators; an error where not said."),
+    typer.Option(
+        help="Missing cells of features: task_mean fills them and adds indicators, model draws them in the posterior; an "
+        "error where not said."
+    ),
 ]
 Standardize = Annotated[bool, typer.Option(help="Scale features and targets within tasks before the fit.")]
 Baselines = Annotated[
@@ -273,8 +276,10 @@ def _check_route(route: str, kind: "TargetKind") -> None:
 
 
 def _check_impute(impute: str | None, route: str) -> None:
-    if impute not in (None, "task_mean"):
-        raise UsageError(f"--impute is {impute!r}; pass task_mean, or leave it out")
+    if impute == "model" and route != "posterior":
+        raise UsageError("--impute model draws cells in a posterior; add --route posterior, or pass --impute task_mean")
+    if impute not in (None, "task_mean", "model"):
+        raise UsageError(f"--impute is {impute!r}; pass task_mean, or model with --route posterior, or leave it out")
     if impute is not None and route == "online":
         raise UsageError("--impute does not go with --route online; fill the cells in first")
 

@@ -16,8 +16,9 @@ After every few sweeps of a sampler of the coefficients:
        V^-1 ~ Wishart(k + p + 1 + n, (A_GG - A_GC A_CC^-1 A_CG)^-1),   B ~ N(A_CC^-1 A_CG, A_CC^-1 x V),
 
    and levels mu_t given V, in the eigenvectors of ``d V^-1 d``;
-2. **the cells** of every row together (up to `MOST_TOGETHER`), given the model and the targets. Given the hidden precisions omega of its
-   targets (`bayesmtfs.families.augmentation`) and their scores s, a change ``delta`` of the missing cells M has
+2. **the cells** of every row together (up to `MOST_TOGETHER`), given the model and the targets. Given the hidden
+   precisions omega of its targets (`bayesmtfs.families.augmentation`) and their scores s, a change ``delta`` of the
+   missing cells M has
 
        ln p = (sum_n s_n w_n - (P (x - mu)))_M' delta - delta' (P_MM + sum_n omega_n w_n w_n')_MM delta / 2,   P = S^-1,
 
@@ -46,6 +47,7 @@ from bayesmtfs.compiled import lean
 from bayesmtfs.data.gaps import RowModel, learn_means
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.gibbs.coefficients import factorise, solve_lower, solve_upper
+from bayesmtfs.gibbs.distributions import dot
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 STARTS, CYCLES = 5, 6  # choices of k before a chain begins, and draws of model and cells without targets after each
@@ -161,28 +163,31 @@ class Cells:
         self.root = np.linalg.cholesky(scatter)
         self.precisions = np.zeros((g, p))  # P of the columns with gaps
         size = min(g, MOST_TOGETHER)
-        self.space = np.empty((size, size)), np.empty(size), np.empty(size, dtype=np.int64)
+        self.space = np.empty(p), np.empty((size, size)), np.empty(size), np.empty(size, dtype=np.int64)
         self.scatter = np.zeros((p, p))
         self.scatter[np.ix_(self.complete, self.complete)] = scatter
         nothing = np.zeros(len(gaps.places))
         self.visits, self.kept = 0, CellMoments(0, nothing, nothing, 0.0 * self.levels, np.zeros((p, p)))
 
-    def redraw(self, W: FloatArray, precisions: FloatArray, scores: FloatArray, keep: bool = False) -> None:
-        """Draw the model and the cells.
+    def redraw(self, W: FloatArray, precisions: FloatArray, scores: FloatArray, keep: bool) -> None:
+        """Draw the model and the cells; ``keep``: whether the draws count, the rest as in `draw_cells`."""
+        if self.visits % (1 + len(self.gaps.columns) // MANY_COLUMNS) == 0:
+            self.draw_model()
+        self.visits += 1
+        self.draw_cells(W, precisions, scores)
+        if keep:
+            self._keep()
+
+    def draw_cells(self, W: FloatArray, precisions: FloatArray, scores: FloatArray) -> None:
+        """Draw the cells given the model and the targets.
 
         Parameters
         ----------
         W : (m, p) coefficients
         precisions, scores : (N,) of the observations given their linear predictors
-        keep : whether the draws count
         """
-        if self.visits % (1 + len(self.gaps.columns) // MANY_COLUMNS) == 0:
-            self.draw_model()
-        self.visits += 1
         own = (self.X, self.levels, self.precisions, *self.space)
-        draw_cells(self.rng, self.gaps, *own, np.ascontiguousarray(W), precisions, scores, self.factors)
-        if keep:
-            self._keep()
+        draw_missing(self.rng, self.gaps, *own, np.ascontiguousarray(W), precisions, scores, self.factors)
 
     def draw_model(self) -> None:
         """Draw V, B and the levels of the columns with gaps given the filled rows."""
@@ -238,12 +243,13 @@ class Cells:
 
 
 @lean()
-def draw_cells(
+def draw_missing(
     rng: Generator,
     gaps: Gaps,
     X: FloatArray,
     levels: FloatArray,
     P: FloatArray,
+    around: FloatArray,
     K: FloatArray,
     pull: FloatArray,
     chosen: IntArray,
@@ -257,15 +263,15 @@ def draw_cells(
     for k in range(len(gaps.gappy)):
         row, first = gaps.gappy[k], gaps.starts[k]
         count, level = gaps.starts[k + 1] - first, levels[gaps.group[gaps.gappy[k]]]
-        size, shift = min(count, MOST_TOGETHER), 0
+        size, shift = min(count, len(pull)), 0
         if size < count:
             shift = int(rng.random() * count)
+        for i in range(len(around)):
+            around[i] = X[row, i] - level[i]
         for a in range(size):
             place = gaps.places[first + (shift + a) % count]
-            chosen[a], own, total = columns[place], P[place], 0.0
-            for i in range(len(level)):
-                total += own[i] * (X[row, i] - level[i])
-            pull[a] = -total
+            chosen[a], own = columns[place], P[place]
+            pull[a] = -dot(own, around)
             for b in range(a + 1):
                 K[a, b] = own[chosen[b]]
         for number in range(gaps.seen_starts[k], gaps.seen_starts[k + 1]):
@@ -322,7 +328,7 @@ def complete(data: TaskData, missing: BoolArray) -> tuple[TaskData, float]:
         gaps = gaps._replace(shrinkage=likely_shrinkage(gaps))
         cells = Cells(gaps, rng)
         for _ in range(CYCLES):
-            cells.redraw(W, nothing, nothing)
+            cells.redraw(W, nothing, nothing, keep=False)
         gaps = gaps._replace(X=cells.X)
     return replace(data, design=np.where(missing, level + scale * gaps.X[:-1], data.design)), gaps.shrinkage
 

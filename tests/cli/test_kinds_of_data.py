@@ -111,6 +111,24 @@ def test_missing_cells(bayesmtfs, table, tmp_path):
     assert predicted.exit_code == 0 and pd.read_csv(tmp_path / "p.csv")["prediction"].notna().all()
     wrong = run(bayesmtfs, frame, tmp_path, *options, "--impute", "zero", "--force")
     assert wrong.exit_code == 2 and "pass task_mean" in wrong.stderr
+    wrong = run(bayesmtfs, frame, tmp_path, *options, "--impute", "model", "--force")
+    assert wrong.exit_code == 2 and "--route posterior" in wrong.stderr
+
+
+def test_missing_cells_are_drawn(bayesmtfs, table, tmp_path):
+    frame = table[["x", "z", "clinic"]].assign(score=2.0 * table["x"] + table["z"] + np.sin(np.arange(N)))
+    frame.loc[::7, "z"], frame.loc[::5, "x"] = np.nan, np.nan
+    options = ("--target", "score", "--task", "clinic", "--route", "posterior", "--draws", "200", "--chains", "2")
+    result = run(bayesmtfs, frame, tmp_path, *options, "--impute", "model")
+    assert result.exit_code == 0, result.output
+    model = bm.load(tmp_path / "fit" / "model.bayesmtfs")
+    assert model.result_.feature_names.tolist() == ["x", "z"]
+    assert model.posterior_["imputed"].sizes["cell"] == frame[["x", "z"]].isna().to_numpy().sum()
+    predicted = bayesmtfs("predict", tmp_path / "fit", tmp_path / "table.csv", "--out", tmp_path / "p.csv")
+    assert predicted.exit_code == 0
+    rows = pd.read_csv(tmp_path / "p.csv")
+    width, gaps = rows["upper"] - rows["lower"], frame["x"].isna().to_numpy()
+    assert width[gaps].mean() > 1.2 * width[~gaps].mean()
 
 
 def test_dates_and_truth_values_are_numbers(bayesmtfs, table, tmp_path):
