@@ -20,6 +20,9 @@ in a sweep, since they cost less than a look at thousands of features: active ro
 labels several times, a Hamiltonian path with the precisions integrated out (`path`), the precisions given the linear
 predictors, and the scales of the active rows with all their coefficients integrated out (`features`).
 
+With several classes within tasks `classes` takes the place of steps 4 and 5 and of the features in step 6, and the global
+scale moves given the coefficients, as well as with them in steps 1 and 2.
+
 All steps but the third leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
 """
 
