@@ -98,9 +98,9 @@ class BayesianEstimator(MultiTaskEstimator):
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "variational"}
         "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with the squared loss, and with
-        labels, of several classes within tasks too, if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
-        prior "spike" in a fraction of the time: coordinate ascent finds the features that can matter, and short chains
-        draw these (`bayesmtfs.posterior.variational`).
+        labels, of several classes within tasks too, if their sample weights are whole numbers; else NUTS. "variational"
+        approximates the posterior under the prior "spike" in a fraction of the time: coordinate ascent finds the features
+        that can matter, and short chains draw these (`bayesmtfs.posterior.variational`).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
         where q is learned, features outnumber the rows, or there are several classes within tasks.
@@ -591,10 +591,9 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
 
     With ``loss="multinomial"`` there may be several classes within every task, each with coefficients of its own: the tree
     has a task for every pair of task and class, a row of the prior holds a feature's coefficients over all of them, and
-    ``coef_`` is (n_tasks, n_classes, n_features); up to 64 features are drawn by the Gibbs sampler
-    (`bayesmtfs.gibbs.classes`), more by NUTS. With ``loss="ordinal"`` classes are ordered, numbers in rising order,
+    ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"`` classes are ordered, numbers in rising order,
     with one linear predictor and ``thresholds_`` in every task, N(0, s^2) in rising order a priori with the s of
-    intercepts; they are sampled by NUTS.
+    intercepts; they are sampled by NUTS, several classes by the Gibbs sampler (`bayesmtfs.gibbs.classes`).
 
     Parameters
     ----------

@@ -7,8 +7,7 @@ Which sampler ``"auto"`` takes:
   normal targets, labels, and the other families that are normal given a hidden precision: negative binomial counts,
   Student's t, absolute and quantile losses. Weights of labels must be whole numbers there (a weight of 2 is the row
   twice), since Pólya-Gamma variables of labels are drawn exactly, which other weights do not allow;
-- the same for several classes within tasks, class by class, while a Hamiltonian path has room for all features (64), and
-  without a shared mean, which changes no probability;
+- the same for several classes within tasks, class by class, without a shared mean, which changes no probability;
 - one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
 - ``"variational"`` (`variational`), an approximation under the prior "spike", only where it is asked for.
@@ -38,7 +37,6 @@ from bayesmtfs.families import Family, Gaussian
 from bayesmtfs.families.augmentation import NORMAL
 from bayesmtfs.gibbs import chain as gibbs_posterior
 from bayesmtfs.gibbs import relations
-from bayesmtfs.gibbs.block import MOST_FEATURES
 from bayesmtfs.gibbs.common_noise import find_factors
 from bayesmtfs.gibbs.spike import sample_spike_chain
 from bayesmtfs.gibbs.spike_state import SpikeDraws
@@ -171,8 +169,7 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
         return _spike_sampler(data, request)
     related = relations.samples_relations(data, family, request.prior, request.norm_q)
     gibbs = related or (gibbs_posterior.supports(data, family, request.prior) and not (family.coupled and shared_mean))
-    best = "gibbs" if gibbs and not (family.coupled and data.n_features > MOST_FEATURES) else "nuts"
-    sampler = best if request.sampler == "auto" else request.sampler
+    sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
         family.require("NUTS", "pymc_dist")
     if sampler == "gibbs" and not gibbs:

@@ -1,7 +1,6 @@
 """Posteriors of ordered classes and of several classes within tasks."""
 
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -160,15 +159,13 @@ def test_several_classes_of_one_task_mix_and_keep_what_an_interruption_leaves(mo
     np.testing.assert_allclose(part.coef_, model.coef_, atol=0.5)
 
 
-@pytest.mark.parametrize(("n_features", "weight", "sampler"), [(64, 2.0, "gibbs"), (65, 1.0, "nuts"), (3, 1.5, "nuts")])
-def test_which_sampler_several_classes_have(n_features, weight, sampler):
+@pytest.mark.parametrize(("weight", "sampler"), [(2.0, "gibbs"), (1.5, "nuts")])
+def test_which_sampler_several_classes_have(weight, sampler):
     y = np.arange(30) % 3
-    data = coded(np.random.default_rng(0).normal(size=(30, n_features)), y, y // 2, np.full(30, weight))
+    data = coded(np.random.default_rng(0).normal(size=(30, 3)), y, y // 2, np.full(30, weight))
     request = sampling.PosteriorRequest(family=Multinomial())
     assert sampling.choose_sampler(data, request) == sampler
     assert sampling.choose_sampler(data, request, shared_mean=True) == "nuts"
-    if weight != 1.5:
-        assert sampling.choose_sampler(data, replace(request, sampler="gibbs")) == "gibbs"
 
 
 def test_what_does_not_go_together_is_refused():
