@@ -131,6 +131,14 @@ def design(random_state: int, n_tasks: int = 5, n_features: int = 8) -> TaskData
     return sim.data
 
 
+def design_for(loss: str, random_state: int) -> TaskData:
+    """Observations without targets; of several classes those of three tasks and three classes."""
+    if not find_family(loss).coupled:
+        return design(random_state)
+    data = design(random_state, n_tasks=3, n_features=5)
+    return class_tasks(data.with_target(np.arange(data.n_observations) % 3.0), np.arange(3))
+
+
 def posteriors_from_prior(
     count: int,
     norm_q: float | None,
@@ -142,7 +150,7 @@ def posteriors_from_prior(
     """Data from the prior, the truth behind them, and draws of the Gibbs sampler."""
     draw = {"logistic": draw_labels, "squared": draw_targets}.get(loss, partial(draw_from_family, find_family(loss)))
     for seed in range(random_state, random_state + count):
-        rng, data = np.random.default_rng([seed, 1]), design(seed)
+        rng, data = np.random.default_rng([seed, 1]), design_for(loss, seed)
         targets = np.full(1, np.inf)
         while np.abs(targets).max() > LARGEST_TARGET:  # what is left out by the targets alone leaves posteriors right
             truth = draw_parameters(rng, prior, data.n_features, data.n_tasks, norm_q)
@@ -164,7 +172,7 @@ def draw_from_family(family: Family, rng: np.random.Generator, data: TaskData, p
     if parameters.parameter is not None:
         family = family.given(parameters.parameter[data.task])
     eta = data.linear_predictor(parameters.W, parameters.intercept)
-    return family.draw(rng, eta, parameters.noise[data.task])
+    return family.on(data.y, data.weight, data.offsets).draw(rng, eta, parameters.noise[data.task])
 
 
 def gibbs_fits(
@@ -469,6 +477,8 @@ FAMILY_CASES: dict[str, tuple[str, float | None, Hyperprior]] = {
     "quantile 0.1, q = 4": ("quantile(0.1)", 4.0, FAMILY_PRIOR),
     "counts, dispersion 0.5": ("negative_binomial(0.5)", 2.0, COUNT_PRIOR),
     "counts, dispersion learned": ("negative_binomial(learn)", 2.0, COUNT_PRIOR),
+    "several classes": ("multinomial", 2.0, LABEL_PRIOR),
+    "several classes, q learned": ("multinomial", None, LABEL_PRIOR),
 }
 
 

@@ -3,11 +3,13 @@
     python benchmarks/posterior.py [--tasks 20 139] [--q 2 4 learn] [--draws 1000] [--chains 2] [--quick] [--school]
     python benchmarks/posterior.py --tasks --genes 500 2000 [--seeds 0 1 2] [--screened 300] [--nuts-draws 300]
     python benchmarks/posterior.py --tasks --genes 200 500 --targets normal --q 2 4
+    python benchmarks/posterior.py --tasks --classes 1 4 --nuts-draws 1000 --samplers nutpie [--seeds 1 2]
 
 One model, one data set, several samplers: ours, nutpie, the NUTS of PyMC and that of numpyro (where installed). Data are
 like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. With ``--genes`` they are
 like microarrays with labels, or with ``--targets normal`` with numbers: hundreds or thousands of correlated features, of
-which 10 matter, and three tasks of 50 to 100 rows; ``--screened`` keeps so many features of them. The figure is the
+which 10 matter, and three tasks of 50 to 100 rows; ``--screened`` keeps so many features of them. With ``--classes`` there are three
+classes within tasks: one task is Fisher's iris data, several have 20 features, 4 of which matter, and 60 rows. The figure is the
 smallest effective sample size (bulk and tail) over coefficients, logarithms of the row scales, noise, and 1/q where it is
 learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure counts only where R-hat is
 below 1.01.
@@ -24,8 +26,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.datasets import load_iris
 
-from bayesmtfs.data.scaling import scaled
+from bayesmtfs.data.classes import class_tasks, classes_of
+from bayesmtfs.data.scaling import in_sampling_units, sampling_units, scaled
 from bayesmtfs.data.simulation import simulate_tasks
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import find_family
@@ -89,6 +93,24 @@ def microarray_like(n_genes: int, random_state: int = 0, labels: bool = True) ->
     return sim.data
 
 
+def with_classes(n_tasks: int, random_state: int) -> TaskData:
+    """Three classes within tasks: correlated features of unlike levels and units, or iris."""
+    if n_tasks == 1:
+        X, y = load_iris(return_X_y=True)
+        data = TaskData.from_long(X, y)
+    else:
+        rng = np.random.default_rng(random_state)
+        X, tasks = rng.standard_normal((60 * n_tasks, 20)), np.repeat(np.arange(n_tasks), 60)
+        X[:, 1:] += 0.5 * X[:, :-1]
+        W = rng.standard_normal((4, 3)) + 0.7 * rng.standard_normal((n_tasks, 4, 3))
+        eta = np.einsum("np,npk->nk", X[:, :4], W[tasks]) + 0.5 * rng.standard_normal((n_tasks, 3))[tasks]
+        y = np.argmax(eta + rng.gumbel(size=eta.shape), axis=1)
+        data = TaskData.from_long(1.0 + 2.0 * X, y, tasks)
+    data = class_tasks(*classes_of(data))
+    options = {"centre": True, "per_task": False, "scale_target": False, "own_targets": False}
+    return in_sampling_units(data, sampling_units(data, **options))
+
+
 def prior_for(data: TaskData, norm_q: float | None, loss: str = "squared") -> Hyperprior:
     """Half-Cauchy scales whatever q; with more features than rows ten of them are expected to matter."""
     expected = 10.0 if loss == "logistic" or not more_rows_than_features(data) else None
@@ -141,7 +163,7 @@ def run_gibbs(
     ]
     seconds = time.process_time() - begin
     stacked = [np.stack([getattr(one, name) for one in found]) for name in ("W", "row_scales", "noise", "norm_q")]
-    variables = watched(*stacked, norm_q is None, loss == "logistic")
+    variables = watched(*stacked, norm_q is None, not find_family(loss).has_noise)
     return figures_of("bayesmtfs Gibbs", variables, seconds, compilation)
 
 
@@ -164,7 +186,7 @@ def run_nuts(
             model, draws, chains, sampler
         )
     posterior = tree["posterior"].dataset
-    labels = loss == "logistic"
+    labels = not find_family(loss).has_noise
     names = ("coef", "row_scale", "intercept" if labels else "noise", "norm_q")
     values = [posterior[name].values for name in names]
     return figures_of(f"{sampler} NUTS", watched(*values, norm_q is None, labels), seconds, compilation)
@@ -271,7 +293,8 @@ def main(run: Callable[..., list[Figures]] = compare) -> None:
     parser.add_argument("--q", nargs="*", default=["2", "4", "learn"])
     parser.add_argument("--genes", type=int, nargs="*", default=[], help="numbers of features, more than rows")
     parser.add_argument("--targets", choices=["labels", "normal"], default="labels", help="of the genes")
-    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the data with genes")
+    parser.add_argument("--classes", type=int, nargs="*", default=[], help="numbers of tasks with three classes")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0], help="of the data with genes or classes")
     parser.add_argument("--screened", type=int, default=None, help="number of genes that are kept")
     parser.add_argument("--draws", type=int, default=2000, help="of the Gibbs sampler, after half as many")
     parser.add_argument("--nuts-draws", type=int, default=300, help="of NUTS, after as many")
@@ -290,6 +313,11 @@ def main(run: Callable[..., list[Figures]] = compare) -> None:
             run(data, norm_q, options.draws, options.draws // 2, options.chains, options.nuts_draws, options.samplers)
     for n_genes in options.genes:
         genes(options, n_genes, run)
+    for n_tasks in options.classes:
+        for seed in options.seeds if n_tasks > 1 else [0]:
+            print(f"3 classes in {n_tasks} tasks, data seed {seed}")
+            lengths = (options.draws, options.draws // 2, options.chains, options.nuts_draws)
+            run(with_classes(n_tasks, seed), 2.0, *lengths, options.samplers, "multinomial")
     if options.school:
         if "BAYESMTFS_DATA" not in os.environ:
             raise SystemExit("set BAYESMTFS_DATA to the folder of the data sets")

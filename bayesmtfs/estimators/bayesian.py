@@ -99,12 +99,12 @@ class BayesianEstimator(MultiTaskEstimator):
         Shape of a row: 2 normal, smaller concentrates on few tasks, larger spreads evenly.
     sampler : {"auto", "gibbs", "nuts", "variational"}
         "auto" takes Gibbs for the priors "spike", "generalized_normal" and "jeffreys" with these families, and with
-        labels if their sample weights are whole numbers; else NUTS. "variational" approximates the posterior under the
-        prior "spike" in a fraction of the time: coordinate ascent finds the features that can matter, and short chains
-        draw these (`bayesmtfs.posterior.variational`).
+        labels, of several classes within tasks too, if their sample weights are whole numbers; else NUTS. "variational"
+        approximates the posterior under the prior "spike" in a fraction of the time: coordinate ascent finds the features
+        that can matter, and short chains draw these (`bayesmtfs.posterior.variational`).
     draws, tune, chains : int
         Draws per chain that are kept, those before them, and chains. A draw of the Gibbs sampler is one sweep, or four
-        where q is learned or features outnumber the rows.
+        where q is learned, features outnumber the rows, or there are several classes within tasks.
     effect_size : float, default 0.05
         Effect, in deviations of y per deviation of x, both within tasks, above which a feature counts as included, under
         priors without exact zeros; the prior "spike" asks whether a coefficient is 0 instead.
@@ -621,7 +621,7 @@ class BayesianClassifier(MultiTaskClassifier, BayesianEstimator):
     has a task for every pair of task and class, a row of the prior holds a feature's coefficients over all of them, and
     ``coef_`` is (n_tasks, n_classes, n_features). With ``loss="ordinal"`` classes are ordered, numbers in rising order,
     with one linear predictor and ``thresholds_`` in every task, N(0, s^2) in rising order a priori with the s of
-    intercepts. Both are sampled by NUTS.
+    intercepts; they are sampled by NUTS, several classes by the Gibbs sampler (`bayesmtfs.gibbs.classes`).
 
     Parameters
     ----------

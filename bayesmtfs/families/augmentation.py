@@ -28,6 +28,9 @@ the variance of the rest. What that changes in the third cumulant is below one p
 **Negative binomial counts** of dispersion alpha have, with ``r = 1 / alpha`` and ``psi = eta + ln alpha``, the density
 ``e^(y psi) / (1 + e^psi)^(y + r)`` up to a constant: omega ~ PG(y + r, psi), and psi takes the place of eta.
 
+**One of several classes** given the linear predictors of the others is a label whose linear predictor has a known part,
+``-ln sum_j exp(eta_j)`` over those (`bayesmtfs.gibbs.classes`).
+
 **Student's t** of nu degrees and scale s is a normal distribution whose precision is ``lambda / s^2`` with ``lambda ~
 Gamma(nu / 2, rate nu / 2)``: given the residual, ``lambda ~ Gamma((nu + 1) / 2, rate (nu + r^2 / s^2) / 2)`` (West
 1987). A weight c takes the power c of the kernel, which multiplies the first parameter by c.

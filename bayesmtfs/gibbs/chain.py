@@ -12,7 +12,8 @@ Two forms of the same sampler:
   task are drawn jointly, O(m p^3), and so are all means;
 - by observation (`sweep`), for families that are normal given a hidden precision
   (`bayesmtfs.families.augmentation`), such as labels by Polya-Gamma augmentation (Polson, Scott and Windle 2013), and for
-  normal targets with more features than rows: O(p) a sweep for every observation.
+  normal targets with more features than rows: O(p) a sweep for every observation. Several classes within tasks are
+  labels class by class (`classes`).
 
 Both learn q by the same walk on 1/q (`exponent`).
 

@@ -20,6 +20,9 @@ in a sweep, since they cost less than a look at thousands of features: active ro
 labels several times, a Hamiltonian path with the precisions integrated out (`path`), the precisions given the linear
 predictors, and the scales of the active rows with all their coefficients integrated out (`features`).
 
+With several classes within tasks `classes` takes the place of steps 4 and 5 and of the features in step 6, and the global
+scale moves given the coefficients, as well as with them in steps 1 and 2.
+
 All steps but the third leave q as it is, and are right for any. What is tuned is tuned over the q that are visited.
 """
 
@@ -32,7 +35,7 @@ from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
 from bayesmtfs.families.augmentation import MULTINOMIAL, NORMAL
-from bayesmtfs.gibbs.block import ActiveBlock, block_for, step_on_block, tune_block
+from bayesmtfs.gibbs.block import MOST_FEATURES, ActiveBlock, block_for, step_on_block, tune_block
 from bayesmtfs.gibbs.classes import ClassSpace, class_space, step_on_classes
 from bayesmtfs.gibbs.coefficients import draw_in_turn, draw_jointly, draw_on_ellipse, step_on_pairs
 from bayesmtfs.gibbs.dispersion import DispersionSpace, draw_dispersion
@@ -302,7 +305,9 @@ class ObservedParts(NamedTuple):
 def observed_space_for(data: Observed, rows: RowMap) -> ObservedSpace:
     """Allocate."""
     shape = rows.present.shape
-    return ObservedSpace(block_for(data, rows), np.zeros(shape), np.zeros(shape))
+    # all classes of a row move together along paths only
+    most_features = len(data.design) if data.form == MULTINOMIAL else MOST_FEATURES
+    return ObservedSpace(block_for(data, rows, most_features), np.zeros(shape), np.zeros(shape))
 
 
 def observed_parts_for(
@@ -317,7 +322,7 @@ def observed_parts_for(
     normal = norm_q == 2.0 and not prior.learn_q
     n_features, longest = len(data.design), int(np.diff(data.offsets).max())
     several = data.form == MULTINOMIAL
-    wide = normal and not several and n_features > len(block.features) and longest <= min(MOST_OBSERVATIONS, n_features)
+    wide = normal and n_features > len(block.features) and longest <= min(MOST_OBSERVATIONS, n_features)
     return ObservedParts(
         free=block if not wide and (data.form != NORMAL or not normal) else None,
         collapsed=block if normal and not wide and not several else None,

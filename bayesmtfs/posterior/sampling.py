@@ -7,6 +7,7 @@ Which sampler ``"auto"`` takes:
   normal targets, labels, and the other families that are normal given a hidden precision: negative binomial counts,
   Student's t, absolute and quantile losses. Weights of labels must be whole numbers there (a weight of 2 is the row
   twice), since Pólya-Gamma variables of labels are drawn exactly, which other weights do not allow;
+- the same for several classes within tasks, class by class, without a shared mean, which changes no probability;
 - one of its kind for related tasks (`bayesmtfs.gibbs.relations`) under the prior "matrix_variate" at q = 2;
 - NUTS (`nuts`) for everything else: labels with other weights, and the other priors;
 - ``"variational"`` (`variational`), an approximation under the prior "spike", only where it is asked for.
@@ -198,7 +199,6 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
     if request.prior == "spike":
         return _spike_sampler(data, request)
     related = relations.samples_relations(data, family, request.prior, request.norm_q)
-    # a mean that all classes share changes no probability, and would follow its prior
     gibbs = related or (gibbs_posterior.supports(data, family, request.prior) and not (family.coupled and shared_mean))
     sampler = ("gibbs" if gibbs else "nuts") if request.sampler == "auto" else request.sampler
     if sampler == "nuts":
@@ -209,7 +209,7 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
         raise ValueError(
             f"sampler='gibbs' does not have prior={request.prior!r} with loss={family.name!r} and norm_q={norm_q!r}; it "
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
-            "sample weights that are whole numbers: use sampler='nuts' or 'auto'"
+            "sample weights that are whole numbers, and several classes within tasks without shared_mean: use sampler='nuts' or 'auto'"
         )
     if sampler == "variational":
         raise ValueError(

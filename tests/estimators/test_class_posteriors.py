@@ -11,6 +11,7 @@ import bayesmtfs as bm
 from bayesmtfs.data.classes import class_tasks, classes_of
 from bayesmtfs.families import Multinomial, Ordinal
 from bayesmtfs.models import generalized_normal_model, mixed_norm_model
+from bayesmtfs.posterior import sampling
 from bayesmtfs.types import PosteriorWarning
 
 SETTINGS = {"draws": 300, "tune": 400, "chains": 2, "n_jobs": 1, "random_state": 0, "progress": False}
@@ -106,11 +107,11 @@ def test_ordered_classes_have_a_posterior(tmp_path):
     bm.report(model, tmp_path / "report.html")
 
 
-@pytest.mark.slow
 def test_several_classes_within_tasks_have_a_posterior(tmp_path):
     X, y, tasks = simulate()
     labels = np.array(["low", "mid", "top"])[y]
     model = fit("multinomial", labels, X, tasks, unknown_task="mean")
+    assert model.prior_ == "generalized_normal" and model.posterior_.attrs["sampler"] == "gibbs"
     peer = bm.MixedNormClassifier(loss="multinomial", penalty_strength=1e-3).fit(X, labels, tasks=tasks)
     for name in ("coef_", "coef_std_", "task_inclusion_probability_", "local_false_sign_rate_"):
         assert getattr(model, name).shape == (2, 3, 3)
@@ -134,6 +135,37 @@ def test_several_classes_within_tasks_have_a_posterior(tmp_path):
     back = bm.load(tmp_path / "model")
     np.testing.assert_array_equal(back.predict_proba(X, tasks=tasks), p)
     assert back.coef_std_.shape == (2, 3, 3) and back.tasks_.tolist() == [0, 1]
+
+
+def test_several_classes_of_one_task_mix_and_keep_what_an_interruption_leaves(monkeypatch):
+    X, y, _ = simulate(120)
+    settings = {"draws": 500, "tune": 500, "chains": 4, "n_jobs": 1, "random_state": 1, "progress": False}
+    model = bm.BayesianClassifier(loss="multinomial", **settings).fit(X, y)  # no PosteriorWarning
+    assert model.converged_ and model.coef_.shape == (3, 3) and model.predict_proba(X).shape == (120, 3)
+    assert model.posterior_.attrs["sweeps_per_draw"] == 4
+
+    def impatient(self, chain):
+        def report(fraction):
+            if fraction > 0.7:
+                raise KeyboardInterrupt
+
+        return report
+
+    monkeypatch.setattr(sampling._Board, "reporter", impatient)
+    with pytest.warns(PosteriorWarning, match="interrupted, .* draws per chain are kept"):
+        part = bm.BayesianClassifier(loss="multinomial", **settings).fit(X, y)
+    n_kept = part.posterior_["posterior"].sizes["draw"]
+    assert 0 < n_kept < 500 and not part.converged_
+    np.testing.assert_allclose(part.coef_, model.coef_, atol=0.5)
+
+
+@pytest.mark.parametrize(("weight", "sampler"), [(2.0, "gibbs"), (1.5, "nuts")])
+def test_which_sampler_several_classes_have(weight, sampler):
+    y = np.arange(30) % 3
+    data = coded(np.random.default_rng(0).normal(size=(30, 3)), y, y // 2, np.full(30, weight))
+    request = sampling.PosteriorRequest(family=Multinomial())
+    assert sampling.choose_sampler(data, request) == sampler
+    assert sampling.choose_sampler(data, request, shared_mean=True) == "nuts"
 
 
 def test_what_does_not_go_together_is_refused():
