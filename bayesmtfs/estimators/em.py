@@ -28,7 +28,7 @@ from sklearn.utils import check_random_state
 
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.data.inputs import check_memory
-from bayesmtfs.data.scaling import Rescaled
+from bayesmtfs.data.scaling import Rescaled, within_task_units
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import evidence, jeffreys, matrix_variate, mm, shared_mean
 from bayesmtfs.em.active_tasks import EMProblem, em_problem, rows_of
@@ -310,7 +310,7 @@ class GeneralizedNormalEstimator(GeneralizedNormalRows):
         """Fit data whose targets are numbers, or -1 and +1."""
         scaling = self._rescaled(data)
         scaled, family = scaling.data, self._family
-        units = self._problem(scaled).units
+        units = within_task_units(scaled, self.fit_intercept or family.free_level, family.has_noise)
         penalty = RowPenalty(1.0, float(self.norm_q))
         problem = Problem(scaled, family, penalty, scaled.weight, self._has_intercepts)
         known = self._settings(units.coefficient)

@@ -113,6 +113,16 @@ def test_scipy_finds_no_better_point(loss):
             assert best <= other + 2e-5 * abs(best)
 
 
+@pytest.mark.parametrize("loss", ["absolute", "quantile(0.8)", "huber", "student_t(3)"])
+def test_units_of_targets_and_features_do_not_matter(loss):
+    X, y, tasks = rows("absolute", seed=5)
+    settings = {"loss": loss, "offset": None, "noise_floor": 0.2, "tol": 1e-9}
+    fit = bm.GeneralizedNormalRegressor(**settings).fit(X, y, tasks=tasks)
+    other = bm.GeneralizedNormalRegressor(**settings).fit(X * 0.01, 1e4 * y - 300.0, tasks=tasks)
+    np.testing.assert_allclose(other.coef_ * 1e-6, fit.coef_, atol=1e-3)
+    assert other.noise_[0] == pytest.approx(1e4 * fit.noise_[0], rel=1e-3)
+
+
 def test_most_rows_of_noise_are_left_out_and_those_that_matter_found():
     """More features than rows of a task; gross errors for the losses of residuals."""
     rng = np.random.default_rng(4)
