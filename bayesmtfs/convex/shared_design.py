@@ -145,12 +145,12 @@ class SharedDesign:
         X = self.X
         if sp.issparse(X) or X.size * len(self.Y) < SINGLE_LOOK:
             return None
+        longest = float(self.lengths_about_zero.max())
+        if not 1.0 / SINGLE_RANGE < longest < SINGLE_RANGE:
+            return None
         if X.dtype == np.float32:
             return X
-        if len(self.Y) < SINGLE_TASKS or X.size > SINGLE_SIZE:
-            return None
-        longest = float(self.lengths_about_zero.max())
-        return X.astype(np.float32) if 1.0 / SINGLE_RANGE < longest < SINGLE_RANGE else None
+        return X.astype(np.float32) if len(self.Y) >= SINGLE_TASKS and X.size <= SINGLE_SIZE else None
 
     def rough_correlations(self, residual: FloatArray) -> tuple[FloatArray, FloatArray] | None:
         """(p, m) Inner products with the residuals in single precision, and bounds (p,) of the lengths of their errors.
@@ -158,12 +158,11 @@ class SharedDesign:
         A sum of n products is off by at most ``(n + 3) u`` of the product of the lengths, whatever its order (Higham
         2002, *Accuracy and Stability of Numerical Algorithms*, section 3.1). None where there is no such copy of X.
         """
-        size = float(np.abs(residual).max(initial=0.0))
-        if self.single is None or size == 0.0:
+        size, share = float(np.abs(residual).max(initial=0.0)), (self.X.shape[0] + 3) * SINGLE_ROUNDING
+        if size == 0.0 or share > SINGLE_ERROR or self.single is None:
             return None
         weighted = self._times_root(residual / size).astype(np.float32)
         products = size * (weighted @ self.single).T.astype(np.float64)
-        share = (self.X.shape[0] + 3) * SINGLE_ROUNDING
         return products, share / (1.0 - share) * float(np.linalg.norm(residual)) * self.lengths_about_zero
 
     def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
@@ -312,9 +311,8 @@ class Scores:
         design, penalty = self.design, self.penalty if rows is None else self.penalty.take(rows)
         if not design.rows.grouped:
             return penalty.dual_norm(correlations)
-        if rows is None:
-            correlations = correlations[design.rows.features]
-        return self._of_rows(np.sqrt(np.einsum("km,km->k", correlations, correlations)), rows)
+        norms = np.sqrt(np.einsum("km,km->k", correlations, correlations))
+        return self._of_rows(norms[design.rows.features] if rows is None else norms, rows)
 
     def _of_rows(self, norms: FloatArray, rows: IntArray | None = None) -> FloatArray:
         """(R,) Dual norms of rows from the 2-norms of their columns' parts."""

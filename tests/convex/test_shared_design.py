@@ -435,13 +435,15 @@ def test_looks_in_single_precision_bound_those_in_double(norm_q, offset, monkeyp
 
 
 @pytest.mark.parametrize("norm_q", QS)
-@pytest.mark.parametrize("scale", ["mean", "sum"])
-def test_a_minimum_found_by_looks_in_single_precision(norm_q, scale, monkeypatch):
+@pytest.mark.parametrize(("scale", "dtype"), [("mean", np.float64), ("sum", np.float64), ("mean", np.float32)])
+def test_a_minimum_found_by_looks_in_single_precision(norm_q, scale, dtype, monkeypatch):
     X, Y = make_data(n=50, p=400, m=9, offset=20.0)
+    X = X.astype(dtype)
     weight = np.random.default_rng(3).uniform(0.5, 2.0, 50)
     problem = make_problem(X, Y, norm_q, 0.05, weight=weight, scale=scale)
     expected = shared_design.solve(problem, tol=1e-9)
     monkeypatch.setattr(shared_design, "SINGLE_LOOK", 0)
+    assert SharedDesign(problem).single is not None
     found = shared_design.solve(problem, tol=1e-9)
     check_solution(problem, found, 1e-9)
     assert abs(found.objective - expected.objective) <= 2e-9 * found.scale
