@@ -169,9 +169,9 @@ def noisy_targets(rng: np.random.Generator, signal: FloatArray, signal_to_noise:
     return list((signal + noise).T.copy())
 
 
-def random_labels(rng: np.random.Generator, score: FloatArray) -> FloatArray:
-    """Labels -1 and +1 from a logistic model, scores scaled to a deviation of 2; both labels always occur."""
-    score = 2 * (score - score.mean()) / max(score.std(), 1e-12)
+def random_labels(rng: np.random.Generator, score: FloatArray, deviation: float = 2.0) -> FloatArray:
+    """Labels -1 and +1 from a logistic model, scores scaled to a deviation; both labels always occur."""
+    score = deviation * (score - score.mean()) / max(score.std(), 1e-12)
     labels = np.where(rng.random(len(score)) < 1 / (1 + np.exp(-score)), 1.0, -1.0)
     labels[np.argmax(score)], labels[np.argmin(score)] = 1.0, -1.0
     return labels
@@ -202,7 +202,9 @@ def independent_regression(rng: np.random.Generator, shape: Shape) -> TaskSet:
     return TaskSet(X, noisy_targets(rng, X @ row_sparse(rng, shape, 20), 4.0), None, "squared")
 
 
-def school_regression(rng: np.random.Generator, shape: Shape, *, indicators: bool = True) -> TaskSet:
+def school_regression(
+    rng: np.random.Generator, shape: Shape, *, indicators: bool = True, noise: float = 2.0
+) -> TaskSet:
     """Many small tasks with designs of their own: 8 numeric columns, the others indicators or numeric too.
 
     Rare indicators make the designs badly conditioned, which costs first-order methods an order of magnitude.
@@ -216,12 +218,13 @@ def school_regression(rng: np.random.Generator, shape: Shape, *, indicators: boo
     W = row_sparse(rng, shape, 8, common=2.0) / 2
     level = rng.standard_normal(n_tasks)
     targets = [
-        X[offsets[t] : offsets[t + 1]] @ W[:, t] + level[t] + 2 * rng.standard_normal(sizes[t]) for t in range(n_tasks)
+        X[offsets[t] : offsets[t + 1]] @ W[:, t] + level[t] + noise * rng.standard_normal(sizes[t])
+        for t in range(n_tasks)
     ]
     return TaskSet(X, targets, offsets, "squared")
 
 
-def microarray_classification(rng: np.random.Generator, shape: Shape) -> TaskSet:
+def microarray_classification(rng: np.random.Generator, shape: Shape, *, deviation: float = 2.0) -> TaskSet:
     """Few rows and many correlated columns per task: 20 factors plus noise."""
     n_tasks, n_features = shape["n_tasks"], shape["n_features"]
     sizes = rng.integers(shape["n_rows"] * 7 // 10, shape["n_rows"] + 1, n_tasks)
@@ -229,11 +232,11 @@ def microarray_classification(rng: np.random.Generator, shape: Shape) -> TaskSet
     loadings = 0.5 * rng.standard_normal((20, n_features))
     X = rng.standard_normal((offsets[-1], 20)) @ loadings + rng.standard_normal((offsets[-1], n_features))
     W = row_sparse(rng, shape, 20, common=3.0)
-    targets = [random_labels(rng, X[offsets[t] : offsets[t + 1]] @ W[:, t]) for t in range(n_tasks)]
+    targets = [random_labels(rng, X[offsets[t] : offsets[t + 1]] @ W[:, t], deviation) for t in range(n_tasks)]
     return TaskSet(X, targets, offsets, "logistic")
 
 
-def text_classification(rng: np.random.Generator, shape: Shape) -> TaskSet:
+def text_classification(rng: np.random.Generator, shape: Shape, *, deviation: float = 2.0) -> TaskSet:
     """Bags of words with a Zipf law, about 80 words a row, log counts, rows of length 1."""
     n_tasks, n_features = shape["n_tasks"], shape["n_features"]
     sizes = np.geomspace(shape["n_rows"] / 20, shape["n_rows"], n_tasks).astype(int)
@@ -253,7 +256,7 @@ def text_classification(rng: np.random.Generator, shape: Shape) -> TaskSet:
     W = np.zeros((n_features, n_tasks))
     frequent = rng.permutation(words[: min(3000, n_features // 2)])[:200]
     W[frequent] = rng.standard_normal((len(frequent), 1)) + 0.5 * rng.standard_normal((len(frequent), n_tasks))
-    targets = [random_labels(rng, X[offsets[t] : offsets[t + 1]] @ W[:, t]) for t in range(n_tasks)]
+    targets = [random_labels(rng, X[offsets[t] : offsets[t + 1]] @ W[:, t], deviation) for t in range(n_tasks)]
     return TaskSet(X, targets, offsets, "logistic")
 
 

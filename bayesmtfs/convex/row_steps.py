@@ -375,10 +375,10 @@ def copy(source: FloatArray, target: FloatArray) -> None:
 def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray, Q: FloatArray) -> None:
     """Write ``sum_i h_i (x_ij - mean_jt) (x_il - mean_lt)`` over the observations of task t to ``Q[j, t, l]``.
 
-    Observations are taken a panel at a time, transposed, and multiplied two features by two.
+    Observations are taken a panel at a time, transposed, and multiplied four features by two.
     """
     k = A.shape[1]
-    panel = np.empty((k + 1, PANEL + LANES))  # a power of two as its length would make the rows share cache lines
+    panel = np.zeros((k + 3, PANEL + LANES))  # a power of two as its length would make the rows share cache lines
     for t in range(offsets.size - 1):
         for a in range(k):
             for b in range(Q.shape[2]):
@@ -390,25 +390,27 @@ def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray
                 root = math.sqrt(weight[first + i])
                 for j in range(k):
                     panel[j, i] = root * (A[first + i, j] - means[j, t])
-                panel[k, i] = 0.0
-            for j in range(k + 1):
+            for j in range(k):
                 for i in range(n, padded):
                     panel[j, i] = 0.0
-            for a in range(0, k, 2):
+            for a in range(0, k, 4):
+                w, x, y, z = panel[a], panel[a + 1], panel[a + 2], panel[a + 3]
                 for b in range(a, k, 2):
-                    s00, s01, s10, s11 = 0.0, 0.0, 0.0, 0.0
+                    u, v = panel[b], panel[b + 1]
+                    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
                     for i in range(padded):
-                        s00 += panel[a, i] * panel[b, i]
-                        s01 += panel[a, i] * panel[b + 1, i]
-                        s10 += panel[a + 1, i] * panel[b, i]
-                        s11 += panel[a + 1, i] * panel[b + 1, i]
-                    Q[a, t, b] += s00
-                    if b + 1 < k:
-                        Q[a, t, b + 1] += s01
-                    if a + 1 < k and b > a:
-                        Q[a + 1, t, b] += s10
-                    if a + 1 < k and b + 1 < k:
-                        Q[a + 1, t, b + 1] += s11
+                        s0 += w[i] * u[i]
+                        s1 += w[i] * v[i]
+                        s2 += x[i] * u[i]
+                        s3 += x[i] * v[i]
+                        s4 += y[i] * u[i]
+                        s5 += y[i] * v[i]
+                        s6 += z[i] * u[i]
+                        s7 += z[i] * v[i]
+                    products = (s0, s1, s2, s3, s4, s5, s6, s7)
+                    for c in range(min(4, k - a)):
+                        for d in range(min(2, k - b)):
+                            Q[a + c, t, b + d] += products[2 * c + d]
         for a in range(k):
             for b in range(a):
                 Q[a, t, b] = Q[b, t, a]

@@ -455,6 +455,14 @@ def test_frozen_copy_leaves_the_original_writable():
     assert not copy.flags.writeable
 
 
+def test_frozen_copy_keeps_what_is_repeated_once():
+    unit = np.arange(3.0)
+    copy = frozen_copy(np.broadcast_to(unit[:, None], (3, 1000)))
+    unit[:] = 0.0
+    assert copy.shape == (3, 1000) and copy.strides[1] == 0
+    assert (copy == np.arange(3.0)[:, None]).all() and not copy.flags.writeable
+
+
 # --- uncertainty in the table -----------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,74 @@
+"""Sums over rows by columns: variances within tasks against NumPy's, from dense and sparse designs."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from bayesmtfs.data.column_sums import (
+    dense_variances,
+    pooled_sparse_variances,
+    sparse_variances,
+    squares_about,
+    weighted_deviation,
+)
+from bayesmtfs.data.inputs import numbered_names
+
+OFFSETS = np.array([0, 9, 10, 31])
+
+
+@pytest.fixture
+def design():
+    """Sparse columns; one that is constant, far from 0 and everywhere, one that a task lacks, one near its mean."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((31, 8)) < 0.4, rng.standard_normal((31, 8)) + 1.0, 0.0)
+    X[:, 1] = 7.3
+    X[:, 2] = 1e4 + rng.standard_normal(31)
+    X[10:, 3] = 0.0
+    X[:9, 4] = -2.0
+    return X, rng.uniform(0.5, 2.0, 31)
+
+
+def variances(X, weight):
+    """(p, m) By their definition."""
+    parts = [(X[a:b], weight[a:b]) for a, b in zip(OFFSETS[:-1], OFFSETS[1:], strict=True)]
+    return np.column_stack(
+        [np.average((x - np.average(x, axis=0, weights=w)) ** 2, axis=0, weights=w) for x, w in parts]
+    )
+
+
+def test_variances_of_dense_and_sparse_columns(design):
+    X, weight = design
+    expected = variances(X, weight)
+    for found in (dense_variances(X, weight, OFFSETS), sparse_variances(sp.csr_matrix(X), weight, OFFSETS)):
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-20)
+        assert not found[1].any() and not found[:, 1].any()  # a constant column, and a task of one row
+
+
+def test_pooled_variances_are_those_of_the_tasks_by_their_weights(design):
+    X, weight = design
+    totals = np.add.reduceat(weight, OFFSETS[:-1])
+    found = pooled_sparse_variances(sp.csr_matrix(X), weight, OFFSETS)
+    np.testing.assert_allclose(found, variances(X, weight) @ totals / totals.sum(), rtol=1e-9, atol=1e-20)
+    assert found[1] == 0.0
+
+
+def test_deviations_of_one_design(design):
+    X, weight = design
+    mean = np.average(X, axis=0, weights=weight)
+    expected = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
+    for given in (X, np.asfortranarray(X), sp.csr_matrix(X)):
+        np.testing.assert_allclose(weighted_deviation(given, weight), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_squares_about_a_number_for_each_task():
+    rng = np.random.default_rng(1)
+    y, weight, means = rng.standard_normal(31), rng.uniform(0.5, 2.0, 31), np.array([0.0, 1.0, -3.0])
+    expected = [weight[a:b] @ (y[a:b] - mean) ** 2 for a, b, mean in zip(OFFSETS[:-1], OFFSETS[1:], means, strict=True)]
+    np.testing.assert_allclose(squares_about(y, means, weight, OFFSETS), expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 100, 101, 12_345])
+def test_numbered_names_are_those_of_python(count):
+    names = numbered_names(count)
+    assert names.tolist() == [f"x{i}" for i in range(count)]
+    assert count == 0 or names.dtype == np.asarray([f"x{i}" for i in range(count)]).dtype
