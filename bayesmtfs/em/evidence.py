@@ -40,6 +40,7 @@ of log evidence: Tipping and Faul (2003, *AISTATS*) for rows over m tasks.
 """
 
 import math
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -145,18 +146,19 @@ class NormalEvidence:
         """(m,) Standard deviations of the noise."""
         return np.sqrt(parameters)
 
+    def with_one_noise(self) -> "NormalEvidence":
+        """Let the noise of the tasks move together."""
+        together = copy(self)
+        together.shared_noise = True
+        return together
+
     def improved(
-        self,
-        parameters: FloatArray,
-        tasks: WhitenedTasks,
-        posterior: RowPosterior,
-        boldness: float,
-        together: bool = False,
+        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
     ) -> FloatArray:
-        """Better noise variances, no smaller than the floor; one for all tasks where they are to move ``together``."""
+        """Better noise variances, no smaller than the floor."""
         squares = tasks.residual_squares(posterior.mean)
         free, degrees, counts = self.free, posterior.degrees, self.counts
-        if (self.shared_noise or together) and len(squares) > 1:
+        if self.shared_noise and len(squares) > 1:
             squares, free, degrees, counts = (np.full(len(s), s.sum()) for s in (squares, free, degrees, counts))
         undetermined = np.maximum(counts - degrees, 1e-12 * counts)
         known = free > 1e-12 * counts
@@ -234,12 +236,7 @@ class BoundEvidence:
         return value
 
     def improved(
-        self,
-        parameters: FloatArray,
-        tasks: WhitenedTasks,
-        posterior: RowPosterior,
-        boldness: float,
-        together: bool = False,
+        self, parameters: FloatArray, tasks: WhitenedTasks, posterior: RowPosterior, boldness: float
     ) -> FloatArray:
         """Points at the root mean square of the linear predictor."""
         omega = self.normal.expected_precision(parameters)
@@ -278,7 +275,6 @@ class EvidenceSettings:
     row_cost: float
     shrinkage: float = 0.0
     learn_noise: bool = True
-    one_noise: bool = False  # all tasks' noise moves together
 
     @cached_property
     def grouped(self) -> bool:
@@ -345,7 +341,7 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
     parameters = state.parameters
     if settings.learn_noise:
         tasks = settings.likelihood.tasks(state.active, parameters)
-        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness, settings.one_noise)
+        parameters = settings.likelihood.improved(parameters, tasks, posterior, boldness)
     gone = (share * len(share) < VANISHING * share.sum()) & (squared_score < curvature)
     if not gone.any():
         return EvidenceState(state.active, new, parameters, relations)
@@ -678,7 +674,7 @@ def _better_from_all(search: EvidenceSearch, likelihood: NormalEvidence, noise_s
     search.settings = replace(settings, learn_noise=False)
     search.prune(ROUGHLY * tol)
     if even:
-        search.settings = replace(settings, one_noise=True)
+        search.settings = replace(settings, likelihood=likelihood.with_one_noise())
         search.prune(ROUGHLY * tol)
     search.settings = settings
     search.prune(tol)

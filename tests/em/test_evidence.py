@@ -328,7 +328,7 @@ def test_noise_that_moves_together_is_that_of_a_shared_noise(boldness):
         posterior = evaluate(settings, state).posterior
         tasks = settings.likelihood.tasks(state.active, state.parameters)
         given = state.parameters, tasks, posterior, boldness
-        np.testing.assert_allclose(own.improved(*given, together=True), shared.improved(*given), rtol=1e-12)
+        np.testing.assert_allclose(own.with_one_noise().improved(*given), shared.improved(*given), rtol=1e-12)
     assert np.ptp(own.improved(*given)) > 0.01
 
 
