@@ -209,7 +209,8 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
         raise ValueError(
             f"sampler='gibbs' does not have prior={request.prior!r} with loss={family.name!r} and norm_q={norm_q!r}; it "
             "samples prior='generalized_normal' and 'jeffreys', and 'matrix_variate' at norm_q=2, with labels only with "
-            "sample weights that are whole numbers, and several classes within tasks without shared_mean: use sampler='nuts' or 'auto'"
+            "sample weights that are whole numbers, and several classes within tasks without shared_mean: use "
+            "sampler='nuts' or 'auto'"
         )
     if sampler == "variational":
         raise ValueError(
