@@ -107,7 +107,7 @@ def fit_dask(
     return model
 
 
-def blocks_of(frame: Any, columns: Columns, classes: Any = None) -> tuple["Blocks", NDArray[Any]]:
+def blocks_of(frame: Any, columns: Columns, classes: Any = None) -> tuple["HeldRows", NDArray[Any]]:
     """Read the partitions of a frame where they are, to stay there; with them the two labels of the target."""
     import dask
 
@@ -119,7 +119,7 @@ def blocks_of(frame: Any, columns: Columns, classes: Any = None) -> tuple["Block
     if len(labels) != 2:
         raise ValueError(f"column {columns.target!r} has the labels {labels.tolist()}; a distributed fit wants two")
     parts = [dask.delayed(_read_part, pure=True)(part, columns, labels) for part in partitions]
-    return Blocks(dask.persist(*[dask.delayed(_filled, pure=True)(group) for group in _side_by_side(parts)])), labels
+    return HeldRows(dask.persist(*[dask.delayed(_filled, pure=True)(group) for group in _side_by_side(parts)])), labels
 
 
 def _check(model: Any) -> None:
@@ -174,7 +174,7 @@ def _keep_fit(
     model.penalty_strength_, model.objective_, model.dual_gap_ = strength, solution.objective, solution.gap
 
 
-class Blocks:
+class HeldRows:
     """Blocks of rows that stay with the workers."""
 
     def __init__(self, blocks: Iterable[Any]) -> None:
@@ -223,7 +223,7 @@ class Blocks:
 class DaskPasses:
     """Passes over partitions that stay where they are."""
 
-    def __init__(self, blocks: Blocks, loss_scale: str, family: Family) -> None:
+    def __init__(self, blocks: HeldRows, loss_scale: str, family: Family) -> None:
         found: Share | None = blocks.added(_totals, _add_shares, 0)
         if found is None:
             raise ValueError("frame holds no row with a target; pass at least one")
