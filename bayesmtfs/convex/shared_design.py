@@ -36,17 +36,9 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bayesmtfs.compiled import one_thread
+from bayesmtfs.convex.group_penalty import GroupPenalty, group_norms
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.shared_rows import (
-    ColumnGram,
-    Goal,
-    GroupPenalty,
-    RowProblem,
-    StoredGram,
-    best_dual,
-    group_norms,
-    minimise,
-)
+from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
 from bayesmtfs.data.column_sums import column_chunks, weighted_moments
 from bayesmtfs.data.inputs import Design
