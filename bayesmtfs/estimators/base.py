@@ -131,7 +131,8 @@ def check_kinds(estimator: Any) -> None:
     Without a look, ``fit_intercept="no"`` counts as true and ``max_iter=1.5`` as one round or two. Ranges are checked by
     the classes themselves.
     """
-    for name, kind, default in _declared_kinds(type(estimator)):
+    cls: Any = type(estimator)
+    for name, kind, default in _declared_kinds(cls):
         value = getattr(estimator, name)
         truth = isinstance(value, bool | np.bool_)
         if kind is bool and not truth:
