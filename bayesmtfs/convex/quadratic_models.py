@@ -10,7 +10,9 @@ squared loss the model is the loss itself; for others it is a step of a proximal
 A sweep takes the exact step of `row_steps` for one row after the other. After a few sweeps their iterates are
 extrapolated (Anderson acceleration as in Bertrand and Massias 2021, *AISTATS*), which is kept where it lowers the
 objective. Everything a sweep keeps is affine in W, so that an extrapolation needs no pass over the data. The model is
-solved up to a given duality gap of its own.
+solved up to a given duality gap of its own. Sweeps work on the Gram matrix of every task or go down the columns
+themselves, which is cheaper where the matrix would serve one model only and features are few beside rows, so that a few
+sweeps do.
 
 Sweeps find which entries are zero soon, but may take long to settle the others where features are nearly collinear;
 then Newton steps on the rows that are not zero take over, on which the penalty is smooth (`RowPenalty.curvature`). As
