@@ -16,6 +16,7 @@ import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cache
+from types import FunctionType
 from typing import Any, TypeVar
 
 from numba import njit
@@ -34,7 +35,7 @@ LEAN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 def inner(**options: Any) -> Callable[[Function], Function]:
     """`numba.njit` with the cache, for functions that compiled code calls.
 
-    A call from Python, as tests make them, compiles the function by itself, once in every process.
+    A call from Python, as tests make them, compiles the function once more, by itself.
 
     Examples
     --------
@@ -57,7 +58,11 @@ def inner(**options: Any) -> Callable[[Function], Function]:
 
         @cache
         def alone() -> Any:
-            made: Any = njit(**(options | {"cache": False}))(function)
+            copied = FunctionType(
+                function.__code__, function.__globals__, None, function.__defaults__, function.__closure__
+            )
+            copied.__qualname__ = f"{function.__qualname__}_alone"  # the name of its file in the cache
+            made: Any = njit(**({"cache": True} | options))(copied)
             made._insert = enter
             return made
 

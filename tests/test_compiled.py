@@ -99,6 +99,10 @@ print(found, *hits)
     assert in_a_process_of_its_own("mean_square") == [12.5, 0, 0, 0]
     assert in_a_process_of_its_own("length") == [5.0, 0, 1, 0]  # the part, with what it calls
     assert in_a_process_of_its_own("length") == [5.0, 1, 0, 0]
+    assert in_a_process_of_its_own("sum_of_squares") == [25.0, 0, 0, 1]  # by itself, from the same parts
+    kept = sorted((tmp_path / "cache").rglob("sum_of_squares*"))
+    assert in_a_process_of_its_own("sum_of_squares") == [25.0, 0, 0, 0]
+    assert kept == sorted((tmp_path / "cache").rglob("sum_of_squares*"))
 
 
 class Watch(Listener):

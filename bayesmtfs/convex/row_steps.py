@@ -46,7 +46,7 @@ RowTerms = tuple[FloatArray, FloatArray, float, float]  # b, h, lam and q of a r
 MeanTerms = tuple[FloatArray, FloatArray, FloatArray]  # ridge, 1-norm and curvature (k,) of a mean that tasks share
 
 
-@lean()
+@inner(**LEAN)
 def row_step(
     linear: FloatArray,
     curvature: FloatArray,

@@ -123,10 +123,12 @@ def sums_over_tasks(
 @njit(cache=True, error_model="numpy", nogil=True)
 def squares_about(values: FloatArray, means: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
     """(m,) Weighted sum of the squares of each task's values about a number."""
-    squares = np.zeros(means.size)
+    squares = np.empty(means.size)
     for t in range(means.size):
+        total = 0.0
         for i in range(offsets[t], offsets[t + 1]):
-            squares[t] += weight[i] * (values[i] - means[t]) ** 2
+            total += weight[i] * (values[i] - means[t]) ** 2
+        squares[t] = total
     return squares
 
 

@@ -54,14 +54,13 @@ from bayesmtfs.gibbs.state import (
     RowMap,
     TaskSums,
     dual_ridge_start,
-    fill_predictors,
-    fill_scores,
     first_observed_state,
     first_state,
     gibbs_prior,
     log_uniform_prior,
     new_state,
     observations_of,
+    renew_scores,
     ridge_start,
     rows_of,
     single_rows,
@@ -329,8 +328,7 @@ def redraw_by_observation(
     cells: Cells, rng: Generator, data: Observed, rows: RowMap, state: GibbsState, block: ActiveBlock | None, keep: bool
 ) -> None:
     """Draw missing cells given new hidden precisions; a sweep begins with what else depends on the design."""
-    fill_predictors(data, rows, state, data.predictors)
-    fill_scores(rng, data, state)
+    renew_scores(rng, data, rows, state)
     W = np.where(rows.present, state.W + state.mean, 0.0)
     cells.redraw(W, data.precisions, data.scores, keep)
     cells.write_to(data.design)

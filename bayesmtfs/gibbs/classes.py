@@ -33,7 +33,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -78,7 +77,7 @@ def class_space(data: Observed, rows: RowMap) -> ClassSpace:
     return ClassSpace(design, one, np.empty(len(rows.sizes)), np.empty(len(rows.sizes)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def step_on_classes(
     rng: Generator,
     data: Observed,
@@ -110,7 +109,7 @@ def step_on_classes(
             tune_row(state, row, classes.before[row], information, tuning)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def fill_other_classes(data: Observed, k: int) -> None:
     """``-c_k`` of every observation, as the known part of the predictors of class k."""
     count, size = len(data.predictors) // data.n_classes, len(data.predictors)
@@ -182,7 +181,7 @@ def _draw_coefficients(rng: Generator, data: Observed, classes: ClassSpace, stat
             draw_bounded(rng, data, rows, state, row, i)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@inner(error_model="numpy")
 def draw_constants(rng: Generator, rows: RowMap, prior: GibbsPrior, state: GibbsState, n_classes: int) -> None:
     """What the classes of a task have in common in each feature, and in their intercepts."""
     m, p = len(state.W) // n_classes, state.W.shape[1]

@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numba import njit
 from numpy.random import Generator
 
 from bayesmtfs.compiled import inner
@@ -382,6 +383,13 @@ def fill_scores(rng: Generator, data: Observed, state: GibbsState) -> None:
             data.precisions[n], data.scores[n] = draw_precision_and_score(
                 rng, data.form, weight, target, eta, noise_precision, data.parameters[t]
             )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def renew_scores(rng: Generator, data: Observed, rows: RowMap, state: GibbsState) -> None:
+    """Predictors of a design that has changed, then scores."""
+    fill_predictors(data, rows, state, data.predictors)
+    fill_scores(rng, data, state)
 
 
 @inner(error_model="numpy")
