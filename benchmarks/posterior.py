@@ -6,14 +6,13 @@
     python benchmarks/posterior.py --tasks --classes 1 4 --nuts-draws 1000 --samplers nutpie [--seeds 1 2]
 
 One model, one data set, several samplers: ours, nutpie, the NUTS of PyMC and that of numpyro (where installed). Data are
-like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. With ``--genes`` they
-are like microarrays with labels, or with ``--targets normal`` with numbers: hundreds or thousands of correlated
-features, of which 10 matter, and three tasks of 50 to 100 rows; ``--screened`` keeps so many features of them. With
-``--classes`` there are three classes within tasks: one task is Fisher's iris data, several have 20 features, 4 of
-which matter, and 60 rows. The figure is the smallest effective sample size (bulk and tail) over coefficients,
-logarithms of the row scales, noise, and 1/q where it is
-learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure counts only where R-hat is
-below 1.01.
+like the School data: 27 features, 40 to 110 rows per task, a third of the features relevant. With ``--genes`` they are
+like microarrays with labels, or with ``--targets normal`` with numbers: hundreds or thousands of correlated features, of
+which 10 matter, and three tasks of 50 to 100 rows; ``--screened`` keeps so many features of them. With ``--classes``
+there are three classes within tasks: one task is Fisher's iris data, several have 20 features, 4 of which matter, and 60
+rows. The figure is the smallest effective sample size (bulk and tail) over coefficients, logarithms of the row scales,
+noise, and 1/q where it is learned, per CPU second of sampling, tuning included; compilation is timed apart. A figure
+counts only where R-hat is below 1.01.
 """
 
 import argparse

@@ -210,7 +210,7 @@ def sample_chain(
     >>> draws.W.mean(axis=0).ravel().round(1).tolist()
     [1.0, -2.0]
     """
-    family = conditionally_normal(data, loss)
+    family = conditionally_normal(data, loss, by_class=True)
     if family.coupled and prior.mean_scale > 0.0:
         raise ValueError("a mean that all classes share changes no probability; pass a prior without mean_scale")
     if start is not None and start.shape != (data.n_features, data.n_tasks):
@@ -258,10 +258,10 @@ def _dispersion(data: TaskData, family: Family, prior: Hyperprior, draws: int) -
     return dispersion_space(law, data.n_observations, draws, data.n_tasks)
 
 
-def conditionally_normal(data: TaskData, loss: str | Family) -> Family:
-    """Family, after a look at what it offers and at the weights."""
+def conditionally_normal(data: TaskData, loss: str | Family, by_class: bool = False) -> Family:
+    """Family, after a look at what it offers, to samplers that go class by class too, and at the weights."""
     family = find_family(loss)
-    hidden = augmentation_of(family)
+    hidden = augmentation_of(family) if by_class else family.augmentation
     if hidden is None:
         family.require("The Gibbs sampler", "augmentation")
     elif not hidden.takes_weights(data.weight):

@@ -1,4 +1,4 @@
-"""The sampler by observation and NUTS on the PyMC model have the same posterior of labels, also with p > n, and classes."""
+"""The sampler by observation and NUTS have the same posterior of labels, also with p > n, and of several classes."""
 
 import numpy as np
 import pytest

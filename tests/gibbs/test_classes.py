@@ -10,7 +10,7 @@ from bayesmtfs.families import find_family
 from bayesmtfs.families.augmentation import MULTINOMIAL
 from bayesmtfs.gibbs import classes as gibbs_classes
 from bayesmtfs.gibbs import state as gibbs_state
-from bayesmtfs.gibbs.chain import ChainSettings, sample_chain, supports
+from bayesmtfs.gibbs.chain import ChainSettings, conditionally_normal, sample_chain, supports
 from bayesmtfs.priors.hyperpriors import Hyperprior, hyperprior_for, log_scale_density
 
 FIELDS = ("W", "intercept", "row_scales", "global_scale", "norm_q")
@@ -196,6 +196,8 @@ def test_what_is_not_sampled():
     weighted = labelled(sample_weight=np.full(30, 1.5))
     assert supports(labelled(), "multinomial", "jeffreys") and not supports(labelled(), "ordinal", "jeffreys")
     assert not supports(weighted, "multinomial", "jeffreys")
+    with pytest.raises(ValueError, match="needs a conditionally normal form"):
+        conditionally_normal(labelled(), "multinomial")
     with pytest.raises(ValueError, match="weights that are whole numbers.*NUTS instead"):
         sample_chain(weighted, Hyperprior(), ChainSettings(), loss="multinomial")
     with pytest.raises(ValueError, match="changes no probability; pass a prior without mean_scale"):
