@@ -173,7 +173,7 @@ class GeneralizedNormalSurvival(SurvivalFace, GeneralizedNormalEstimator):
     >>> X, tasks = rng.normal(size=(200, 10)), np.repeat(["a", "b"], 100)
     >>> time, died = rng.exponential(np.exp(-X[:, 0])), rng.random(200) < 0.7
     >>> y = np.array(list(zip(died, time)), dtype=[("event", bool), ("time", float)])
-    >>> model = GeneralizedNormalSurvival(offset=0.1).fit(X, y, tasks=tasks)
+    >>> model = GeneralizedNormalSurvival(offset=0.01).fit(X, y, tasks=tasks)
     >>> model.get_support(indices=True).tolist(), model.score(X, y, tasks=tasks) > 0.7
     ([0], True)
 

@@ -166,8 +166,14 @@ def test_the_chain_of_targets_and_parameters_has_the_prior_in_long_runs(loss):
     assert_prior_is_reproduced(loss, 150_000, [1.0, 0.5, 0.5], seed=11)
 
 
-KINDS = ["numbers", "labels", "groups", "own designs with missing cells", "heavy tails", "counts"]
-LOSSES = {"labels": "logistic", "heavy tails": "student_t(learn)", "counts": "negative_binomial(learn)"}
+LOSSES = {
+    "labels": "logistic",
+    "heavy tails": "student_t(learn)",
+    "counts": "negative_binomial(learn)",
+    "medians": "absolute",
+    "quantiles": "quantile(0.8)",
+}
+KINDS = ["numbers", "groups", "own designs with missing cells", *LOSSES]
 
 
 def data_of(kind):

@@ -196,3 +196,8 @@ def test_events_have_many_names_and_mixed_decimals_a_way_out(table, tmp_path):
     mixed.to_csv(tmp_path / "table.csv", index=False, sep=";")
     with pytest.raises(ValueError, match=r"columns such as 'x' hold numbers with decimal commas.*pass --decimal ,"):
         tables.observations(tmp_path / "table.csv", "y", None, "clinic", None, None)
+
+
+def test_survival_times_have_a_mode_under_generalized_normal_rows():
+    model = fit.make_estimator(classify=False, prior="generalized_normal", loss="cox")
+    assert isinstance(model, bm.GeneralizedNormalSurvival)
