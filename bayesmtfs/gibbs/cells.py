@@ -216,6 +216,7 @@ class Cells:
     def _draw_levels(self, filled: FloatArray) -> None:
         """Levels given V; those of complete columns are their means."""
         gaps, columns = self.gaps, self.gaps.columns
+        # along the eigenvectors of d V^-1 d, (mu - c) / d has precision 1 a priori and n times the eigenvalue by the rows
         scaled = gaps.spreads[:, np.newaxis] * self.precisions[:, columns] * gaps.spreads
         values, vectors = np.linalg.eigh(scaled)
         weight = np.bincount(gaps.group)[:, np.newaxis] * np.maximum(values, 0.0)  # (G, g)

@@ -25,12 +25,14 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.data.gaps import Filling, RowModel, TaskMeans, filled, has_gaps, learn_means
 from bayesmtfs.data.scaling import SamplingUnits, effect_unit, in_sampling_units, plain_units, rescale, sampling_units
 from bayesmtfs.data.tasks import TaskData
@@ -159,13 +161,12 @@ def sample_posterior(data: TaskData, request: PosteriorRequest, **stated: Any) -
     _check_room(request, int(kept.sum()), data.n_tasks)
     chosen, cells = chosen_features(data, kept).dense(), None
     missing = np.isnan(given.design[:, kept]) if means is not None else np.zeros(0, dtype=bool)
-    if missing.any():
-        chosen, shrinkage = complete(chosen, missing)
-        cells, design = MissingCells(missing, shrinkage), np.array(data.design, dtype=np.float64)
-        design[:, kept] = chosen.design
-        data = replace(data, design=design)
-    units, scaled = scaled_data(chosen, request, shared=cells is not None and data.shared_design)
-    draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out), cells)
+    with one_thread() if missing.any() else nullcontext():  # chains run side by side, and cells take small matrices
+        if missing.any():
+            data, cells = _with_filled_cells(data, kept, missing)
+            chosen = chosen_features(data, kept)
+        units, scaled = scaled_data(chosen, request, shared=cells is not None and data.shared_design)
+        draws, penalty = _run(scaled, request, stated, _n_rows(data, screened_out), cells)
     if request.prior == "horseshoe":
         draws = without(draws, "norm_q")  # its row scales are deviations, not those of GN(0, rho, 2)
     diagnostics = diagnose(draws, labels=family.targets == "labels")
@@ -310,6 +311,14 @@ def scaled_data(data: TaskData, request: PosteriorRequest, shared: bool = False)
         centre, scale = (np.broadcast_to(part, (data.n_features, data.n_tasks)) for part in common)
         units = replace(units, feature_centre=centre, feature_scale=scale)
     return units, in_sampling_units(data, units)
+
+
+def _with_filled_cells(data: TaskData, kept: BoolArray, missing: BoolArray) -> tuple[TaskData, MissingCells]:
+    """Data whose missing cells of some features are what a chain begins with, and which cells these are."""
+    found, shrinkage = complete(chosen_features(data, kept).dense(), missing)
+    design = np.array(data.design, dtype=np.float64)
+    design[:, kept] = found.design
+    return replace(data, design=design), MissingCells(missing, shrinkage)
 
 
 def _drawn_cells(

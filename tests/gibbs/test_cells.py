@@ -10,7 +10,9 @@ from bayesmtfs.families import find_family
 from bayesmtfs.gibbs import cells as missing_cells
 from bayesmtfs.gibbs import spike, spike_state
 from bayesmtfs.gibbs.cells import Cells, complete, gaps_of, row_model, together
+from bayesmtfs.gibbs.chain import ChainSettings, sample_chain
 from bayesmtfs.gibbs.state import rows_of
+from bayesmtfs.priors.hyperpriors import Hyperprior
 from bayesmtfs.priors.spike import spike_prior_for
 
 P, DRAWS = 4, 4000
@@ -189,3 +191,22 @@ def test_new_rows_are_filled_by_the_model_of_the_draws():
     np.testing.assert_allclose(true.fill(row, np.zeros(1, dtype=int)), [[2.5, 2.0 + 0.8 * 1.5, 3.0 + 0.3 * 1.5]])
     w, left = np.array([[1.0, -2.0, 0.7]]), S[1:, 1:] - np.outer(S[1:, 0], S[1:, 0])
     np.testing.assert_allclose(true.deviations(row, 0, w), np.sqrt([[w[0, 1:] @ left @ w[0, 1:]]]))
+
+
+@pytest.mark.parametrize("prior", ["spike", "generalized_normal"])
+def test_an_interrupted_chain_keeps_its_draws_and_cells(prior):
+    data, missing = problem()
+    gaps, settings, calls = gaps_of(data, missing), ChainSettings(100_000, 10, 0), []
+
+    def report(fraction):
+        calls.append(fraction)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+
+    if prior == "spike":
+        family = find_family("squared")
+        draws = spike.sample_spike_chain(data, spike_prior_for(data, family), settings, family, report, gaps=gaps)
+    else:
+        draws = sample_chain(data, Hyperprior(), settings, report, gaps=gaps)
+    assert draws.interrupted and 0 < len(draws.W) < 100_000
+    assert abs(draws.cells.draws - len(draws.W)) <= 1 and np.isfinite(draws.cells.totals).all()

@@ -162,8 +162,8 @@ def test_constant_features_are_zero_in_every_draw(small):
 def test_interrupted_chains_keep_their_draws(small, monkeypatch):
     original = gibbs_posterior.sample_chain
 
-    def stopped(data, prior, settings, report=None, start=None, loss="squared"):
-        found = original(data, prior, settings, report, start, loss)
+    def stopped(data, prior, settings, report=None, start=None, loss="squared", gaps=None):
+        found = original(data, prior, settings, report, start, loss, gaps)
         count = 25 if settings.random_seed % 2 else len(found.W)
         drawn = {name: part[:count] for name, part in found._asdict().items() if isinstance(part, np.ndarray)}
         return found._replace(**drawn, interrupted=True)
