@@ -3,7 +3,7 @@
 `inner` is for functions that compiled code calls. `numba.njit` makes machine code of each function by itself: with all that
 it calls, optimised once more on every level of calls, and with two functions around it by which Python and C call it. Where
 only compiled code calls, none of that is ever run, and it took two fifths of a first fit. An `inner` function is brought to
-LLVM's language and no further, and becomes machine code as a part of what Python calls.
+LLVM's language and no further, and becomes machine code as a part of what Python calls (`bayesmtfs.compiled_parts`).
 
 `lean` is for functions that make no arrays. Numba counts the references to every array that a function is given; where
 arguments are tuples of many arrays and the loops are short, the counting takes longer than the loops.
@@ -14,18 +14,18 @@ goes before it is done, and looking through them again and again took a seventh 
 
 import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from types import FunctionType
 from typing import Any, TypeVar
 
 from numba import njit
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import LoweringPass, register_pass
 from numba.core.event import Event, Listener, register
-from numba.core.typed_passes import NativeLowering
 from threadpoolctl import ThreadpoolController
+
+PartCompiler: Any = None  # each function is compiled by itself
+with suppress(ImportError, AttributeError):  # of a numba that is built otherwise
+    from bayesmtfs.compiled_parts import PartCompiler
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Outside the interpreter's lock, without counts of references; `inner` takes them, too
@@ -51,7 +51,9 @@ def inner(**options: Any) -> Callable[[Function], Function]:
 
     def compiled(function: Function) -> Function:
         settings: dict[str, Any] = {"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
-        found: Any = njit(**settings, pipeline_class=_PartCompiler)(function)
+        if PartCompiler is not None:
+            settings["pipeline_class"] = PartCompiler
+        found: Any = njit(**settings)(function)
         if found is function:  # compilation is switched off
             return function
         enter = found._insert  # into the table in which a call from Python looks first
@@ -71,56 +73,6 @@ def inner(**options: Any) -> Callable[[Function], Function]:
         return found
 
     return compiled
-
-
-class _Part(JITCodeLibrary):
-    """Code that is linked into what calls it: not optimised before, and not made to machine code by itself."""
-
-    def _optimize_final_module(self) -> None:
-        """Leave that to what calls it."""
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        """Give the cache LLVM's language, as there is nothing else."""
-        name, kind, code = self.serialize_using_bitcode()
-        return name, kind, code
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class _EnterPart(LoweringPass):
-    """Make a part known to what calls it, as numba does with machine code."""
-
-    _name = "enter_part"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:
-        """Enter the part by an object that stands where the address of machine code would."""
-        state.cr = state.cr._replace(cfunc=object())
-        state.library._ensure_finalized()
-        state.targetctx.insert_user_function(state.cr.cfunc, state.cr.fndesc, [state.library])
-        return True
-
-
-class _PartCompiler(CompilerBase):
-    """Numba's compiler up to LLVM's language."""
-
-    def compile_extra(self, function: Callable[..., Any]) -> Any:
-        """Compile into a part."""
-        self.state.library = _Part(self.state.targetctx.codegen(), function.__qualname__)
-        self.state.flags.no_compile = True
-        return super().compile_extra(function)
-
-    def define_pipelines(self) -> list[Any]:
-        """Numba's passes, and one that enters the part."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.add_pass_after(_EnterPart, NativeLowering)
-        passes.finalize()
-        return [passes]
 
 
 class _Rest(Listener):

@@ -105,6 +105,25 @@ print(found, *hits)
     assert kept == sorted((tmp_path / "cache").rglob("sum_of_squares*"))
 
 
+def test_functions_are_compiled_by_themselves_where_numba_is_built_otherwise(tmp_path):
+    """Numba promises nothing about the classes that parts extend."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    script = """
+import numba
+import numba.core.compiler_machinery as machinery
+del machinery.register_pass  # which numba itself has used by now
+import numpy as np, kernels, bayesmtfs.compiled
+assert bayesmtfs.compiled.PartCompiler is None
+print(kernels.mean_square(np.array([3.0, 4.0])), kernels.sum_of_squares(np.array([3.0, 4.0])))
+"""
+    environment = os.environ | {
+        "NUMBA_CACHE_DIR": str(tmp_path / "cache"),
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(sys.modules["bayesmtfs"].__file__).parents[1])]),
+    }
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["12.5", "25.0"]
+
+
 class Watch(Listener):
     """Whether the collector ran at each step of the compiler."""
 
