@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.data import frames
 from bayesmtfs.data.frames import Encoding
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
@@ -73,7 +74,7 @@ def _dense_moments(X: NDArray[Any], share: FloatArray) -> tuple[FloatArray, Floa
     """Moments of dense columns, with weights of sum 1, some columns at a time while they are in the cache."""
     equal = bool(np.all(share == share[0]))
     mean, variance = np.empty((2, X.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         for part in column_chunks(X):
             columns = X[:, part].astype(np.float64, copy=False)
             mean[part] = share @ columns
@@ -230,12 +231,7 @@ def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
     values = matrix.data if sp.issparse(matrix) else matrix
     # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
     with np.errstate(over="ignore", invalid="ignore"):
-        fast = (
-            values.ndim == 2 and values.dtype == np.float64 and (values.flags.c_contiguous or values.flags.f_contiguous)
-        )
-        total = (np.ones(len(values)) @ values if fast else values).sum(
-            dtype=np.float64
-        )  # BLAS reads faster than a sum
+        total = values.sum(dtype=np.float64)
         if np.isfinite(total):
             return
     for what, bad in (("inf", np.isinf), ("NaN", np.isnan)):
