@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -33,7 +34,7 @@ def weighted_moments(X: Design, weight: FloatArray) -> tuple[FloatArray, FloatAr
         return np.asarray(X.T @ share), deviation
     equal = bool(np.all(share == share[0]))
     mean, variance = np.empty((2, X.shape[1]))
-    with np.errstate(over="ignore", invalid="ignore"):
+    with one_thread(), np.errstate(over="ignore", invalid="ignore"):
         for part in column_chunks(X):
             columns = X[:, part].astype(np.float64, copy=False)
             mean[part] = share @ columns

@@ -175,12 +175,8 @@ def _check_shape(shape: tuple[int, int]) -> None:
 def all_finite(values: NDArray[Any]) -> bool:
     """Whether all of some floating point numbers are finite."""
     # A finite sum is proof enough and takes no memory; a sum can also overflow, so a failure is looked at closely.
-    by_blas = (
-        values.ndim == 2 and values.dtype == np.float64 and (values.flags.c_contiguous or values.flags.f_contiguous)
-    )
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.ones(len(values)) @ values if by_blas else values  # which reads faster than a sum
-        return bool(np.isfinite(sums.sum(dtype=np.float64)) or np.isfinite(values).all())
+        return bool(np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all())
 
 
 def _check_finite(matrix: Any, allow_missing: bool = False) -> None:
