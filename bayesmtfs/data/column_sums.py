@@ -96,16 +96,6 @@ def sums_over_tasks(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def squares_about(values: FloatArray, means: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
-    """(m,) Weighted sum of the squares of each task's values about a number."""
-    squares = np.zeros(means.size)
-    for t in range(means.size):
-        for i in range(offsets[t], offsets[t + 1]):
-            squares[t] += weight[i] * (values[i] - means[t]) ** 2
-    return squares
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
 def _weighted_squares(entries: RowEntries, weight: FloatArray, n_features: int) -> FloatArray:
     """(p,) Weighted sum of the squares of every column of a CSR matrix."""
     indptr, indices, data = entries
