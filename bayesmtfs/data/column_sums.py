@@ -122,18 +122,6 @@ def sums_over_tasks(
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
-def squares_about(values: FloatArray, means: FloatArray, weight: FloatArray, offsets: IntArray) -> FloatArray:
-    """(m,) Weighted sum of the squares of each task's values about a number."""
-    squares = np.empty(means.size)
-    for t in range(means.size):
-        total = 0.0
-        for i in range(offsets[t], offsets[t + 1]):
-            total += weight[i] * (values[i] - means[t]) ** 2
-        squares[t] = total
-    return squares
-
-
-@njit(cache=True, error_model="numpy", nogil=True)
 def _weighted_squares(entries: RowEntries, weight: FloatArray, n_features: int) -> FloatArray:
     """(p,) Weighted sum of the squares of every column of a CSR matrix."""
     indptr, indices, data = entries

@@ -35,7 +35,6 @@ from bayesmtfs.data.column_sums import (
     dense_variances,
     pooled_sparse_variances,
     sparse_variances,
-    squares_about,
     weighted_moments,
 )
 from bayesmtfs.data.inputs import Design, stack_rows, times_columns
@@ -226,7 +225,9 @@ def target_deviation(data: TaskData, centred: bool = True, own: bool = False) ->
 
 def _target_squares(data: TaskData, means: FloatArray) -> FloatArray:
     """(m,) Weighted sum of the squares of each task's targets about a number; 0 where only rounding error is left."""
-    squares = squares_about(np.asarray(data.y, dtype=np.float64), means, data.weight, data.offsets)
+    moved = np.asarray(data.y, dtype=np.float64) - means[data.task]
+    with np.errstate(over="ignore"):
+        squares = np.add.reduceat(data.weight * np.square(moved), data.offsets[:-1])
     return np.where(squares <= data.task_weights * (ROUNDING * means) ** 2, 0.0, squares)
 
 

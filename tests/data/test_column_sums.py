@@ -8,7 +8,6 @@ from bayesmtfs.data.column_sums import (
     dense_variances,
     pooled_sparse_variances,
     sparse_variances,
-    squares_about,
     weighted_deviation,
 )
 from bayesmtfs.data.inputs import numbered_names
@@ -58,13 +57,6 @@ def test_deviations_of_one_design(design):
     expected = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weight))
     for given in (X, np.asfortranarray(X), sp.csr_matrix(X)):
         np.testing.assert_allclose(weighted_deviation(given, weight), expected, rtol=1e-9, atol=1e-12)
-
-
-def test_squares_about_a_number_for_each_task():
-    rng = np.random.default_rng(1)
-    y, weight, means = rng.standard_normal(31), rng.uniform(0.5, 2.0, 31), np.array([0.0, 1.0, -3.0])
-    expected = [weight[a:b] @ (y[a:b] - mean) ** 2 for a, b, mean in zip(OFFSETS[:-1], OFFSETS[1:], means, strict=True)]
-    np.testing.assert_allclose(squares_about(y, means, weight, OFFSETS), expected)
 
 
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 100, 101, 12_345])
