@@ -56,7 +56,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
     "spike", which answered best over the data of ``docs/pages/which_prior.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
     precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``;
-    not for quantiles, of which it missed more of the signal (``docs/pages/which_family.md``).
+    not for quantiles, where it missed more of effects in all tasks (``docs/pages/which_family.md``).
     Else "generalized_normal", as also where a parameter that only continuous priors have was changed
     (`CONTINUOUS_ONLY`).
 
