@@ -29,6 +29,7 @@ from bayesmtfs.estimators.base import MultiTaskEstimator, Names, check_choice, c
 from bayesmtfs.estimators.bayesian_prediction import PredictiveDraws, Summary
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor, _has_probabilities
 from bayesmtfs.families import Family, find_family
+from bayesmtfs.families.augmentation import QUANTILE
 from bayesmtfs.posterior.diagnostics import Diagnostics, remedy_of, warn_of_problems, warn_of_tails
 from bayesmtfs.posterior.sampling import PosteriorFit, PosteriorRequest, sample_posterior
 from bayesmtfs.posterior.tree import inclusion_probability, local_false_sign_rate
@@ -54,7 +55,8 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
 
     "spike", which answered best over the data of ``docs/pages/which_prior.md``, where it is defined: rows with
     ``norm_q=2`` and no ``shared_mean`` (it learns how alike effects are), a family that is normal given a hidden
-    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``.
+    precision which can be drawn at these sample weights, one of its own samplers, and no ``unknown_task="population"``;
+    not for quantiles, where it missed more of effects in all tasks (``docs/pages/which_family.md``).
     Else "generalized_normal", as also where a parameter that only continuous priors have was changed
     (`CONTINUOUS_ONLY`).
 
@@ -73,7 +75,7 @@ def prior_of(model: "BayesianEstimator", weight: FloatArray | None = None) -> st
     hidden = find_family(model.loss).augmentation
     has_rows = model.norm_q == 2 and not model.shared_mean and model.unknown_task != "population"
     any_weight = weight is None or model.sampler == "variational"
-    is_drawn = hidden is not None and (any_weight or hidden.takes_weights(weight))
+    is_drawn = hidden is not None and hidden.form != QUANTILE and (any_weight or hidden.takes_weights(weight))
     as_stated = all(getattr(model, name) == default for name, default in CONTINUOUS_ONLY.items())
     defined = has_rows and is_drawn and as_stated and model.sampler in SPIKE_SAMPLERS
     return "spike" if defined else "generalized_normal"

@@ -255,6 +255,8 @@ def test_labels_need_whole_weights():
         ({"global_scale": 0.1}, "generalized_normal"),
         ({"tail_shape": 2.0}, "generalized_normal"),
         ({"loss": "absolute"}, "spike"),
+        ({"loss": "negative_binomial(learn)"}, "spike"),
+        ({"loss": "quantile(0.9)"}, "generalized_normal"),
         ({"loss": "poisson"}, "generalized_normal"),
         ({"prior": "jeffreys"}, "jeffreys"),
     ],
