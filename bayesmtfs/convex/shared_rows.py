@@ -60,7 +60,7 @@ LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in
 MAX_NEWTON = 30  # steps within one proximal step
 MAX_HALVINGS = 25  # of the length of a Newton step
 INEXACTNESS = 0.1  # of a proximal step, relative to its length
-ROUNDING = 1e-15  # of an objective, relative to that at W = 0
+ROUNDING = 1e-13  # of an objective, relative to that at W = 0: a step that lowers the gap may raise it so much
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises
 STIFF = 1e7  # curvature that binds entries to each other; the diagonal of Q is 1
 RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other, where a system is not definite

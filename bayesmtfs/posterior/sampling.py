@@ -224,12 +224,16 @@ def choose_sampler(data: TaskData, request: PosteriorRequest, shared_mean: bool 
 def _check_draws_cells(data: TaskData, request: PosteriorRequest) -> None:
     """Refuse missing cells where no Gibbs sampler would draw them."""
     sampler = choose_sampler(data, request)
-    if sampler != "gibbs" or request.family.coupled:
+    if sampler != "gibbs":
         raise ValueError(
-            f"impute='model' draws missing cells of features in some Gibbs samplers, but prior={request.prior!r} with "
-            f"loss={request.family.name!r} takes another (sampler={sampler!r}); use impute='task_mean', or sampler='gibbs' "
-            "with prior='spike' or 'generalized_normal' and a family that is normal given a hidden precision, but for "
-            "several classes"
+            f"impute='model' draws missing cells of features in a Gibbs sampler, but prior={request.prior!r} with "
+            f"loss={request.family.name!r} takes the sampler {sampler!r}; use impute='task_mean', or sampler='gibbs' with "
+            "prior='spike' or 'generalized_normal' and a family that is normal given a hidden precision"
+        )
+    if request.family.coupled:
+        raise ValueError(
+            f"impute='model' does not draw cells of features under loss={request.family.name!r}, whose rows share a loss; "
+            "use impute='task_mean'"
         )
 
 

@@ -319,3 +319,11 @@ def test_routes_that_draw_no_cells_say_so(related, model, way_out):
     X, y, tasks, gone = related
     with pytest.raises(ValueError, match=way_out):
         model.fit(np.where(gone, np.nan, X), np.floor(np.abs(y)), tasks=tasks)
+
+
+def test_rows_that_share_a_loss_draw_no_cells(related):
+    X, y, tasks, gone = related
+    classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    model = bm.BayesianClassifier(loss="multinomial", impute="model", draws=10, tune=10)
+    with pytest.raises(ValueError, match="loss='multinomial', whose rows share a loss; use impute='task_mean'"):
+        model.fit(np.where(gone, np.nan, X), classes, tasks=tasks)
