@@ -138,7 +138,15 @@ def test_most_rows_of_noise_are_left_out_and_those_that_matter_found():
     assert model.predict_survival_function(X[:2], tasks=tasks[:2]).shape == (2, len(model.event_times_))
 
 
-@pytest.mark.parametrize("loss", ["hinge", "multinomial", "ordinal", "cox"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param("hinge", marks=pytest.mark.slow),
+        "multinomial",
+        "ordinal",
+        pytest.param("cox", marks=pytest.mark.slow),
+    ],
+)
 def test_weight_of_the_prior_is_chosen_by_folds_that_do_not_depend_on_the_order(loss, tmp_path):
     X, y, tasks = rows(loss, seed=3)
     kind = bm.GeneralizedNormalSurvival if loss == "cox" else bm.GeneralizedNormalClassifier
