@@ -333,7 +333,9 @@ def step(settings: EvidenceSettings, point: EvidencePoint, boldness: float) -> E
         new = gamma * (1.0 + gamma * (squared_score - curvature) / size)
     else:
         power = np.minimum(1.0, 2.0 * np.sqrt(share / size)) if boldness == 1.0 else boldness
-        new = gamma * (squared_score / curvature) ** power
+        # a row of zeros, of which the data say nothing, stays as it is
+        ratio = np.divide(squared_score, curvature, out=np.ones_like(curvature), where=curvature > 0.0)
+        new = gamma * ratio**power
     new = np.minimum(new, settings.largest_variances[state.active])
     relations = state.relations
     if relations is not None and len(gamma):

@@ -85,7 +85,12 @@ OF_SHORT_CHAINS = dict.fromkeys(OF_STREAMS, "few draws, and others for rows that
 
 
 def expected_failures(estimator):
-    if isinstance(estimator, bm.OnlineSmoothedClassifier):
+    of_mistakes = (
+        baselines.SharedLossClassifier,
+        baselines.FixedRelationsClassifier,
+        baselines.LearnedRelationsClassifier,
+    )
+    if isinstance(estimator, (bm.OnlineSmoothedClassifier, *of_mistakes)):
         return OF_STREAMS | WEIGHTS_OF_CLASSES
     if isinstance(estimator, bm.MatrixVariateClassifier) and estimator.coefficients == "integrated":
         return {"check_class_weight_classifiers": "weights of a thousand to one take more steps than max_iter"}
