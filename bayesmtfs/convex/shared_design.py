@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.group_penalty import GroupPenalty, group_norms
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.shared_rows import ColumnGram, Goal, RowProblem, StoredGram, best_dual, minimise
+from bayesmtfs.convex.row_grams import ColumnGram, RowGram, StoredGram
+from bayesmtfs.convex.shared_rows import Goal, RowProblem, best_dual, minimise
 from bayesmtfs.convex.working_set import WorkingSetRounds, run
 from bayesmtfs.data.column_sums import column_chunks, weighted_moments
 from bayesmtfs.data.inputs import Design
@@ -620,7 +621,7 @@ class SharedRounds(WorkingSetRounds):
         working = self.working
         penalty = self._penalty(np.ones(len(working.rows), dtype=bool))
         correlation = working.columns.correlations(self.residual, working.W)
-        gram: StoredGram | ColumnGram
+        gram: RowGram
         if working.Q is None:
             rough = working.columns.in_single_precision()
             gram = ColumnGram(working.columns, (working.W, correlation), rough)

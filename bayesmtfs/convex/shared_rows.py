@@ -8,20 +8,8 @@ residuals, so that its exact minimiser is one proximal step (Yuan and Lin 2006, 
 Society B* 68, section 3; Tseng 2001 for its convergence). A few epochs find most of the support; on well-conditioned
 columns they are all that is needed.
 
-**Newton steps** take over after as much work in epochs as the first of them will cost, or after very many epochs. The
-method is the proximal point algorithm whose steps are solved in the dual (the semismooth Newton augmented Lagrangian
-method of Li, Sun and Toh 2018, *SIAM Journal on Optimization* 28:433-458, for the lasso; Zhang, Zhang, Sun and Toh
-2020, *Mathematical Programming* 179:223-263, for groups). With ``Q = Z'Z`` and ``B = Z'Y`` a step from W_k minimises
-the objective plus ``||W - W_k||^2 / (2 sigma)``. In the dual variable ``theta = Y - Z C`` it is the smooth convex
-problem
-
-    minimise over C:   1/2 <C, Q C> + 1/(2 sigma) ||W(C)||^2,      W(C) = prox_sigma(W_k + sigma (B - Q C)),
-
-whose Newton system involves the rows of W(C) that are not zero only. All rows may enter or leave at each step, which
-is why strongly correlated columns do not slow it down as they do coordinate descent. Per row the Hessian of the penalty
-is ``diag(h) - c g g'``. Without the rank-one terms the system falls apart into tasks, and at q = 2, where h is the same
-for all tasks, one Cholesky factor serves all of them; the rank-one terms of the a active rows are put back by one a x a
-system (Woodbury). That costs a^3 operations instead of (a m)^3.
+**Newton steps** (`proximal_point`) take over after as much work in epochs as the first of them will cost, or after very
+many epochs.
 
 Both stop at a duality gap.
 """
@@ -29,15 +17,16 @@ Both stop at a duality gap.
 import math
 from abc import ABC, abstractmethod
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from bayesmtfs.compiled import inner
-from bayesmtfs.convex.group_penalty import GroupPenalty, active_lines
-from bayesmtfs.priors.row_penalty import RowCurvature, RowPenalty, row_norms
+from bayesmtfs.convex.group_penalty import GroupPenalty
+from bayesmtfs.convex.proximal_point import DualPoint, proximal_point
+from bayesmtfs.convex.row_grams import RowGram, StoredGram
+from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type, scratch
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -57,129 +46,13 @@ MANY_EPOCHS = 30
 MAX_PROXIMAL_STEPS = 30
 FIRST_SIGMA = 1e3  # length of the first proximal step; the diagonal of Z'Z is 1
 LARGEST_SIGMA = 1e7  # beyond, rounding of the correlations times sigma shows in W
-MAX_NEWTON = 30  # steps within one proximal step
-MAX_HALVINGS = 25  # of the length of a Newton step
-INEXACTNESS = 0.1  # of a proximal step, relative to its length
 ROUNDING = 1e-13  # of an objective, relative to that at W = 0: a step that lowers the gap may raise it so much
-SUFFICIENT = 1e-4  # share of the decrease that the slope promises
-STIFF = 1e7  # curvature that binds entries to each other; the diagonal of Q is 1
-RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other, where a system is not definite
-
-
-class StoredGram:
-    """Z'Z, written out; descent keeps the correlations of all rows (k, m) up to date."""
-
-    CHECK_SMALL_EVERY = 1
-    SKIPS_ZEROS = False
-
-    def __init__(self, Q: FloatArray) -> None:
-        self.Q = Q
-
-    def times(self, V: FloatArray) -> FloatArray:
-        """Z'Z V."""
-        rows = np.flatnonzero(V.any(axis=1))
-        return self.times_some(rows, V[rows])
-
-    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
-        """Z'Z times what is V at some rows and 0 elsewhere."""
-        return self.Q[rows].T @ V
-
-    def block(self, rows: IntArray) -> FloatArray:
-        """Z'Z of some rows."""
-        return self.Q[np.ix_(rows, rows)]
-
-    def neighbours(self, part: slice) -> FloatArray:
-        """Z'Z of rows next to each other, for descent."""
-        return self.Q[part, part].copy()
-
-    def epoch_cost(self, W: FloatArray, n_active: int) -> float:
-        """Operations of an epoch of coordinate descent: rows that stay zero cost next to nothing."""
-        return 2.0 * n_active * W.size
-
-    def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
-        """What descent keeps up to date."""
-        return problem.correlation(W)
-
-    def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
-        """Correlations of some rows with the residuals at W (k, m)."""
-        return state[part]
-
-    def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
-        """Account for a change of some rows of W."""
-        rows = np.flatnonzero(change.any(axis=1))
-        state -= self.Q[part][rows].T @ change[rows]
-
-
-class ColumnGram:
-    """Z'Z, never written out: for more columns than it would pay for.
-
-    Descent keeps up to date by how much the residuals (m, n) differ from those at a point whose correlations are known. The
-    difference is small, so that the same columns in single precision, ``rough``, do for its products.
-    """
-
-    CHECK_SMALL_EVERY = 2
-    SKIPS_ZEROS = True
-
-    def __init__(self, columns: Any, known: tuple[FloatArray, FloatArray] | None = None, rough: Any = None) -> None:
-        self.columns, self.known = columns, known  # a point (k, m) and its correlations; None: the target at W = 0
-        self.rough = columns if rough is None else rough
-        self.parts: dict[int | None, Any] = {None: self.rough}
-        self.blocks: dict[int, FloatArray] = {}
-        self.kept_rows, self.kept_block = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
-
-    def times(self, V: FloatArray) -> FloatArray:
-        """Z'Z V."""
-        return -self.columns.correlations(-self.columns.predict_active(V), V)
-
-    def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
-        """Z'Z times what is V at some rows and 0 elsewhere."""
-        whole = np.zeros((len(self.columns.length), V.shape[1]))
-        whole[rows] = V
-        return -self.columns.correlations(-self.columns.take(rows).predict(V), whole)
-
-    def block(self, rows: IntArray) -> FloatArray:
-        """Z'Z of some rows; it is kept, since those of the next step are mostly among them."""
-        if not np.isin(rows, self.kept_rows).all():
-            self.kept_rows = np.sort(rows)
-            self.kept_block = self.columns.take(self.kept_rows).own_gram()
-        places = np.searchsorted(self.kept_rows, rows)
-        return self.kept_block[np.ix_(places, places)]
-
-    def neighbours(self, part: slice) -> FloatArray:
-        """Z'Z of rows next to each other, for descent: rounding of theirs slows it down at most."""
-        if part.start not in self.blocks:
-            self.blocks[part.start] = self._part(part).own_gram().astype(np.float64)
-        return self.blocks[part.start]
-
-    def epoch_cost(self, W: FloatArray, n_active: int) -> float:
-        """Operations of an epoch of coordinate descent, whatever is zero."""
-        return 4.0 * self.columns.A.shape[1] * W.size
-
-    def state(self, problem: "RowProblem", W: FloatArray) -> FloatArray:
-        """What descent keeps up to date."""
-        self.known = (np.zeros_like(W), problem.target) if self.known is None else self.known
-        return -self.columns.predict_active(W - self.known[0])
-
-    def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
-        """Correlations of some rows with the residuals at W (k, m)."""
-        assert self.known is not None
-        known_W, known_correlation = self.known
-        return known_correlation[part] + self._part(part).correlations(state, W[part] - known_W[part])
-
-    def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
-        """Account for a change of some rows of W."""
-        state -= self._part(part).predict(change)
-
-    def _part(self, part: slice) -> Any:
-        if part.start not in self.parts:
-            self.parts[part.start] = self.rough.take(part)
-        return self.parts[part.start]
 
 
 class RowProblem(NamedTuple):
     """Least squares on the columns in use, with one strength per row."""
 
-    gram: StoredGram | ColumnGram
+    gram: RowGram
     Y: FloatArray  # (m, n)
     target: FloatArray  # (k, m) Z'Y
     penalty: RowPenalty | GroupPenalty  # of strength 1, the strengths of the rows as weights
@@ -412,7 +285,7 @@ class BlockDescent(Descent):
     def __init__(self, problem: RowProblem, W: FloatArray) -> None:
         super().__init__(problem, W)
         self.n_epochs = 0
-        self.state = self.gram.state(problem, W)
+        self.state = self.gram.state(problem.target, W)
         self.parts = block_slices(self.starts)
         self.blocks = [self.gram.neighbours(part) for part in self.parts]
 
@@ -453,147 +326,6 @@ def start_descent(problem: RowProblem, W: FloatArray) -> Descent:
     if isinstance(gram, StoredGram) and W.size <= SMALL:
         return WholeDescent(problem, W, gram.Q)
     return BlockDescent(problem, W)
-
-
-def solve_rows(Q: FloatArray, hessian: RowCurvature, ridge: float, right: FloatArray) -> FloatArray | None:
-    """Solve ``(Q + ridge + Hessian of the penalty) S = right`` (a, m) for the active rows; None if not definite."""
-    n_rows, n_tasks = right.shape
-    same = hessian.diagonal.shape[1] == 1
-    parts = [slice(0, n_tasks)] if same else [slice(t, t + 1) for t in range(n_tasks)]
-    diagonals = ridge + hessian.diagonal
-    solution = np.zeros_like(right)
-    # the coupling of the rank-one terms, scaled to a diagonal of at most 1; its lower triangle
-    root = np.sqrt(hessian.scale)
-    starts = hessian.starts
-    root_of_line = root if starts is None else np.repeat(root, np.diff(starts))
-    coupling = np.eye(len(root), order="F")
-    factors = []
-    for number, part in enumerate(parts):
-        free = np.flatnonzero(np.isfinite(diagonals[:, number]))
-        if len(free) == 0:
-            continue
-        grid = np.ix_(free, free) if len(free) < n_rows else (slice(None), slice(None))
-        factor, failed = _factor(Q[grid], diagonals[free, number])
-        if failed:
-            return None
-        solution[free, part] = dpotrs(factor, right[free, part], lower=1)[0]
-        along = root_of_line[free, None] * hessian.direction[free, part]
-        if along.any():
-            products = dpotri(factor, lower=1)[0] * (along @ along.T).T  # their lower triangle
-            if starts is None:
-                coupling[grid] -= products
-            else:
-                whole = np.tril(products) + np.tril(products, -1).T
-                coupling -= np.add.reduceat(np.add.reduceat(whole, starts[:-1], axis=0), starts[:-1], axis=1)
-        factors.append((factor, free, part, along))
-    inner = root_of_line * np.einsum("im,im->i", hessian.direction, solution)
-    inner = inner if starts is None else np.add.reduceat(inner, starts[:-1])
-    if not inner.any():
-        return solution
-    outer_factor, failed = dpotrf(coupling, lower=1, overwrite_a=1)
-    if failed:
-        return None
-    weights = dpotrs(outer_factor, inner, lower=1)[0]
-    weights = weights if starts is None else np.repeat(weights, np.diff(starts))
-    for factor, free, part, along in factors:
-        solution[free, part] += dpotrs(factor, weights[free, None] * along, lower=1)[0]
-    return solution
-
-
-def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
-    """Lower Cholesky factor of ``Q + diag(diagonal)``, and whether there is none."""
-    shifted = Q.copy(order="F")
-    shifted.ravel(order="K")[:: len(shifted) + 1] += diagonal
-    factor, failed = dpotrf(shifted, lower=1, overwrite_a=1)
-    return factor, bool(failed)
-
-
-def newton_correction(
-    gram: StoredGram | ColumnGram,
-    penalty: RowPenalty | GroupPenalty,
-    point: FloatArray,
-    error: FloatArray,
-    sigma: float,
-) -> tuple[IntArray, FloatArray] | None:
-    """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
-
-    The point is W(C) and the error ``Q (W(C) - C)``, both (k, m); sigma is the length of the proximal step.
-    """
-    active = active_lines(penalty, point)
-    if len(active) == 0:
-        return active, point[active]
-    hessian = penalty.take(active).curvature(point[active], STIFF)
-    block = gram.block(active)
-    for ridge in RIDGES:
-        step = solve_rows(block, hessian, ridge + 1.0 / sigma, -error[active])
-        if step is not None and np.isfinite(step).all():
-            return active, step
-    return None
-
-
-class DualPoint(NamedTuple):
-    """The dual variable of proximal steps: C (k, m) and ``gamma = B - Q C``.
-
-    The one that a step ends at is a good start for the next. W itself is not: what C differs from it by is small as the
-    loss sees it, but not times a large sigma.
-    """
-
-    C: FloatArray
-    gamma: FloatArray
-
-
-def proximal_point(
-    gram: StoredGram | ColumnGram,
-    penalty: RowPenalty | GroupPenalty,
-    W: FloatArray,
-    correlation: FloatArray,
-    sigma: float,
-    floor: float,
-    dual: DualPoint | None = None,
-) -> tuple[FloatArray, int]:
-    """One proximal step from W (k, m), where the correlation is ``B - Q W``; the number of Newton steps it took, too.
-
-    The larger sigma, the closer the step comes to the minimum and the harder it is; it counts as exact at a squared error
-    of ``floor``. A dual point is where the search begins, and is moved to where it ends; None begins at C = W.
-    """
-    C, gamma = DualPoint(W.copy(), correlation.copy()) if dual is None else dual
-    point = _prox_all(penalty, W + sigma * gamma, sigma)
-    for n_steps in range(MAX_NEWTON):
-        direction = point - C
-        error = gram.times(direction)
-        moved = point - W
-        if np.vdot(direction, error) <= INEXACTNESS**2 / sigma * np.vdot(moved, moved) + floor:
-            return point, n_steps
-        correction = newton_correction(gram, penalty, point, error, sigma)
-        if correction is None:
-            return point, n_steps
-        direction[correction[0]] += correction[1]
-        change = error + gram.times_some(*correction)
-        slope = -float(np.vdot(error, direction))
-        linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change))
-        size = float(np.vdot(point, point))
-        for halvings in range(MAX_HALVINGS):
-            length = 0.5**halvings
-            point = _prox_all(penalty, W + sigma * (gamma - length * change), sigma)
-            rise = length * linear + length**2 / 2 * square + (float(np.vdot(point, point)) - size) / (2 * sigma)
-            if rise <= SUFFICIENT * length * slope:
-                break
-        else:
-            return point, n_steps
-        C += length * direction
-        gamma -= length * change
-    return point, MAX_NEWTON
-
-
-def _prox_all(penalty: RowPenalty | GroupPenalty, rows: FloatArray, step: float) -> FloatArray:
-    """Proximal point of all rows; the Euclidean norm needs no compiled loop for it."""
-    if isinstance(penalty, GroupPenalty) or not penalty.is_euclidean:
-        return penalty.prox(rows, step)
-    thresholds = step * penalty.strengths(len(rows))
-    norms = np.sqrt(np.einsum("im,im->i", rows, rows))
-    kept = norms > thresholds
-    factors = np.where(kept, 1.0 - thresholds / np.where(kept, norms, 1.0), 0.0)
-    return factors[:, None] * rows
 
 
 @inner(error_model="numpy")

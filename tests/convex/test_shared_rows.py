@@ -6,16 +6,15 @@ import numpy as np
 import pytest
 
 from bayesmtfs import TaskData
-from bayesmtfs.convex import shared_rows as newton
+from bayesmtfs.convex import proximal_point as newton
 from bayesmtfs.convex import shared_rows as rows_module
 from bayesmtfs.convex.problem import Problem
+from bayesmtfs.convex.row_grams import ColumnGram, StoredGram
 from bayesmtfs.convex.shared_design import SharedDesign
 from bayesmtfs.convex.shared_rows import (
     BlockDescent,
-    ColumnGram,
     Goal,
     RowProblem,
-    StoredGram,
     WholeDescent,
     best_dual,
     minimise,
