@@ -48,6 +48,14 @@ class DenseColumns:
         """The same numbers column by column."""
         return self.offsets, np.ascontiguousarray(self.A.T, dtype=np.float64)
 
+    def take(self, places: IntArray) -> "DenseColumns":
+        """Return some of these columns."""
+        return DenseColumns(np.ascontiguousarray(np.take(self.A, places, axis=1)), self.offsets, self.alike)
+
+    def as_dense(self) -> "DenseColumns":
+        """Return the columns, which are an array."""
+        return self
+
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value, with rows padded by zeros."""
         width = -(-self.A.shape[1] // LANES) * LANES
@@ -78,6 +86,10 @@ class SparseColumns(NamedTuple):
     def entries(self) -> SparseEntries:
         """Segments and the entries they point to."""
         return self.segments, self.observation, self.values
+
+    def take(self, places: IntArray) -> "SparseColumns":
+        """Return some of these columns, over the same entries."""
+        return self._replace(segments=self.segments[places])
 
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value."""

@@ -11,14 +11,11 @@ A sweep takes the exact step of `row_steps` for one row after the other. After a
 extrapolated (Anderson acceleration as in Bertrand and Massias 2021, *AISTATS*), which is kept where it lowers the
 objective. Everything a sweep keeps is affine in W, so that an extrapolation needs no pass over the data. The model is
 solved up to a given duality gap of its own. Sweeps work on the Gram matrix of every task or go down the columns
-themselves, which is cheaper where the matrix would serve one model only and features are few beside rows, so that a few
-sweeps do.
+themselves, which is cheaper where features are many beside the rows of a task, so that columns are shorter than rows of
+the matrix, or where the matrix would serve one model only and features are few beside rows, so that a few sweeps do.
 
 Sweeps find which entries are zero soon, but may take long to settle the others where features are nearly collinear;
-then Newton steps on the rows that are not zero take over, on which the penalty is smooth (`RowPenalty.curvature`). As
-Gram matrices couple features within a task and the penalty couples tasks within a row, the Newton system is
-block-diagonal by tasks but for one rank-one term per row: it is solved by an inverse per task and one system of the
-size of the number of rows (Sherman-Morrison-Woodbury).
+then Newton steps on the rows that are not zero take over, on which the penalty is smooth (`newton_directions`).
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +25,9 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
+from bayesmtfs.convex.newton_directions import MeanSystem, TaskColumns, direction_by_observations, newton_direction
 from bayesmtfs.convex.problem import PenaltyRows
 from bayesmtfs.convex.row_steps import NO_CURVATURE, gram, sweep_columns, sweep_gram
 from bayesmtfs.types import FloatArray, IntArray
@@ -43,15 +42,16 @@ CHANGING_GRAM_LIMIT = 600  # features for which Gram matrices are worth their pr
 FEW_FEATURES = (
     60  # the same where features are fewer than half of a task's rows, so that a few sweeps are mostly enough
 )
+SHORT_COLUMNS = 2  # features per row of a task, from which going down columns is cheaper than Gram matrices
 MANY_ROUNDS = 4  # of so many sweeps by columns, after which the others are cheaper by Gram matrices
 SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
+FAST_PRODUCTS = 3  # operations of a matrix product in the time of one of a sweep
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-9, 1.0  # of Newton steps, relative to the mean curvature
+DAMPING_FACTOR = 10.0  # up after a step that led nowhere, and down after one that did
 CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
 STEP_TOLERANCE = 1e-4  # of the length of a Newton step
 ROUNDING = 1e-26  # of the squares of a centred column, relative to those it had before
-RIDGE = 1e-11  # on the Gram matrices, relative to their mean diagonal: columns may be collinear
-STIFF = 1e7  # curvature of what must not move, relative to the largest of the loss
-TIED = 1e-9  # relative difference below which entries share the largest absolute value
 SINGULAR = 1e-12  # ridge on the normal equations of the extrapolation, relative to their trace
 
 
@@ -78,14 +78,6 @@ class MeanPenalty(NamedTuple):
         """Conjugate at the sums (k,) over tasks of the gradient, which are 0 where there is no ridge."""
         excess = np.maximum(np.abs(sums) - self.threshold, 0.0)
         return 0.5 * float(np.sum(np.divide(excess**2, self.ridge, out=np.zeros_like(excess), where=self.ridge > 0)))
-
-
-class MeanSystem(NamedTuple):
-    """The part of a mean (M,) in a Newton system on rows of W (k, m)."""
-
-    coupling: FloatArray  # (m, k, M)
-    square: FloatArray  # (M, M)
-    descent: FloatArray  # (M,) minus the gradient
 
 
 NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
@@ -173,9 +165,9 @@ class QuadraticRowModel(ABC):
         """Rounds of sweeps that take as long as one Newton step; 0 where the model has none."""
         return 0
 
+    @abstractmethod
     def newton(self, gradient: FloatArray, objective: float) -> bool:
-        """Take a Newton step; return whether it lowered the objective as if the penalty were smooth."""
-        return False
+        """Take a Newton step on the rows that are not zero; return whether it was a full one."""
 
     def minimise(self, gap: float, ideal: float | None = None, most_rounds: int = MAX_ROUNDS) -> bool:
         """Lower the duality gap to the given one, or to an ideal one if that takes few rounds; whether it is reached."""
@@ -191,7 +183,8 @@ class QuadraticRowModel(ABC):
                 return True
             price = self.newton_price()
             if 0 < price <= round_number and round_number >= next_newton:
-                pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
+                with one_thread():
+                    pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
                 next_newton = round_number + (1 if pause == 1 else max(price, pause))
             else:
                 self.extrapolate(change + penalty)
@@ -323,15 +316,16 @@ class GramModel(QuadraticRowModel):
             of_mean = change[:, means].sum(axis=0) - self.ridge * whole[means].sum(axis=1)
             curvature += float(of_mean @ mean_direction)
 
-        def objective_at(step: float) -> float:
-            moved = W + step * direction
-            value = slope * step + 0.5 * curvature * step**2 + rows.value(moved, rows.norms(moved))
-            return value + some.value(self.mean[means] + step * mean_direction)
-
         some = self.mean_penalty.take(means)
-        step = shortest_to_minimum(objective_at)
-        moved = W + step * direction
-        moved[np.abs(moved) < CROSSING * np.abs(W)] = 0.0
+        step = shortest_to_minimum(
+            lambda step: (
+                slope * step
+                + 0.5 * curvature * step**2
+                + penalty_of(rows, W + step * direction)
+                + some.value(self.mean[means] + step * mean_direction)
+            )
+        )
+        moved = without_crossings(W, W + step * direction)
         new_W, new_mean = self.coefficients.copy(), self.mean.copy()
         new_W[places] = moved
         new_mean[means] += step * mean_direction
@@ -365,6 +359,8 @@ class ColumnModel(QuadraticRowModel):
     The state is W, the slopes (N,) without the moves of the intercepts, and these moves (m,).
     """
 
+    damping = FIRST_DAMPING
+
     def __init__(
         self,
         columns: Columns,
@@ -396,6 +392,76 @@ class ColumnModel(QuadraticRowModel):
         _, slope, shift, _ = self.state
         return slope[0] + self.curvature * shift[0][self.task]
 
+    def newton_price(self) -> int:
+        """Rounds of sweeps that take as long as one Newton step; 0 where there are too many rows or none."""
+        active, (k, m) = int(self.rows.sizes[self.norms > 0].sum()), self.means.shape
+        n = len(self.curvature)
+        if self.mean.size > 0 or not 0 < active <= NEWTON_LIMIT or n * active > GRAM_LIMIT:
+            return 0
+        if self._by_observations:
+            products = n * active * (active + 3 * n // m) + active**3 // 3
+        else:
+            products = active**2 * (n + 4 * m * active)
+        return 1 + products // (FAST_PRODUCTS * 2 * n * (k + SWEEPS * active))
+
+    @property
+    def _by_observations(self) -> bool:
+        """Whether the Hessian of the penalty has an inverse, so that Newton systems can be as small as the tasks."""
+        return self.ridge > 0.0 or (self.rows.penalty.norm_q == 2.0 and self._row_entries > 1)
+
+    @property
+    def _row_entries(self) -> int:
+        """Fewest entries in a row of the penalty, one of which alone has no curvature."""
+        return int(self.rows.sizes.min(initial=1)) * self.means.shape[1]
+
+    def newton(self, gradient: FloatArray, objective: float) -> bool:
+        """Take a Newton step on the rows that are not zero; return whether it was a full one."""
+        alive = self.norms > 0
+        places = np.flatnonzero(np.repeat(alive, self.rows.sizes))
+        W, rows, columns = self.coefficients[places], self.rows.take(np.flatnonzero(alive)), self.columns.take(places)
+        direction = self._direction(columns, places, gradient[places], W, rows)
+        if direction is None:
+            return False
+        full = without_crossed_rows(W, W + direction, rows)
+        if self.try_state(self._moved(columns, places, full), objective):
+            self.damping = max(self.damping / DAMPING_FACTOR, LEAST_DAMPING)
+            return True
+        self.damping = min(self.damping * DAMPING_FACTOR, MOST_DAMPING)
+        eta, shift = self._predictor_change(columns, places, direction)
+        slope = float(np.sum(gradient[places] * direction))
+        curvature = float(self.curvature @ (eta + shift[self.task]) ** 2) + self.ridge * float(np.sum(direction**2))
+        step = shortest_to_minimum(
+            lambda step: slope * step + 0.5 * curvature * step**2 + penalty_of(rows, W + step * direction)
+        )
+        moved = without_crossings(W, W + step * direction)
+        self.try_state(self._moved(columns, places, moved), objective)
+        return False
+
+    def _moved(self, columns: Columns, places: IntArray, rows: FloatArray) -> tuple[FloatArray, ...]:
+        """State with other values of some rows of W."""
+        W, slope, shift, mean = self.state
+        eta, moves = self._predictor_change(columns, places, rows - W[places])
+        moved = W.copy()
+        moved[places] = rows
+        return moved, slope + self.curvature * eta, shift + moves, mean
+
+    def _direction(
+        self, columns: Columns, places: IntArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows
+    ) -> FloatArray | None:
+        """Newton direction (k, m) on some columns."""
+        dense = columns.as_dense()
+        if not self._by_observations:
+            model = GramModel(dense, rows, self.curvature, self.curvature_sums, self.ridge)
+            both = newton_direction(model.Q[:, :, : len(places)], gradient, W, rows)
+            return None if both is None else both[0]
+        by_task = TaskColumns(dense.A, self.means[places], self.curvature, dense.offsets)
+        damping = self.damping * float(self.bounds[places].mean())
+        return direction_by_observations(by_task, gradient, W, rows, self.ridge + damping)
+
+    def _predictor_change(self, columns: Columns, places: IntArray, V: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Changes of the linear predictor (N,) and of the moves of the intercepts (m,) with V at some rows of W."""
+        return columns.linear_predictor(V), -np.sum(self.means[places] * V, axis=0)
+
     def sweep(self) -> None:
         """Sweep over the rows a few times."""
         columns = (self.sums, self.means, self.bounds)
@@ -409,7 +475,7 @@ def minimised(model: QuadraticRowModel, gap: float, ideal: float | None = None) 
     One of dense columns that takes many sweeps goes on by Gram matrices, where these are affordable.
     """
     k, m = model.means.shape
-    affordable = k <= CHANGING_GRAM_LIMIT and k * k * m <= GRAM_LIMIT
+    affordable = k <= CHANGING_GRAM_LIMIT and gram_pays(k, m, len(model.curvature), model.mean.size > 0)
     if not (affordable and isinstance(model, ColumnModel) and isinstance(model.columns, DenseColumns)):
         model.minimise(gap, ideal)
         return model
@@ -419,6 +485,14 @@ def minimised(model: QuadraticRowModel, gap: float, ideal: float | None = None) 
     other.start(model.rows, model.coefficients, model.slopes, model.mean)
     other.minimise(gap, ideal)
     return other
+
+
+def gram_pays(k: int, m: int, n: int, has_mean: bool) -> bool:
+    """Whether Gram matrices of k features in m tasks fit into memory and have shorter rows than the columns.
+
+    With a mean that the tasks share they always pay, since only they have Newton steps then.
+    """
+    return k * k * m <= GRAM_LIMIT and (has_mean or k <= SHORT_COLUMNS * n / m)
 
 
 def quadratic_model(
@@ -438,81 +512,11 @@ def quadratic_model(
     if isinstance(columns, SparseColumns) and n * k <= SMALL_DENSE:
         columns = columns.as_dense()
     few_sweeps = mean is NO_MEAN and FEW_FEATURES < k < n / (2 * m)
-    by_gram = k * k * m <= GRAM_LIMIT and (lasting or (k <= CHANGING_GRAM_LIMIT and not few_sweeps))
+    affordable = lasting or (k <= CHANGING_GRAM_LIMIT and not few_sweeps)
+    by_gram = affordable and gram_pays(k, m, n, mean is not NO_MEAN)
     if by_gram and isinstance(columns, DenseColumns):
         return GramModel(columns, rows, curvature, curvature_sums, ridge, mean)
     return ColumnModel(columns, rows, curvature, curvature_sums, ridge, mean)
-
-
-def newton_direction(
-    Q: FloatArray, gradient: FloatArray, W: FloatArray, rows: PenaltyRows, mean: MeanSystem | None = None
-) -> tuple[FloatArray, FloatArray] | None:
-    """Newton direction (k, m) at W (k, m), whose rows are all non-zero, and (M,) of a mean; None where it is singular.
-
-    ``Q`` (k, m, k) are the Gram matrices, ``gradient`` (k, m) is that of the quadratic part.
-    """
-    by_task = Q.transpose(1, 0, 2)
-    squares = np.einsum("tjj->jt", by_task)
-    stiff = STIFF * float(squares.max(initial=1e-300))
-    blocks = rows.blocks(W.shape[1])
-    lines = blocks.gather(W)
-    hessian = rows.penalty.curvature(lines, stiff, TIED)
-    diagonal = blocks.scatter(np.broadcast_to(hessian.diagonal, lines.shape))
-    fixed = np.isinf(diagonal)
-    descent = np.where(fixed, 0.0, -gradient - blocks.scatter(rows.penalty.gradient(lines, TIED)))
-    k = len(W)
-    system = by_task.copy()
-    system[:, np.arange(k), np.arange(k)] += (
-        np.minimum(diagonal, stiff) + RIDGE * float(squares.sum()) / max(squares.size, 1)
-    ).T
-    z = blocks.scatter(hessian.direction)
-    try:
-        inverse = np.linalg.inv(system)
-        direction, of_mean = _coupled(inverse, descent, z, hessian.scale, rows.starts, mean)
-    except np.linalg.LinAlgError:
-        return None
-    finite = np.all(np.isfinite(direction)) and np.all(np.isfinite(of_mean))
-    return (np.where(fixed, 0.0, direction), of_mean) if finite else None
-
-
-def _coupled(
-    inverse: FloatArray,
-    descent: FloatArray,
-    z: FloatArray,
-    scale: FloatArray,
-    starts: IntArray,
-    mean: MeanSystem | None,
-) -> tuple[FloatArray, FloatArray]:
-    """Solve for W (k, m) and the mean (M,), given the inverses by task of all but the terms ``- scale_i z_i z_i'``.
-
-    ``w_t = inverse_t (descent_t - coupling_t a + z_t s)``, with one factor s per row and the mean a from a system of
-    their size.
-    """
-    first, sizes = starts[:-1], np.diff(starts)
-    alone = np.einsum("tjl,lt->jt", inverse, descent)
-    n_rows = len(sizes) if z.any() else 0
-    n_mean = 0 if mean is None else len(mean.descent)
-    if n_rows + n_mean == 0:
-        return alone, np.zeros(0)
-    system, right = np.zeros((n_rows + n_mean, n_rows + n_mean)), np.zeros(n_rows + n_mean)
-    if n_rows > 0:
-        products = np.einsum("jt,lt,tjl->jl", z, z, inverse, optimize=True)
-        coupling = np.add.reduceat(np.add.reduceat(products, first, axis=0), first, axis=1)
-        system[:n_rows, :n_rows] = np.diag(1.0 / np.maximum(scale, NO_CURVATURE)) - coupling
-        right[:n_rows] = np.add.reduceat(np.sum(z * alone, axis=1), first)
-    if mean is not None:
-        through = inverse @ mean.coupling  # (m, k, M)
-        system[n_rows:, n_rows:] = mean.square - np.einsum("tjM,tjN->MN", mean.coupling, through, optimize=True)
-        right[n_rows:] = mean.descent - np.einsum("tjM,jt->M", mean.coupling, alone)
-        if n_rows > 0:
-            across = np.add.reduceat(np.einsum("jt,tjM->jM", z, through), first)
-            system[:n_rows, n_rows:], system[n_rows:, :n_rows] = across, across.T
-    found = np.linalg.solve(system, right)
-    change = z * np.repeat(found[:n_rows], sizes)[:, np.newaxis] if n_rows > 0 else np.zeros_like(z)
-    of_mean = found[n_rows:]
-    if mean is not None:
-        change = change - (mean.coupling @ of_mean).T
-    return alone + np.einsum("tjl,lt->jt", inverse, change), of_mean
 
 
 def extrapolation_weights(iterates: FloatArray) -> FloatArray | None:
@@ -533,3 +537,20 @@ def shortest_to_minimum(function: Callable[[float], float]) -> float:
         return 1.0
     found = minimize_scalar(function, bounds=(0.0, 1.0), method="bounded", options={"xatol": STEP_TOLERANCE})
     return float(found.x)
+
+
+def penalty_of(rows: PenaltyRows, W: FloatArray) -> float:
+    """Penalty of W (k, m)."""
+    return rows.value(W, rows.norms(W))
+
+
+def without_crossings(before: FloatArray, after: FloatArray) -> FloatArray:
+    """Coefficients after a step, with 0 for those that it brings so close to zero that they are taken to be there."""
+    return np.where(np.abs(after) < CROSSING * np.abs(before), 0.0, after)
+
+
+def without_crossed_rows(before: FloatArray, after: FloatArray, rows: PenaltyRows) -> FloatArray:
+    """Coefficients after a step, with 0 for rows that it leads to the other side of zero, and for crossings."""
+    inner = np.add.reduceat(np.sum(before * after, axis=1), rows.starts[:-1])
+    kept = np.repeat(inner > 0.0, rows.sizes)
+    return without_crossings(before, np.where(kept[:, np.newaxis], after, 0.0))

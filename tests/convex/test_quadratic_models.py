@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from bayesmtfs import TaskData
+from bayesmtfs import TaskData, mixed_norm_path
+from bayesmtfs.convex import quadratic_models
 from bayesmtfs.convex.columns import by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.convex.quadratic_models import (
@@ -14,7 +15,6 @@ from bayesmtfs.convex.quadratic_models import (
     GramModel,
     extrapolation_weights,
     minimised,
-    newton_direction,
     shortest_to_minimum,
 )
 from bayesmtfs.families import find_family
@@ -176,64 +176,42 @@ def test_columns_without_variation_stay_at_zero(parts, kind):
     assert not model.coefficients[:2].any() and model.coefficients[2:].any()
 
 
-K, M = 5, 3
-STARTS = {"alone": np.arange(K + 1), "groups": np.array([0, 2, 3, 5])}
+def many_columns(seed, n_tasks=6, n_rows=12, n_features=60):
+    """Nearly collinear columns, more of them than a task has rows."""
+    rng = np.random.default_rng(seed)
+    X = np.cumsum(rng.standard_normal((n_tasks * n_rows, n_features)), axis=1)
+    task = np.repeat(np.arange(n_tasks), n_rows)
+    effects = np.zeros((n_features, n_tasks))
+    effects[::15] = rng.standard_normal((4, n_tasks))
+    y = np.einsum("ij,ji->i", X, effects[:, task]) + 3.0 * rng.standard_normal(len(X)) + 5.0 * task
+    return X, y, task
 
 
-def rows_of(kind, norm_q, sparsity=0.0):
-    return PenaltyRows(np.arange(K), STARTS[kind], RowPenalty(0.7, norm_q, sparsity))
-
-
-def hessian(rows, W, stiff):
-    """(K M, K M) Hessian of the penalty, entry by entry."""
-    blocks = rows.blocks(M)
-    lines = blocks.gather(W)
-    curvature = rows.penalty.curvature(lines, stiff)
-    dense = np.diag(blocks.scatter(np.broadcast_to(curvature.diagonal, lines.shape)).ravel())
-    for r in range(rows.n_rows):
-        z = np.zeros_like(lines)
-        z[r] = curvature.direction[r]
-        dense -= curvature.scale[r] * np.outer(blocks.scatter(z), blocks.scatter(z))
-    return dense
-
-
-@pytest.fixture
-def coefficients():
-    return np.random.default_rng(0).standard_normal((K, M))
-
-
-@pytest.mark.parametrize("kind", ["alone", "groups"])
-@pytest.mark.parametrize("norm_q", [1, 1.5, 2, 3, np.inf])
-def test_direction_solves_the_whole_system(coefficients, kind, norm_q):
-    W = coefficients
-    rng = np.random.default_rng(1)
-    factors = rng.standard_normal((M, 20, K))
-    Q = np.einsum("tij,til->jtl", factors, factors)
-    rows = rows_of(kind, norm_q)
-    gradient = rng.standard_normal((K, M))
-    direction = newton_direction(Q, gradient, W, rows)[0]
-    system = hessian(rows, W, 1e7 * np.einsum("jtj->jt", Q).max()).reshape(K, M, K, M)
-    for t in range(M):
-        system[:, t, :, t] += Q[:, t, :]
-    penalty_gradient = rows.blocks(M).scatter(rows.penalty.gradient(rows.gather(W)))
-    residual = np.einsum("jtls,ls->jt", system, direction) + gradient + penalty_gradient
-    np.testing.assert_allclose(residual, 0.0, atol=1e-5 if norm_q == np.inf else 1e-8)
-
-
-@pytest.mark.parametrize(("norm_q", "sparsity"), [(1, 0.0), (2, 0.5)])
-def test_entries_at_a_kink_do_not_move(coefficients, norm_q, sparsity):
-    W = coefficients
-    W[0, 1] = 0.0
-    Q = np.tile(2 * np.eye(K)[:, np.newaxis], (1, M, 1))
-    rows = rows_of("alone", norm_q, sparsity)
-    direction = newton_direction(Q, np.ones((K, M)), W, rows)[0]
-    assert direction[0, 1] == 0.0 and np.count_nonzero(direction) == K * M - 1
-
-
-def test_largest_entries_move_together_at_infinity(coefficients):
-    W = coefficients
-    W[2] = [1.0, -1.0, 0.2]
-    Q = np.tile(np.eye(K)[:, np.newaxis], (1, M, 1)) * np.array([1.0, 3.0, 2.0])[:, np.newaxis]
-    rows = rows_of("alone", np.inf)
-    direction = newton_direction(Q, np.random.default_rng(2).standard_normal((K, M)), W, rows)[0]
-    assert direction[2, 0] == pytest.approx(-direction[2, 1], rel=1e-5)
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ridge": 0.5},
+        {"norm_q": 1},
+        {"norm_q": 1, "ridge": 0.5},
+        {"norm_q": 3},
+        {"norm_q": np.inf},
+        {"task_sparsity": 0.3},
+    ]
+    + [{"groups": np.arange(60) // 3}, {"loss": "logistic"}, {"loss": "logistic", "norm_q": 1}],
+)
+def test_short_columns_agree_with_the_plain_solver(options, form, monkeypatch):
+    X, y, task = many_columns(1)
+    if "loss" in options:
+        y = np.concatenate([part > np.median(part) for part in np.split(y, 6)]).astype(float)
+    steps, newton = [], ColumnModel.newton
+    monkeypatch.setattr(ColumnModel, "newton", lambda self, *given: steps.append(newton(self, *given)) or steps[-1])
+    for name, value in {"SMALL_DENSE": 0, "SHORT_COLUMNS": 0, "FEW_ROUNDS": 1, "FAST_PRODUCTS": 10**6}.items():
+        monkeypatch.setattr(quadratic_models, name, value)
+    top = mixed_norm_path(X, y, task, n_penalties=1, **options).penalties
+    ours = mixed_norm_path(form(X), y, task, penalties=top / 30, tol=1e-9, solver="working_set", **options)
+    plain = {"tol": 1e-7, "solver": "proximal_gradient", "max_iter": 100_000}
+    theirs = mixed_norm_path(X, y, task, penalties=top / 30, **plain, **options)
+    assert ours.converged.all() and theirs.converged.all() and True in steps
+    assert ours.objectives[0] == pytest.approx(theirs.objectives[0], abs=2e-7 * ours.objectives[0] + theirs.gaps[0])
