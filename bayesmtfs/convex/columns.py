@@ -48,6 +48,11 @@ class DenseColumns:
         """The same numbers column by column."""
         return self.offsets, np.ascontiguousarray(self.A.T, dtype=np.float64)
 
+    @property
+    def n_entries(self) -> int:
+        """How many numbers are stored."""
+        return self.A.size
+
     def take(self, places: IntArray) -> "DenseColumns":
         """Return some of these columns."""
         return DenseColumns(np.ascontiguousarray(np.take(self.A, places, axis=1)), self.offsets, self.alike)
@@ -86,6 +91,11 @@ class SparseColumns(NamedTuple):
     def entries(self) -> SparseEntries:
         """Segments and the entries they point to."""
         return self.segments, self.observation, self.values
+
+    @property
+    def n_entries(self) -> int:
+        """How many numbers are stored."""
+        return int(np.sum(self.segments[:, -1] - self.segments[:, 0]))
 
     def take(self, places: IntArray) -> "SparseColumns":
         """Return some of these columns, over the same entries."""

@@ -46,7 +46,7 @@ SHORT_COLUMNS = 2  # features per row of a task, from which going down columns i
 MANY_ROUNDS = 4  # of so many sweeps by columns, after which the others are cheaper by Gram matrices
 SMALL_DENSE = 500_000  # numbers in sparse columns written out, up to which zeros are cheaper than looking things up
 NEWTON_LIMIT = 1000  # features up to which Newton steps are worth their price
-FAST_PRODUCTS = 3  # operations of a matrix product in the time of one of a sweep
+FAST_PRODUCTS = 2  # operations of a matrix product in the time of one of a sweep
 FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-9, 1.0  # of Newton steps, relative to the mean curvature
 DAMPING_FACTOR = 10.0  # up after a step that led nowhere, and down after one that did
 CROSSING = 1e-3  # an entry that a step brings so close to zero is taken to be there
@@ -402,7 +402,7 @@ class ColumnModel(QuadraticRowModel):
             products = n * active * (active + 3 * n // m) + active**3 // 3
         else:
             products = active**2 * (n + 4 * m * active)
-        return 1 + products // (FAST_PRODUCTS * 2 * n * (k + SWEEPS * active))
+        return 1 + k * products // (FAST_PRODUCTS * 2 * (1 + self.columns.n_entries) * (k + SWEEPS * active))
 
     @property
     def _by_observations(self) -> bool:
