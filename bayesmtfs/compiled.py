@@ -14,7 +14,7 @@ goes before it is done, and looking through them again and again took a seventh 
 
 import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from types import FunctionType
 from typing import Any, TypeVar
@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 from numba import njit
 from numba.core.event import Event, Listener, register
 from threadpoolctl import ThreadpoolController
+
+THREADS_PAY = 5e8  # operations of a step, from which threads of linear algebra do more than they cost
 
 PartCompiler: Any = None  # each function is compiled by itself
 with suppress(ImportError, AttributeError):  # of a numba that is built otherwise
@@ -125,6 +127,17 @@ def one_thread() -> AbstractContextManager[Any]:
     """
     held: AbstractContextManager[Any] = _blas().limit(limits=1)
     return held
+
+
+def threads_that_pay(operations: float) -> AbstractContextManager[Any]:
+    """Hold the linear algebra libraries at one thread where a step takes fewer operations than threads are worth.
+
+    Examples
+    --------
+    >>> with threads_that_pay(1e6):
+    ...     pass
+    """
+    return one_thread() if operations < THREADS_PAY else nullcontext()
 
 
 @cache

@@ -11,8 +11,10 @@ import pytest
 from numba import njit
 from numba.core.errors import TypingError
 from numba.core.event import Listener, register, unregister
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from bayesmtfs.compiled import LEAN, inner, lean
+import bayesmtfs as bm
+from bayesmtfs.compiled import LEAN, inner, lean, threads_that_pay
 
 KERNELS = """
 from bayesmtfs.compiled import LEAN, inner, lean
@@ -190,3 +192,27 @@ def _difference(x, y):
 
 def test_arguments_by_name():
     assert _difference(y=1.0, x=3.0) == 2.0
+
+
+def blas_threads():
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
+def test_threads_of_linear_algebra_are_held_where_steps_are_small():
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        with threads_that_pay(1e6):
+            assert set(blas_threads()) == {1}
+        with threads_that_pay(1e12):
+            assert blas_threads() == before
+
+
+@pytest.mark.parametrize("n_rows", [20, 4000])
+def test_fits_hold_them_by_the_size_of_the_data(n_rows, monkeypatch):
+    seen = []
+    monkeypatch.setattr(bm.JeffreysRegressor, "_fit", lambda self, data: seen.append(max(blas_threads())))
+    X = np.random.default_rng(0).standard_normal((n_rows, 300))
+    with threadpool_limits(2, "blas"):
+        expected = 1 if n_rows == 20 else max(blas_threads())
+        bm.JeffreysRegressor().fit(X, X[:, 0])
+    assert seen == [expected]

@@ -34,6 +34,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bayesmtfs.compiled import threads_that_pay
 from bayesmtfs.convex import interior_point, saddle_point
 from bayesmtfs.convex.interior_point import (
     Ball,
@@ -96,7 +97,7 @@ def solve(
     state = _first_state(setup, start, settled)
     floor = LEAST_PRODUCT * tol * best.scale / (2 * problem.data.n_observations)
     trace, since_best = [best.objective], 0
-    with Progress("interior point", progress) as work:
+    with threads_that_pay(problem.data.system_operations), Progress("interior point", progress) as work:
         try:
             while not best.converged and len(trace) <= max_iter and since_best < PATIENCE:
                 linearised = Linearised(setup, state, best.gap / best.objective)

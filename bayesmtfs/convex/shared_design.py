@@ -27,7 +27,6 @@ rows are never written out, but count in the length of a column, of which they a
 """
 
 import math
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -36,7 +35,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bayesmtfs.compiled import one_thread
+from bayesmtfs.compiled import one_thread, threads_that_pay
 from bayesmtfs.convex.group_penalty import GroupPenalty, group_norms
 from bayesmtfs.convex.problem import PenaltyRows, Problem
 from bayesmtfs.convex.row_grams import ColumnGram, RowGram, StoredGram
@@ -63,7 +62,6 @@ LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all ar
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
 SLACK = 1e-12  # of a bound, for rounding
-THREADS_PAY = 5e8  # operations of a look, from which threads do more than they cost
 SINGLE_LOOK = 5_000_000  # products of a look, from which single precision pays
 SINGLE_TASKS = 8  # from which a copy of X in single precision pays
 SINGLE_COST = 0.4  # of a look, compared to double precision
@@ -460,7 +458,7 @@ def solve(
         state = SharedDesignState(problem)
     elif not state.fits(problem):
         raise ValueError("state belongs to other data or another penalty; pass one made from this problem, or None")
-    with one_thread() if 2.0 * problem.data.design.size * problem.data.n_tasks < THREADS_PAY else nullcontext():
+    with threads_that_pay(2.0 * problem.data.design.size * problem.data.n_tasks):
         return run(SharedRounds(problem, state, start), tol, max_iter, progress)
 
 

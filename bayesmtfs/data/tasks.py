@@ -341,6 +341,12 @@ class TaskData:
         """Whether all tasks were observed at all rows of a shared design."""
         return self.shared_design and self.n_observations == self.design.shape[0] * self.n_tasks
 
+    @property
+    def system_operations(self) -> float:
+        """Operations of making a linear system of a task's features, or of its rows where they are fewer."""
+        n_rows = self.n_observations / self.n_tasks
+        return 2.0 * self.design.size * min(n_rows, self.n_features)
+
     @cached_property
     def task(self) -> IntArray:
         """(N,) Index of the task of each observation."""

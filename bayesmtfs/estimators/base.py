@@ -31,6 +31,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bayesmtfs import families
+from bayesmtfs.compiled import threads_that_pay
 from bayesmtfs.data import frames
 from bayesmtfs.data.gaps import (
     Filling,
@@ -263,7 +264,9 @@ class MultiTaskEstimator(TransformerMixin, BaseEstimator, ABC):
             Known part of the linear predictor, ``offset + x' w_t + b_t``.
         """
         with unchanged_on_error(self):
-            self._fit(self._filled(self.training_data(X, y, tasks, sample_weight, exposure, offset)))
+            data = self._filled(self.training_data(X, y, tasks, sample_weight, exposure, offset))
+            with threads_that_pay(data.system_operations):
+                self._fit(data)
         return self
 
     def _filled(self, data: TaskData) -> TaskData:

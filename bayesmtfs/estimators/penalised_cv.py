@@ -49,6 +49,7 @@ from numpy.typing import ArrayLike
 from scipy.special import gammaln
 from threadpoolctl import threadpool_limits
 
+from bayesmtfs.compiled import threads_that_pay
 from bayesmtfs.convex import shared_mean
 from bayesmtfs.data.gaps import filled, has_gaps, learn_means
 from bayesmtfs.data.inputs import match_labels
@@ -351,8 +352,9 @@ class MixedNormCV(MixedNormEstimator):
         """
         with unchanged_on_error(self):
             data = self.training_data(X, y, tasks, sample_weight, exposure, offset)
-            model, penalty = self._choose(data, _n_rows(X), y)
-            self._fit_as(model, self._filled(data), penalty)
+            with threads_that_pay(data.system_operations):
+                model, penalty = self._choose(data, _n_rows(X), y)
+                self._fit_as(model, self._filled(data), penalty)
         return self
 
     def _choose(self, data: TaskData, n_rows: int | None, target: Any) -> tuple[Self, float]:
