@@ -47,9 +47,13 @@ def choose(problem: Problem) -> str:
     return "shared_design" if problem.has_one_gram else "working_set"
 
 
-def largest_penalty(problem: Problem) -> float:
-    """Smallest strength at which W = 0 is optimal, known as lambda_max."""
-    return problem.largest_penalty if problem.family.smooth else nonsmooth.largest_penalty(problem)
+def largest_penalty(problem: Problem, solver: str = "auto") -> float:
+    """Smallest strength at which W = 0 is optimal, known as lambda_max; ``solver`` is who will solve the problem."""
+    if not problem.family.smooth:
+        return nonsmooth.largest_penalty(problem)
+    if (choose(problem) if solver == "auto" else solver) == "working_set":
+        problem.take_products()
+    return problem.largest_penalty
 
 
 def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:

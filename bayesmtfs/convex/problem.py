@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesmtfs.data.column_sums import TaskProducts, task_products
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Kinks, total, total_conjugate, with_offset
 from bayesmtfs.priors.blocks import Blocks
@@ -34,6 +35,7 @@ from bayesmtfs.priors.row_prox import Scratch, scratch
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
+FEW_FEATURES = 64  # up to which Gram matrices of all features take no longer than a few passes over the data
 ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of the sum of its absolute terms
 
 
@@ -63,6 +65,30 @@ class Problem:
         """How W is cut into the rows that enter or leave together."""
         return Blocks(self.data.n_features, self.data.n_tasks, groups=self.data.groups, present=self.data.present)
 
+    def take_products(self) -> TaskProducts | None:
+        """Weighted products of the columns of every task: all that a squared loss needs, from one pass over the data.
+
+        About the means where there are intercepts. None where features are not few, or tasks share one design. What
+        holds at W = 0 then follows from them.
+        """
+        return self._products
+
+    @property
+    def products(self) -> TaskProducts | None:
+        """The same where somebody has taken them."""
+        known: TaskProducts | None = vars(self).get("_products")
+        return known
+
+    @cached_property
+    def _products(self) -> TaskProducts | None:
+        data = self.data
+        few = data.n_features <= min(FEW_FEATURES, data.n_observations / data.n_tasks)
+        if not (self.family.quadratic and few and data.is_plain) or data.shared_design:
+            return None
+        y = np.asarray(data.y, dtype=np.float64)
+        found = task_products(data.design, y, self.weight, data.offsets, self.fit_intercept)
+        return found if np.all(np.isfinite(found.squares)) else None
+
     @cached_property
     def task_weight(self) -> FloatArray:
         """(m,) Sum of the factors of each task."""
@@ -73,6 +99,8 @@ class Problem:
         """(m,) Best intercept at W = 0 (zeros without an intercept)."""
         if not self.fit_intercept:
             return np.zeros(self.data.n_tasks)
+        if self.products is not None:
+            return self.products.means[-1]
         y, family = self.data.y, self.family
         if family.quadratic:
             return self.task_sums(self.weight * y) / self.task_weight
@@ -81,6 +109,8 @@ class Problem:
     @cached_property
     def null_objective(self) -> float:
         """Objective at W = 0, with its best intercept."""
+        if self.products is not None:
+            return 0.5 * float(self.products.squares[-1].sum())
         return self.loss(self.null_intercept[self.data.task])
 
     @cached_property
@@ -93,7 +123,12 @@ class Problem:
     @cached_property
     def gap_scale(self) -> float:
         """The scale on which a gap is small: the objective at W = 0 above the least loss, or rounding error at least."""
-        at_zero = abs(self.loss(np.zeros(self.data.n_observations)))
+        if self.products is None:
+            at_zero = abs(self.loss(np.zeros(self.data.n_observations)))
+        else:
+            at_zero = 0.5 * float(
+                self.products.squares[-1].sum() + self.task_weight @ np.square(self.products.means[-1])
+            )
         return max(self.null_objective - self.least_loss, ROUNDING * at_zero)
 
     @cached_property
@@ -115,6 +150,8 @@ class Problem:
     @cached_property
     def null_gradient(self) -> FloatArray:
         """(p, m) ``X' theta`` at W = 0, of the theta in `null_dual`."""
+        if self.products is not None:
+            return -self.products.with_target
         return self.data.adjoint(self.null_dual)
 
     @property

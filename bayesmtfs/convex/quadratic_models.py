@@ -30,7 +30,8 @@ from scipy.optimize import minimize_scalar
 
 from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
 from bayesmtfs.convex.problem import PenaltyRows
-from bayesmtfs.convex.row_steps import NO_CURVATURE, gram, sweep_columns, sweep_gram
+from bayesmtfs.convex.row_steps import NO_CURVATURE, sweep_columns, sweep_gram
+from bayesmtfs.data.column_sums import TaskProducts, gram
 from bayesmtfs.types import FloatArray, IntArray
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
@@ -88,6 +89,7 @@ class MeanSystem(NamedTuple):
     descent: FloatArray  # (M,) minus the gradient
 
 
+NO_TARGET = np.zeros(0)
 NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
 
 
@@ -145,8 +147,7 @@ class QuadraticRowModel(ABC):
 
         ``gradient`` (k, m) is that of the loss, where it is known.
         """
-        m = W.shape[1]
-        self.rows, self.arguments = rows, (rows.step_arguments(m), np.empty((2, rows.sizes.max(initial=1) * m)))
+        self._take_rows(rows)
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
         self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
         self.first_W, self.first_mean = W, mean
@@ -154,6 +155,13 @@ class QuadraticRowModel(ABC):
         self.state = (*self.state, *self.first_state(slope, gradient), mean[np.newaxis].copy())
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
+        self._make_room()
+
+    def _take_rows(self, rows: PenaltyRows) -> None:
+        m = self.means.shape[1]
+        self.rows, self.arguments = rows, (rows.step_arguments(m), np.empty((2, rows.sizes.max(initial=1) * m)))
+
+    def _make_room(self) -> None:
         if self.iterates == ():
             self.iterates = tuple(np.empty((SWEEPS + 1, *array.shape)) for array in self.state)
 
@@ -259,10 +267,18 @@ class GramModel(QuadraticRowModel):
         n = columns.offsets[1]
         if columns.alike and np.all(curvature.reshape(len(sums), n) == curvature[:n]):
             one = np.empty((k, 1, sums.shape[1]))
-            gram(columns.A[:n], curvature[:n], np.ascontiguousarray(means[:, :1]), columns.offsets[:2], one)
+            gram(
+                columns.A[:n],
+                NO_TARGET,
+                curvature[:n],
+                columns.offsets[:2],
+                False,
+                np.ascontiguousarray(means[:, :1]),
+                one,
+            )
             self.Q[:] = one
         else:
-            gram(columns.A, curvature, means, columns.offsets, self.Q)
+            gram(columns.A, NO_TARGET, curvature, columns.offsets, False, means, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
         super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge, mean)
         if ridge > 0.0:
@@ -357,6 +373,44 @@ class GramModel(QuadraticRowModel):
         square[np.diag_indices_from(square)] += some.ridge
         sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
         return MeanSystem(coupling, square, -sums - some.ridge * mean - some.threshold * np.sign(mean))
+
+
+class ProductModel(GramModel):
+    """The squared loss itself, from all products of columns and targets; what changes is counted from W = 0.
+
+    The target is one column more, whose entries of the gradient nobody asks for.
+    """
+
+    def __init__(self, found: TaskProducts, totals: FloatArray, rows: PenaltyRows, ridge: float) -> None:
+        order = np.append(rows.features, len(found.means) - 1) if rows.grouped else slice(None)
+        products, means, squares = found.products[order], found.means[order], found.squares[order]
+        if rows.grouped:
+            products[:, :, : len(means)] = products[:, :, order]
+        self.Q, self.at_zero = products[:-1], -products[-1]
+        free, means = squares[:-1], means[:-1]
+        bounds = self._bounds(rows, free)
+        QuadraticRowModel.__init__(self, NO_TARGET, means, means * totals, free, bounds, ridge)
+        if ridge > 0.0:
+            self.Q = self.Q.copy()
+            self.Q[np.arange(len(means)), :, np.arange(len(means))] += ridge
+        self.first_square, self.first_W, self.first_mean = float(squares[-1].sum()), np.zeros_like(means), NO_MEAN.ridge
+        self.first_gradient = np.ascontiguousarray(self.at_zero[:, : len(means)].T)
+
+    def go_to(self, rows: PenaltyRows, W: FloatArray) -> None:
+        """Begin from W (k, m), with the rows of the model at any penalty strength."""
+        self._take_rows(rows)
+        W = np.where(self.free, W, 0.0)
+        self.state = (W, self.at_zero.copy(), NO_MEAN.ridge[np.newaxis])
+        self.norms = rows.norms(W)
+        if self.norms.any():
+            self.state[1][:] = self.exact_gradient()
+        self._make_room()
+
+    def exact_gradient(self) -> FloatArray:
+        """(m, k or more) Gradient by the products themselves, without the rounding errors of many sweeps."""
+        alive = np.flatnonzero(np.repeat(self.norms > 0.0, self.rows.sizes))
+        none = np.zeros(0, dtype=np.int64)
+        return self.at_zero + self._gradient_change(alive, self.coefficients[alive], none, NO_MEAN.ridge)
 
 
 class ColumnModel(QuadraticRowModel):

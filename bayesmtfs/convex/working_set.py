@@ -22,14 +22,15 @@ The idea of solving on a growing set of rows up to a share of the duality gap is
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
-from bayesmtfs.convex.columns import Columns, SparseDesign, by_columns
+from bayesmtfs.convex.columns import ColumnDesign, Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import QuadraticRowModel, minimised, quadratic_model
+from bayesmtfs.convex.quadratic_models import ProductModel, QuadraticRowModel, minimised, quadratic_model
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
@@ -43,6 +44,7 @@ FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
 ROUNDING = 1e-14  # of an objective, a sum over many observations
+FINEST_PRODUCTS = 1e-9  # tolerance below which residuals tell more than Gram matrices
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
@@ -115,8 +117,14 @@ class WorkingSetState:
     """What one solve leaves to the next on the same data and weights: the design by columns, a model that lasts."""
 
     def __init__(self, problem: Problem) -> None:
-        self.design = by_columns(_about_means(problem))
+        self.problem = problem
         self.working: ChosenRows | None = None
+        self.whole: ProductModel | None = None
+
+    @cached_property
+    def design(self) -> ColumnDesign:
+        """The design by columns."""
+        return by_columns(_about_means(self.problem))
 
 
 def solve(
@@ -132,15 +140,79 @@ def solve(
 
     ``max_iter`` counts rounds; ``state`` is what an earlier solve on the same data left, and is brought up to date.
     """
-    rounds = NewtonRounds(problem, WorkingSetState(problem) if state is None else state, start)
+    state = WorkingSetState(problem) if state is None else state
+    if tol < FINEST_PRODUCTS or problem.take_products() is None:
+        return _by_newton(problem, state, start, tol, max_iter, progress)
+    rounds = ProductRounds(problem, state, start)
+    found = run(rounds, tol, max_iter, progress)
+    if found.converged or found.interrupted or not rounds.stuck:
+        return found
+    return _joined(found, _by_newton(problem, state, found, tol, max_iter - found.n_iter, progress))
+
+
+def _by_newton(
+    problem: Problem,
+    state: WorkingSetState,
+    start: Solution | None,
+    tol: float,
+    max_iter: int,
+    progress: bool | None,
+) -> Solution:
+    """Newton steps, and where they are stuck the plain solver, whose steps are short but always lead down."""
+    rounds = NewtonRounds(problem, state, start)
     found = run(rounds, tol, max_iter, progress)
     if found.converged or found.interrupted or not (rounds.stuck and problem.scales_by_sign):
         return found
-    # Go on with the plain solver, whose steps are short but always lead down
     plain = proximal_gradient.solve(problem, found, tol=tol, max_iter=max_iter - found.n_iter, progress=progress)
-    best = found if plain.gap > found.gap else plain
-    trace = np.append(found.objective_trace, plain.objective_trace)
-    return best._replace(n_iter=found.n_iter + plain.n_iter, objective_trace=trace, interrupted=plain.interrupted)
+    return _joined(found, plain)
+
+
+def _joined(first: Solution, then: Solution) -> Solution:
+    """The better of two solutions, the second of which went on from the first."""
+    best = first if then.gap > first.gap else then
+    trace = np.append(first.objective_trace, then.objective_trace)
+    return best._replace(n_iter=first.n_iter + then.n_iter, objective_trace=trace, interrupted=then.interrupted)
+
+
+class ProductRounds(WorkingSetRounds):
+    """Squared loss with few features: all rows at once, by the Gram matrices of all features.
+
+    The quadratic model is the problem, so that its gap is the gap, and no number depends on how many rows the data have.
+    """
+
+    def __init__(self, problem: Problem, state: WorkingSetState, start: Solution | None) -> None:
+        rows, shape = PenaltyRows.of(problem), (problem.data.n_features, problem.data.n_tasks)
+        assert problem.products is not None
+        if state.whole is None:
+            state.whole = ProductModel(problem.products, problem.task_weight, rows, problem.ridge)
+        self.problem, self.model, self.scale = problem, state.whole, problem.gap_scale
+        self.model.go_to(rows, np.zeros(shape) if start is None else start.W[rows.features])
+        self.gap = np.inf
+
+    def look(self) -> tuple[float, float]:
+        """Objective and gap of the model."""
+        model, before = self.model, self.gap
+        gradient = model.gradient()
+        change, penalty = model.change(gradient), model.penalty
+        self.objective = self.problem.null_objective + change + penalty
+        self.gap = max(model.gap(gradient, change, penalty), 0.0)
+        self.stuck = self.stuck or self.gap >= before
+        self.W = model.coefficients.copy()
+        return self.objective, self.gap
+
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Minimise the model."""
+        self.stuck = not self.model.minimise(wanted)
+        self.model.state[1][:] = self.model.exact_gradient()
+        return 1
+
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Return the point of the last look."""
+        model, problem = self.model, self.problem
+        W = np.empty((problem.data.n_tasks, problem.data.n_features)).T  # in the order of `coef_`
+        W[model.rows.features] = self.W
+        intercept = problem.null_intercept - np.einsum("km,km->m", model.means, self.W)
+        return W, intercept, self.objective, self.gap
 
 
 class ActivePoint(NamedTuple):
