@@ -102,6 +102,8 @@ class QuadraticRowModel(ABC):
 
     state: tuple[FloatArray, ...]  # W (k, m) and arrays affine in it, which sweeps update
     iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
+    n_rounds = 0  # that `minimise` took
+    change_found, gap_found = 0.0, np.inf  # of the objective since the start, and the duality gap, where it ended
 
     def __init__(
         self,
@@ -195,6 +197,7 @@ class QuadraticRowModel(ABC):
             change = self.change(gradient)
             penalty = self.penalty
             reached = self.gap(gradient, change, penalty)
+            self.n_rounds, self.change_found, self.gap_found = round_number, change + penalty, reached
             if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
                 return True
             price = self.newton_price()
@@ -396,14 +399,12 @@ class ProductModel(GramModel):
         self.first_square, self.first_W, self.first_mean = float(squares[-1].sum()), np.zeros_like(means), NO_MEAN.ridge
         self.first_gradient = np.ascontiguousarray(self.at_zero[:, : len(means)].T)
 
-    def go_to(self, rows: PenaltyRows, W: FloatArray) -> None:
-        """Begin from W (k, m), with the rows of the model at any penalty strength."""
+    def go_to(self, rows: PenaltyRows, W: FloatArray | None) -> None:
+        """Begin from W (k, m), or zeros, with the rows of the model at any penalty strength."""
         self._take_rows(rows)
-        W = np.where(self.free, W, 0.0)
+        W = np.zeros(self.free.shape) if W is None else np.where(self.free, W, 0.0)
         self.state = (W, self.at_zero.copy(), NO_MEAN.ridge[np.newaxis])
-        self.norms = rows.norms(W)
-        if self.norms.any():
-            self.state[1][:] = self.exact_gradient()
+        self.norms = rows.norms(W) if W.any() else np.zeros(rows.n_rows)
         self._make_room()
 
     def exact_gradient(self) -> FloatArray:

@@ -30,7 +30,7 @@ import numpy as np
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import ColumnDesign, Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import ProductModel, QuadraticRowModel, minimised, quadratic_model
+from bayesmtfs.convex.quadratic_models import EASY_ROUNDS, ProductModel, QuadraticRowModel, minimised, quadratic_model
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
@@ -181,29 +181,40 @@ class ProductRounds(WorkingSetRounds):
     """
 
     def __init__(self, problem: Problem, state: WorkingSetState, start: Solution | None) -> None:
-        rows, shape = PenaltyRows.of(problem), (problem.data.n_features, problem.data.n_tasks)
+        rows = PenaltyRows.of(problem)
         assert problem.products is not None
         if state.whole is None:
             state.whole = ProductModel(problem.products, problem.task_weight, rows, problem.ridge)
         self.problem, self.model, self.scale = problem, state.whole, problem.gap_scale
-        self.model.go_to(rows, np.zeros(shape) if start is None else start.W[rows.features])
-        self.gap = np.inf
+        self.model.go_to(rows, None if start is None else start.W[rows.features])
+        self.objective, self.gap, self.W = problem.null_objective, np.inf, self.model.coefficients
+        if start is not None:
+            self._measure()
 
     def look(self) -> tuple[float, float]:
-        """Objective and gap of the model."""
-        model, before = self.model, self.gap
-        gradient = model.gradient()
-        change, penalty = model.change(gradient), model.penalty
-        self.objective = self.problem.null_objective + change + penalty
-        self.gap = max(model.gap(gradient, change, penalty), 0.0)
-        self.stuck = self.stuck or self.gap >= before
-        self.W = model.coefficients.copy()
+        """Objective and gap, as the model has found them; at W = 0 it has not yet asked for the gap."""
         return self.objective, self.gap
 
+    def _measure(self) -> None:
+        """Objective and gap of the coefficients, by their exact gradient."""
+        model, before = self.model, self.gap
+        model.state[1][:] = model.exact_gradient()
+        change, penalty = model.change(model.gradient()), model.penalty
+        self._keep(change + penalty, model.gap(model.gradient(), change, penalty))
+        self.stuck = self.stuck or self.gap >= before
+
+    def _keep(self, change: float, gap: float) -> None:
+        self.objective, self.gap = self.problem.null_objective + change, max(gap, 0.0)
+        self.W = self.model.coefficients.copy()
+
     def improve(self, wanted: float, max_iter: int) -> int:
-        """Minimise the model."""
-        self.stuck = not self.model.minimise(wanted)
-        self.model.state[1][:] = self.model.exact_gradient()
+        """Minimise the model; after many sweeps the gradient that they kept may have gathered rounding errors."""
+        model = self.model
+        self.stuck = not model.minimise(wanted)
+        if model.n_rounds > EASY_ROUNDS:
+            self._measure()
+        else:
+            self._keep(model.change_found, model.gap_found)
         return 1
 
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:

@@ -217,12 +217,7 @@ class TaskProducts(NamedTuple):
 
     means: FloatArray  # (p + 1, m) weighted means; zeros for products about 0
     products: FloatArray  # (p + 1, m, p + 1 or more) weighted; feature, task, other feature, and zeros
-
-    @property
-    def squares(self) -> FloatArray:
-        """(p + 1, m) Products of every column with itself."""
-        places = np.arange(len(self.means))
-        return self.products[places, :, places]
+    squares: FloatArray  # (p + 1, m) products of every column with itself
 
     @property
     def with_target(self) -> FloatArray:
@@ -235,7 +230,7 @@ def task_products(A: FloatArray, y: FloatArray, weight: FloatArray, offsets: Int
     k, m = A.shape[1] + 1, len(offsets) - 1
     means, products = np.zeros((k, m)), np.empty((k, m, padded(k)))
     gram(A, y, weight, offsets, centred, means, products)
-    return TaskProducts(means, products)
+    return TaskProducts(means, products, products[np.arange(k), :, np.arange(k)])
 
 
 def padded(size: int) -> int:
