@@ -35,6 +35,7 @@ from bayesmtfs.data.column_sums import TaskProducts, gram
 from bayesmtfs.types import FloatArray, IntArray
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
+SETTLED = 2  # rounds of so many sweeps before extrapolations: the first decide which rows are zero
 EASY_ROUNDS = 4  # that are spent on more accuracy than needed
 FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
 FEW_ROUNDS_WITH_MEAN = 2  # the same where tasks share a mean, whose entries are seldom zero
@@ -204,7 +205,7 @@ class QuadraticRowModel(ABC):
             if 0 < price <= round_number and round_number >= next_newton:
                 pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
                 next_newton = round_number + (1 if pause == 1 else max(price, pause))
-            else:
+            elif round_number >= SETTLED:
                 self.extrapolate(change + penalty)
         return False
 
