@@ -51,7 +51,7 @@ def choose(problem: Problem) -> str:
 def take_products(problem: Problem, solver: str = "auto") -> TaskProducts | None:
     """Products of all columns, where the solver that will solve the problem asks for them."""
     name = choose(problem) if solver == "auto" else solver
-    return problem.take_products() if name == "working_set" else None
+    return working_set.products_worth_taking(problem) if name == "working_set" else None
 
 
 def largest_penalty(problem: Problem, solver: str = "auto") -> float:

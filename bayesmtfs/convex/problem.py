@@ -35,7 +35,6 @@ from bayesmtfs.priors.row_prox import Scratch, scratch
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-20  # of the squared rounding error of a constant target, relative to its square
-FEW_FEATURES = 64  # up to which Gram matrices of all features take no longer than a few passes over the data
 ROUNDING_STEPS = 16  # rounding errors of a sum, in units of the last place of the sum of its absolute terms
 
 
@@ -65,11 +64,15 @@ class Problem:
         """How W is cut into the rows that enter or leave together."""
         return Blocks(self.data.n_features, self.data.n_tasks, groups=self.data.groups, present=self.data.present)
 
-    def take_products(self) -> TaskProducts | None:
-        """Weighted products of the columns of every task: all that a squared loss needs, from one pass over the data.
+    @property
+    def may_have_products(self) -> bool:
+        """Whether the products of the columns of every task are all that is needed: squared loss, designs of their own."""
+        return self.family.quadratic and self.data.is_plain and not self.data.shared_design
 
-        About the means where there are intercepts. None where features are not few, or tasks share one design. What
-        holds at W = 0 then follows from them.
+    def take_products(self) -> TaskProducts | None:
+        """Weighted products of all columns, about the means where there are intercepts; None where they are not finite.
+
+        What holds at W = 0 then follows from them.
         """
         return self._products
 
@@ -81,11 +84,7 @@ class Problem:
 
     @cached_property
     def _products(self) -> TaskProducts | None:
-        data = self.data
-        few = data.n_features <= min(FEW_FEATURES, data.n_observations / data.n_tasks)
-        if not (self.family.quadratic and few and data.is_plain) or data.shared_design:
-            return None
-        y = np.asarray(data.y, dtype=np.float64)
+        data, y = self.data, np.asarray(self.data.y, dtype=np.float64)
         found = task_products(data.design, y, self.weight, data.offsets, self.fit_intercept)
         return found if np.all(np.isfinite(found.squares)) else None
 

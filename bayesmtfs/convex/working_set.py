@@ -30,7 +30,15 @@ import numpy as np
 from bayesmtfs.convex import proximal_gradient
 from bayesmtfs.convex.columns import ColumnDesign, Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import EASY_ROUNDS, ProductModel, QuadraticRowModel, minimised, quadratic_model
+from bayesmtfs.convex.quadratic_models import (
+    EASY_ROUNDS,
+    GRAM_LIMIT,
+    ProductModel,
+    QuadraticRowModel,
+    minimised,
+    quadratic_model,
+)
+from bayesmtfs.data.column_sums import TaskProducts
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
@@ -44,6 +52,9 @@ FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
 ROUNDING = 1e-14  # of an objective, a sum over many observations
+FEW_FEATURES = 64  # up to which products of all columns take no longer than a few passes over the data
+MANY_FEATURES = 256  # up to which they pay where most rows are going to move
+MOST_PER_ROW = 2  # features per row of a task, for the same reasons
 FINEST_PRODUCTS = 1e-9  # tolerance below which residuals tell more than Gram matrices
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
@@ -141,13 +152,27 @@ def solve(
     ``max_iter`` counts rounds; ``state`` is what an earlier solve on the same data left, and is brought up to date.
     """
     state = WorkingSetState(problem) if state is None else state
-    if tol < FINEST_PRODUCTS or problem.take_products() is None:
+    if tol < FINEST_PRODUCTS or products_worth_taking(problem) is None:
         return _by_newton(problem, state, start, tol, max_iter, progress)
     rounds = ProductRounds(problem, state, start)
     found = run(rounds, tol, max_iter, progress)
     if found.converged or found.interrupted or not rounds.stuck:
         return found
     return _joined(found, _by_newton(problem, state, found, tol, max_iter - found.n_iter, progress))
+
+
+def products_worth_taking(problem: Problem) -> TaskProducts | None:
+    """Products of all columns, where features are few or most of them look as if they were going to move."""
+    p, m, rows = problem.data.n_features, problem.data.n_tasks, problem.data.n_observations / problem.data.n_tasks
+    if problem.products is not None or not problem.may_have_products or p * p * m > GRAM_LIMIT:
+        return problem.products
+    if p > min(FEW_FEATURES, rows):
+        if p > min(MANY_FEATURES, MOST_PER_ROW * rows) or problem.penalty.strength == 0.0:
+            return None
+        norms = problem.penalty.dual_norm(problem.blocks.gather(problem.null_gradient))
+        if 2 * np.count_nonzero(norms > PROMISING * problem.penalty.strength) <= len(norms):
+            return None
+    return problem.take_products()
 
 
 def _by_newton(
@@ -198,6 +223,7 @@ class ProductRounds(WorkingSetRounds):
     def _measure(self) -> None:
         """Objective and gap of the coefficients, by their exact gradient."""
         model, before = self.model, self.gap
+        model.norms = model.rows.norms(model.coefficients)
         model.state[1][:] = model.exact_gradient()
         change, penalty = model.change(model.gradient()), model.penalty
         self._keep(change + penalty, model.gap(model.gradient(), change, penalty))
@@ -218,8 +244,10 @@ class ProductRounds(WorkingSetRounds):
         return 1
 
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
-        """Return the point of the last look."""
+        """Return the point of the last look, or where the first solve was interrupted."""
         model, problem = self.model, self.problem
+        if self.gap == np.inf:
+            self._measure()
         W = np.empty((problem.data.n_tasks, problem.data.n_features)).T  # in the order of `coef_`
         W[model.rows.features] = self.W
         intercept = problem.null_intercept - np.einsum("km,km->m", model.means, self.W)
