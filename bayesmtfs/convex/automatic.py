@@ -17,6 +17,7 @@ from typing import Any
 
 from bayesmtfs.convex import extragradient, nonsmooth, proximal_gradient, shared_design, shared_mean, working_set
 from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data.column_sums import TaskProducts
 from bayesmtfs.types import Solution
 
 FOR_KINKS = ("extragradient", "nonsmooth")  # solvers of the losses that are not smooth
@@ -47,9 +48,18 @@ def choose(problem: Problem) -> str:
     return "shared_design" if problem.has_one_gram else "working_set"
 
 
-def largest_penalty(problem: Problem) -> float:
+def take_products(problem: Problem, solver: str = "auto") -> TaskProducts | None:
+    """Products of all columns, where the solver that will solve the problem asks for them."""
+    name = choose(problem) if solver == "auto" else solver
+    return working_set.products_worth_taking(problem) if name == "working_set" else None
+
+
+def largest_penalty(problem: Problem, solver: str = "auto") -> float:
     """Smallest strength at which W = 0 is optimal, known as lambda_max."""
-    return problem.largest_penalty if problem.family.smooth else nonsmooth.largest_penalty(problem)
+    if not problem.family.smooth:
+        return nonsmooth.largest_penalty(problem)
+    take_products(problem, solver)  # from which it follows
+    return problem.largest_penalty
 
 
 def prepare(problem: Problem, solver: str = "auto") -> dict[str, Any]:

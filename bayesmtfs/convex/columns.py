@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from bayesmtfs.compiled import LEAN, inner, lean
 from bayesmtfs.convex.problem import PenaltyRows
-from bayesmtfs.data.column_sums import sums_over_tasks
+from bayesmtfs.data.column_sums import LANES, sums_over_tasks
 from bayesmtfs.data.tasks import TaskData, dense_adjoint
 from bayesmtfs.priors.row_penalty import divided_by_weights
 from bayesmtfs.types import FloatArray, IntArray
 
 CLEARLY_ZERO = 0.5  # share of the penalty strength below which a bound on a dual norm is good enough
-LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
 
 Int32Array = NDArray[np.int32]
 DenseEntries = tuple[IntArray, FloatArray]  # offsets, columns one after the other (k, N)

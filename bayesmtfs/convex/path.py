@@ -58,7 +58,7 @@ def penalty_grid(largest: float, n_penalties: int, ratio: float) -> FloatArray:
 def largest_penalty(problem: Problem, settings: SolveSettings) -> float:
     """Smallest strength at which all coefficients (with a shared mean: all deviations from it) are zero."""
     if settings.mean_strength is None:
-        return automatic.largest_penalty(problem)
+        return automatic.largest_penalty(problem, settings.solver)
     strength = 10.0 * (problem.largest_penalty or 1.0)
     while True:
         pooled, _ = _solved(problem.with_strength(strength), None, None, settings, _prepared(problem, settings))
@@ -98,7 +98,7 @@ def solve_path(
     shared: shared_mean.SharedMean | None = None
     # Known once for all penalties; a loss that is not smooth, or a shared mean, has no such shortcut
     known_zero = settings.mean_strength is None and problem.family.smooth
-    largest = problem.largest_penalty if known_zero else np.inf
+    largest = automatic.largest_penalty(problem, settings.solver) if known_zero else np.inf
     prepared = _prepared(problem, settings)
     with Progress("path", progress) as bar:
         for place in np.argsort(-penalties, kind="stable").tolist():

@@ -26,6 +26,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bayesmtfs.data.column_sums import TaskProducts, task_products
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import Family, Kinks, total, total_conjugate, with_offset
 from bayesmtfs.priors.blocks import Blocks
@@ -63,6 +64,30 @@ class Problem:
         """How W is cut into the rows that enter or leave together."""
         return Blocks(self.data.n_features, self.data.n_tasks, groups=self.data.groups, present=self.data.present)
 
+    @property
+    def may_have_products(self) -> bool:
+        """Whether the products of the columns of every task are all that is needed: squared loss, designs of their own."""
+        return self.family.quadratic and self.data.is_plain and not self.data.shared_design
+
+    def take_products(self) -> TaskProducts | None:
+        """Weighted products of all columns, about the means where there are intercepts; None where they are not finite.
+
+        What holds at W = 0 then follows from them.
+        """
+        return self._products
+
+    @property
+    def products(self) -> TaskProducts | None:
+        """The same where somebody has taken them."""
+        known: TaskProducts | None = vars(self).get("_products")
+        return known
+
+    @cached_property
+    def _products(self) -> TaskProducts | None:
+        data, y = self.data, np.asarray(self.data.y, dtype=np.float64)
+        found = task_products(data.design, y, self.weight, data.offsets, self.fit_intercept)
+        return found if np.all(np.isfinite(found.squares)) else None
+
     @cached_property
     def task_weight(self) -> FloatArray:
         """(m,) Sum of the factors of each task."""
@@ -73,6 +98,8 @@ class Problem:
         """(m,) Best intercept at W = 0 (zeros without an intercept)."""
         if not self.fit_intercept:
             return np.zeros(self.data.n_tasks)
+        if self.products is not None:
+            return self.products.means[-1]
         y, family = self.data.y, self.family
         if family.quadratic:
             return self.task_sums(self.weight * y) / self.task_weight
@@ -81,6 +108,8 @@ class Problem:
     @cached_property
     def null_objective(self) -> float:
         """Objective at W = 0, with its best intercept."""
+        if self.products is not None:
+            return 0.5 * float(self.products.squares[-1].sum())
         return self.loss(self.null_intercept[self.data.task])
 
     @cached_property
@@ -93,7 +122,12 @@ class Problem:
     @cached_property
     def gap_scale(self) -> float:
         """The scale on which a gap is small: the objective at W = 0 above the least loss, or rounding error at least."""
-        at_zero = abs(self.loss(np.zeros(self.data.n_observations)))
+        if self.products is None:
+            at_zero = abs(self.loss(np.zeros(self.data.n_observations)))
+        else:
+            at_zero = 0.5 * float(
+                self.products.squares[-1].sum() + self.task_weight @ np.square(self.products.means[-1])
+            )
         return max(self.null_objective - self.least_loss, ROUNDING * at_zero)
 
     @cached_property
@@ -115,6 +149,8 @@ class Problem:
     @cached_property
     def null_gradient(self) -> FloatArray:
         """(p, m) ``X' theta`` at W = 0, of the theta in `null_dual`."""
+        if self.products is not None:
+            return -self.products.with_target
         return self.data.adjoint(self.null_dual)
 
     @property

@@ -29,10 +29,12 @@ from bayesmtfs.compiled import one_thread
 from bayesmtfs.convex.columns import Columns, DenseColumns, SparseColumns
 from bayesmtfs.convex.newton_directions import MeanSystem, TaskColumns, direction_by_observations, newton_direction
 from bayesmtfs.convex.problem import PenaltyRows
-from bayesmtfs.convex.row_steps import NO_CURVATURE, gram, sweep_columns, sweep_gram
+from bayesmtfs.convex.row_steps import NO_CURVATURE, sweep_columns, sweep_gram
+from bayesmtfs.data.column_sums import TaskProducts, gram
 from bayesmtfs.types import FloatArray, IntArray
 
 SWEEPS = 5  # between two looks at the gap, and combined in one extrapolation
+SETTLED = 2  # rounds of so many sweeps before extrapolations: the first decide which rows are zero
 EASY_ROUNDS = 4  # that are spent on more accuracy than needed
 FEW_ROUNDS = 8  # of so many sweeps, after which Newton steps are tried
 FEW_ROUNDS_WITH_MEAN = 2  # the same where tasks share a mean, whose entries are seldom zero
@@ -80,6 +82,7 @@ class MeanPenalty(NamedTuple):
         return 0.5 * float(np.sum(np.divide(excess**2, self.ridge, out=np.zeros_like(excess), where=self.ridge > 0)))
 
 
+NO_TARGET = np.zeros(0)
 NO_MEAN = MeanPenalty(np.zeros(0), np.zeros(0))
 
 
@@ -92,6 +95,8 @@ class QuadraticRowModel(ABC):
 
     state: tuple[FloatArray, ...]  # W (k, m) and arrays affine in it, which sweeps update
     iterates: tuple[FloatArray, ...] = ()  # (SWEEPS + 1, ...) of each of them
+    n_rounds = 0  # that `minimise` took
+    change_found, gap_found = 0.0, np.inf  # of the objective since the start, and the duality gap, where it ended
 
     def __init__(
         self,
@@ -137,8 +142,7 @@ class QuadraticRowModel(ABC):
 
         ``gradient`` (k, m) is that of the loss, where it is known.
         """
-        m = W.shape[1]
-        self.rows, self.arguments = rows, (rows.step_arguments(m), np.empty((2, rows.sizes.max(initial=1) * m)))
+        self._take_rows(rows)
         ratio = np.divide(slope, self.curvature, out=np.zeros_like(slope), where=self.curvature > 0)
         self.first_square = float(np.sum(slope * ratio)) + self.ridge * float(np.vdot(W, W))
         self.first_W, self.first_mean = W, mean
@@ -146,6 +150,13 @@ class QuadraticRowModel(ABC):
         self.state = (*self.state, *self.first_state(slope, gradient), mean[np.newaxis].copy())
         self.norms = self.rows.norms(self.coefficients)
         self.first_gradient = self.gradient().copy()
+        self._make_room()
+
+    def _take_rows(self, rows: PenaltyRows) -> None:
+        m = self.means.shape[1]
+        self.rows, self.arguments = rows, (rows.step_arguments(m), np.empty((2, rows.sizes.max(initial=1) * m)))
+
+    def _make_room(self) -> None:
         if self.iterates == ():
             self.iterates = tuple(np.empty((SWEEPS + 1, *array.shape)) for array in self.state)
 
@@ -179,6 +190,7 @@ class QuadraticRowModel(ABC):
             change = self.change(gradient)
             penalty = self.penalty
             reached = self.gap(gradient, change, penalty)
+            self.n_rounds, self.change_found, self.gap_found = round_number, change + penalty, reached
             if reached <= ideal or (reached <= gap and round_number >= EASY_ROUNDS):
                 return True
             price = self.newton_price()
@@ -186,7 +198,7 @@ class QuadraticRowModel(ABC):
                 with one_thread():
                     pause = 1 if self.newton(gradient, change + penalty) else 2 * pause
                 next_newton = round_number + (1 if pause == 1 else max(price, pause))
-            else:
+            elif round_number >= SETTLED:
                 self.extrapolate(change + penalty)
         return False
 
@@ -252,10 +264,18 @@ class GramModel(QuadraticRowModel):
         n = columns.offsets[1]
         if columns.alike and np.all(curvature.reshape(len(sums), n) == curvature[:n]):
             one = np.empty((k, 1, sums.shape[1]))
-            gram(columns.A[:n], curvature[:n], np.ascontiguousarray(means[:, :1]), columns.offsets[:2], one)
+            gram(
+                columns.A[:n],
+                NO_TARGET,
+                curvature[:n],
+                columns.offsets[:2],
+                False,
+                np.ascontiguousarray(means[:, :1]),
+                one,
+            )
             self.Q[:] = one
         else:
-            gram(columns.A, curvature, means, columns.offsets, self.Q)
+            gram(columns.A, NO_TARGET, curvature, columns.offsets, False, means, self.Q)
         squares = self.Q[np.arange(k), :, np.arange(k)]
         super().__init__(curvature, means, sums[:, :k].T, squares, self._bounds(rows, squares), ridge, mean)
         if ridge > 0.0:
@@ -351,6 +371,42 @@ class GramModel(QuadraticRowModel):
         square[np.diag_indices_from(square)] += some.ridge
         sums = (gradient[means] - self.ridge * self.coefficients[means]).sum(axis=1)
         return MeanSystem(coupling, square, -sums - some.ridge * mean - some.threshold * np.sign(mean))
+
+
+class ProductModel(GramModel):
+    """The squared loss itself, from all products of columns and targets; what changes is counted from W = 0.
+
+    The target is one column more, whose entries of the gradient nobody asks for.
+    """
+
+    def __init__(self, found: TaskProducts, totals: FloatArray, rows: PenaltyRows, ridge: float) -> None:
+        order = np.append(rows.features, len(found.means) - 1) if rows.grouped else slice(None)
+        products, means, squares = found.products[order], found.means[order], found.squares[order]
+        if rows.grouped:
+            products[:, :, : len(means)] = products[:, :, order]
+        self.Q, self.at_zero = products[:-1], -products[-1]
+        free, means = squares[:-1], means[:-1]
+        bounds = self._bounds(rows, free)
+        QuadraticRowModel.__init__(self, NO_TARGET, means, means * totals, free, bounds, ridge)
+        if ridge > 0.0:
+            self.Q = self.Q.copy()
+            self.Q[np.arange(len(means)), :, np.arange(len(means))] += ridge
+        self.first_square, self.first_W, self.first_mean = float(squares[-1].sum()), np.zeros_like(means), NO_MEAN.ridge
+        self.first_gradient = np.ascontiguousarray(self.at_zero[:, : len(means)].T)
+
+    def go_to(self, rows: PenaltyRows, W: FloatArray | None) -> None:
+        """Begin from W (k, m), or zeros, with the rows of the model at any penalty strength."""
+        self._take_rows(rows)
+        W = np.zeros(self.free.shape) if W is None else np.where(self.free, W, 0.0)
+        self.state = (W, self.at_zero.copy(), NO_MEAN.ridge[np.newaxis])
+        self.norms = rows.norms(W) if W.any() else np.zeros(rows.n_rows)
+        self._make_room()
+
+    def exact_gradient(self) -> FloatArray:
+        """(m, k or more) Gradient by the products themselves, without the rounding errors of many sweeps."""
+        alive = np.flatnonzero(np.repeat(self.norms > 0.0, self.rows.sizes))
+        none = np.zeros(0, dtype=np.int64)
+        return self.at_zero + self._gradient_change(alive, self.coefficients[alive], none, NO_MEAN.ridge)
 
 
 class ColumnModel(QuadraticRowModel):

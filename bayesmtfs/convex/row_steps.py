@@ -24,16 +24,14 @@ that the update of all features is one contiguous loop. A row of the penalty is 
 import math
 
 import numpy as np
-from numba import njit
 
 from bayesmtfs.compiled import LEAN, inner, lean
-from bayesmtfs.convex.columns import LANES, Entries, add_column, column_sum
+from bayesmtfs.convex.columns import Entries, add_column, column_sum
 from bayesmtfs.convex.problem import StepArguments
 from bayesmtfs.priors.row_prox import EUCLIDEAN, LARGEST, ZERO_SLACK, Scratch
-from bayesmtfs.types import FloatArray, IntArray
+from bayesmtfs.types import FloatArray
 
 NO_CURVATURE = 1e-300  # of an entry that nothing depends on, which is held at zero
-PANEL = 256  # observations that are multiplied at once, few enough to stay in the cache
 MAX_STEPS = 100
 SCALAR_TOLERANCE = 1e-9  # of a Newton step at q = 2: what is left after it is of the order of its square
 NORM_TOLERANCE = 1e-12  # of log ||u||_q against 0, relative to its slope
@@ -369,51 +367,6 @@ def copy(source: FloatArray, target: FloatArray) -> None:
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
             target[i, j] = source[i, j]
-
-
-@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract"}, nogil=True)
-def gram(A: FloatArray, weight: FloatArray, means: FloatArray, offsets: IntArray, Q: FloatArray) -> None:
-    """Write ``sum_i h_i (x_ij - mean_jt) (x_il - mean_lt)`` over the observations of task t to ``Q[j, t, l]``.
-
-    Observations are taken a panel at a time, transposed, and multiplied four features by two.
-    """
-    k = A.shape[1]
-    panel = np.zeros((k + 3, PANEL + LANES))  # a power of two as its length would make the rows share cache lines
-    for t in range(offsets.size - 1):
-        for a in range(k):
-            for b in range(Q.shape[2]):
-                Q[a, t, b] = 0.0
-        for first in range(offsets[t], offsets[t + 1], PANEL):
-            n = min(offsets[t + 1] - first, PANEL)
-            padded = (n + LANES - 1) // LANES * LANES
-            for i in range(n):
-                root = math.sqrt(weight[first + i])
-                for j in range(k):
-                    panel[j, i] = root * (A[first + i, j] - means[j, t])
-            for j in range(k):
-                for i in range(n, padded):
-                    panel[j, i] = 0.0
-            for a in range(0, k, 4):
-                w, x, y, z = panel[a], panel[a + 1], panel[a + 2], panel[a + 3]
-                for b in range(a, k, 2):
-                    u, v = panel[b], panel[b + 1]
-                    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-                    for i in range(padded):
-                        s0 += w[i] * u[i]
-                        s1 += w[i] * v[i]
-                        s2 += x[i] * u[i]
-                        s3 += x[i] * v[i]
-                        s4 += y[i] * u[i]
-                        s5 += y[i] * v[i]
-                        s6 += z[i] * u[i]
-                        s7 += z[i] * v[i]
-                    products = (s0, s1, s2, s3, s4, s5, s6, s7)
-                    for c in range(min(4, k - a)):
-                        for d in range(min(2, k - b)):
-                            Q[a + c, t, b + d] += products[2 * c + d]
-        for a in range(k):
-            for b in range(a):
-                Q[a, t, b] = Q[b, t, a]
 
 
 @inner(**LEAN)

@@ -22,14 +22,23 @@ The idea of solving on a growing set of rows up to a share of the duality gap is
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesmtfs.convex import proximal_gradient
-from bayesmtfs.convex.columns import Columns, SparseDesign, by_columns
+from bayesmtfs.convex.columns import ColumnDesign, Columns, SparseDesign, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import QuadraticRowModel, minimised, quadratic_model
+from bayesmtfs.convex.quadratic_models import (
+    EASY_ROUNDS,
+    GRAM_LIMIT,
+    ProductModel,
+    QuadraticRowModel,
+    minimised,
+    quadratic_model,
+)
+from bayesmtfs.data.column_sums import TaskProducts
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.families import with_offset
 from bayesmtfs.progress import Progress, share_of_way
@@ -43,6 +52,10 @@ FINAL_SHARE = 0.3  # of the tolerated gap, below which no model needs to go
 SUFFICIENT = 0.01  # share of the predicted decrease that the line search wants
 SMALLEST_STEP = 1e-8
 ROUNDING = 1e-14  # of an objective, a sum over many observations
+FEW_FEATURES = 64  # up to which products of all columns take no longer than a few passes over the data
+MANY_FEATURES = 256  # up to which they pay where most rows are going to move
+MOST_PER_ROW = 2  # features per row of a task, for the same reasons
+FINEST_PRODUCTS = 1e-9  # tolerance below which residuals tell more than Gram matrices
 LEAST_DAMPING = 1e-9  # share of the largest curvature of the loss that every observation has at least
 FIRST_DAMPING = 0.02  # the same after a step that had to be shortened
 PATIENCE = 10  # rounds without progress before the plain solver takes over
@@ -115,8 +128,14 @@ class WorkingSetState:
     """What one solve leaves to the next on the same data and weights: the design by columns, a model that lasts."""
 
     def __init__(self, problem: Problem) -> None:
-        self.design = by_columns(_about_means(problem))
+        self.problem = problem
         self.working: ChosenRows | None = None
+        self.whole: ProductModel | None = None
+
+    @cached_property
+    def design(self) -> ColumnDesign:
+        """The design by columns."""
+        return by_columns(_about_means(self.problem))
 
 
 def solve(
@@ -132,15 +151,107 @@ def solve(
 
     ``max_iter`` counts rounds; ``state`` is what an earlier solve on the same data left, and is brought up to date.
     """
-    rounds = NewtonRounds(problem, WorkingSetState(problem) if state is None else state, start)
+    state = WorkingSetState(problem) if state is None else state
+    if tol < FINEST_PRODUCTS or products_worth_taking(problem) is None:
+        return _by_newton(problem, state, start, tol, max_iter, progress)
+    rounds = ProductRounds(problem, state, start)
+    found = run(rounds, tol, max_iter, progress)
+    if found.converged or found.interrupted or not rounds.stuck:
+        return found
+    return _joined(found, _by_newton(problem, state, found, tol, max_iter - found.n_iter, progress))
+
+
+def products_worth_taking(problem: Problem) -> TaskProducts | None:
+    """Products of all columns, where features are few or most of them look as if they were going to move."""
+    p, m, rows = problem.data.n_features, problem.data.n_tasks, problem.data.n_observations / problem.data.n_tasks
+    if problem.products is not None or not problem.may_have_products or p * p * m > GRAM_LIMIT:
+        return problem.products
+    if p > min(FEW_FEATURES, rows):
+        if p > min(MANY_FEATURES, MOST_PER_ROW * rows) or problem.penalty.strength == 0.0:
+            return None
+        norms = problem.penalty.dual_norm(problem.blocks.gather(problem.null_gradient))
+        if 2 * np.count_nonzero(norms > PROMISING * problem.penalty.strength) <= len(norms):
+            return None
+    return problem.take_products()
+
+
+def _by_newton(
+    problem: Problem,
+    state: WorkingSetState,
+    start: Solution | None,
+    tol: float,
+    max_iter: int,
+    progress: bool | None,
+) -> Solution:
+    """Newton steps, and where they are stuck the plain solver, whose steps are short but always lead down."""
+    rounds = NewtonRounds(problem, state, start)
     found = run(rounds, tol, max_iter, progress)
     if found.converged or found.interrupted or not (rounds.stuck and problem.scales_by_sign):
         return found
-    # Go on with the plain solver, whose steps are short but always lead down
     plain = proximal_gradient.solve(problem, found, tol=tol, max_iter=max_iter - found.n_iter, progress=progress)
-    best = found if plain.gap > found.gap else plain
-    trace = np.append(found.objective_trace, plain.objective_trace)
-    return best._replace(n_iter=found.n_iter + plain.n_iter, objective_trace=trace, interrupted=plain.interrupted)
+    return _joined(found, plain)
+
+
+def _joined(first: Solution, then: Solution) -> Solution:
+    """The better of two solutions, the second of which went on from the first."""
+    best = first if then.gap > first.gap else then
+    trace = np.append(first.objective_trace, then.objective_trace)
+    return best._replace(n_iter=first.n_iter + then.n_iter, objective_trace=trace, interrupted=then.interrupted)
+
+
+class ProductRounds(WorkingSetRounds):
+    """Squared loss with few features: all rows at once, by the Gram matrices of all features.
+
+    The quadratic model is the problem, so that its gap is the gap, and no number depends on how many rows the data have.
+    """
+
+    def __init__(self, problem: Problem, state: WorkingSetState, start: Solution | None) -> None:
+        rows = PenaltyRows.of(problem)
+        assert problem.products is not None
+        if state.whole is None:
+            state.whole = ProductModel(problem.products, problem.task_weight, rows, problem.ridge)
+        self.problem, self.model, self.scale = problem, state.whole, problem.gap_scale
+        self.model.go_to(rows, None if start is None else start.W[rows.features])
+        self.objective, self.gap, self.W = problem.null_objective, np.inf, self.model.coefficients
+        if start is not None:
+            self._measure()
+
+    def look(self) -> tuple[float, float]:
+        """Objective and gap, as the model has found them; at W = 0 it has not yet asked for the gap."""
+        return self.objective, self.gap
+
+    def _measure(self) -> None:
+        """Objective and gap of the coefficients, by their exact gradient."""
+        model, before = self.model, self.gap
+        model.norms = model.rows.norms(model.coefficients)
+        model.state[1][:] = model.exact_gradient()
+        change, penalty = model.change(model.gradient()), model.penalty
+        self._keep(change + penalty, model.gap(model.gradient(), change, penalty))
+        self.stuck = self.stuck or self.gap >= before
+
+    def _keep(self, change: float, gap: float) -> None:
+        self.objective, self.gap = self.problem.null_objective + change, max(gap, 0.0)
+        self.W = self.model.coefficients.copy()
+
+    def improve(self, wanted: float, max_iter: int) -> int:
+        """Minimise the model; after many sweeps the gradient that they kept may have gathered rounding errors."""
+        model = self.model
+        self.stuck = not model.minimise(wanted)
+        if model.n_rounds > EASY_ROUNDS:
+            self._measure()
+        else:
+            self._keep(model.change_found, model.gap_found)
+        return 1
+
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Return the point of the last look, or where the first solve was interrupted."""
+        model, problem = self.model, self.problem
+        if self.gap == np.inf:
+            self._measure()
+        W = np.empty((problem.data.n_tasks, problem.data.n_features)).T  # in the order of `coef_`
+        W[model.rows.features] = self.W
+        intercept = problem.null_intercept - np.einsum("km,km->m", model.means, self.W)
+        return W, intercept, self.objective, self.gap
 
 
 class ActivePoint(NamedTuple):

@@ -1,14 +1,17 @@
-"""Sums over the rows of each task, column by column: variances about each task's own mean, and products with a vector.
+"""Sums over the rows of each task: variances about each task's own mean, products with a vector, and Gram matrices.
 
 A constant column has the variance 0 exactly, whatever its level.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesmtfs.compiled import one_thread
+from bayesmtfs.compiled import LEAN, inner, one_thread
 from bayesmtfs.data.inputs import Design
 from bayesmtfs.types import FloatArray, IntArray
 
@@ -17,6 +20,10 @@ ROUNDING = 1e-28  # of a squared mean, below which the variance of a sparse colu
 CANCELLED = 1e-4  # of the mean square, below which the variance is not taken as its difference from the squared mean
 LOST = 1e-2  # of the mean square, below which their difference has lost digits that a dense column has at hand
 FEW_TIMES = 8  # reading numbers in order is so much faster than looking them up
+
+LANES = 8  # numbers in one vector register: rows of working memory are padded to a multiple of it
+PANEL = 256  # observations that are multiplied at once, few enough to stay in the cache
+TILE = 4  # features by so many are multiplied at once, as many as there are registers for
 
 RowEntries = tuple[NDArray[np.int32] | NDArray[np.int64], NDArray[np.int32] | NDArray[np.int64], FloatArray]  # CSR
 
@@ -203,3 +210,159 @@ def _write_sparse_variances(entries: RowEntries, weight: FloatArray, offsets: In
             if squares[j] > ROUNDING * total * means[j] * means[j]:
                 result[j, t] = squares[j] / total
             count[j] = 0
+
+
+class TaskProducts(NamedTuple):
+    """Products of the columns of every task, and its targets as one column more, about means or about 0."""
+
+    means: FloatArray  # (p + 1, m) weighted means; zeros for products about 0
+    products: FloatArray  # (p + 1, m, p + 1 or more) weighted; feature, task, other feature, and zeros
+    squares: FloatArray  # (p + 1, m) products of every column with itself
+
+    @property
+    def with_target(self) -> FloatArray:
+        """(p, m) Products of every feature with the target."""
+        return self.products[:-1, :, len(self.means) - 1]
+
+
+def task_products(A: FloatArray, y: FloatArray, weight: FloatArray, offsets: IntArray, centred: bool) -> TaskProducts:
+    """Products of a design (N, p) in float64 whose rows are sorted by task, in one pass over it."""
+    k, m = A.shape[1] + 1, len(offsets) - 1
+    means, products = np.zeros((k, m)), np.empty((k, m, padded(k)))
+    gram(A, y, weight, offsets, centred, means, products)
+    return TaskProducts(means, products, products[np.arange(k), :, np.arange(k)])
+
+
+def padded(size: int) -> int:
+    """Size of a row of working memory for so many numbers."""
+    return -(-size // LANES) * LANES
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def gram(
+    A: FloatArray,
+    y: FloatArray,
+    weight: FloatArray,
+    offsets: IntArray,
+    centring: bool,
+    means: FloatArray,
+    Q: FloatArray,
+) -> None:
+    """Write ``sum_i h_i (x_ij - mean_jt) (x_il - mean_lt)`` over the observations of task t to ``Q[j, t, l]``.
+
+    A target y (N,) is one column more; it may be empty. The means (k, m) are given, or written first (``centring``).
+    Observations are taken a panel at a time and transposed, so that products run along them.
+    """
+    k = A.shape[1] + min(y.size, 1)
+    even = (k + TILE - 1) // TILE * TILE
+    panel, products = (
+        np.zeros((even, PANEL + LANES)),
+        np.empty((even, even)),
+    )  # no power of two: rows share no cache lines
+    mean = np.empty(k)
+    for t in range(offsets.size - 1):
+        if centring:
+            _write_means(A, y, weight, offsets[t], offsets[t + 1], mean, products[0])
+            for j in range(k):
+                means[j, t] = mean[j]
+        for j in range(k):
+            mean[j] = means[j, t]
+        for a in range(even):
+            for b in range(even):
+                products[a, b] = 0.0
+        for first in range(offsets[t], offsets[t + 1], PANEL):
+            n = min(offsets[t + 1] - first, PANEL)
+            _write_panel(A, y, weight, first, n, mean, panel)
+            _add_products(panel, (n + LANES - 1) // LANES * LANES, products)
+        for a in range(k):
+            for b in range(Q.shape[2]):
+                Q[a, t, b] = 0.0 if b >= k else products[min(a, b), max(a, b)]
+
+
+@inner(**LEAN, fastmath={"contract"})
+def _write_means(
+    A: FloatArray, y: FloatArray, weight: FloatArray, first: int, stop: int, mean: FloatArray, entry: FloatArray
+) -> None:
+    """Weighted means of columns, as deviations from their first entries: exact where a column is constant."""
+    p = A.shape[1]
+    for j in range(mean.size):
+        entry[j] = A[first, j] if j < p else y[first]
+        mean[j] = 0.0
+    total = 0.0
+    i = first
+    while i < stop:
+        a = weight[i]
+        b, c, d = 0.0, 0.0, 0.0
+        f, g, h = i, i, i
+        if i + 3 < stop:  # four rows at a time
+            f, g, h = i + 1, i + 2, i + 3
+            b, c, d = weight[f], weight[g], weight[h]
+        for j in range(p):
+            e = entry[j]
+            mean[j] += a * (A[i, j] - e) + b * (A[f, j] - e) + c * (A[g, j] - e) + d * (A[h, j] - e)
+        if p < mean.size:
+            e = entry[p]
+            mean[p] += a * (y[i] - e) + b * (y[f] - e) + c * (y[g] - e) + d * (y[h] - e)
+        total += a + b + c + d
+        i = h + 1
+    for j in range(mean.size):
+        mean[j] = entry[j] + mean[j] / total
+
+
+@inner(**LEAN, fastmath={"contract"})
+def _write_panel(
+    A: FloatArray, y: FloatArray, weight: FloatArray, first: int, n: int, mean: FloatArray, panel: FloatArray
+) -> None:
+    """Transpose n rows about the means, times the roots of their weights; zeros up to a multiple of the lanes."""
+    p = A.shape[1]
+    i = 0
+    while i + 3 < n:
+        f = first + i
+        a, b, c, d = math.sqrt(weight[f]), math.sqrt(weight[f + 1]), math.sqrt(weight[f + 2]), math.sqrt(weight[f + 3])
+        for j in range(p):
+            panel[j, i] = a * (A[f, j] - mean[j])
+            panel[j, i + 1] = b * (A[f + 1, j] - mean[j])
+            panel[j, i + 2] = c * (A[f + 2, j] - mean[j])
+            panel[j, i + 3] = d * (A[f + 3, j] - mean[j])
+        i += 4
+    while i < n:
+        for j in range(p):
+            panel[j, i] = math.sqrt(weight[first + i]) * (A[first + i, j] - mean[j])
+        i += 1
+    for i in range(n if p < mean.size else 0):
+        panel[p, i] = math.sqrt(weight[first + i]) * (y[first + i] - mean[p])
+    for j in range(mean.size):
+        for i in range(n, (n + LANES - 1) // LANES * LANES):
+            panel[j, i] = 0.0
+
+
+@inner(**LEAN, fastmath={"reassoc", "contract"})
+def _add_products(panel: FloatArray, n: int, products: FloatArray) -> None:
+    """Add the products of all rows of a panel to the upper triangle, four rows by four."""
+    for a in range(0, products.shape[0], TILE):
+        w, x, y, z = panel[a, :n], panel[a + 1, :n], panel[a + 2, :n], panel[a + 3, :n]
+        for b in range(a, products.shape[0], TILE):
+            o, p, q, r = panel[b, :n], panel[b + 1, :n], panel[b + 2, :n], panel[b + 3, :n]
+            wo, wp, wq, wr, xo, xp, xq, xr = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            yo, yp, yq, yr, zo, zp, zq, zr = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+            for i in range(n):
+                wo += w[i] * o[i]
+                wp += w[i] * p[i]
+                wq += w[i] * q[i]
+                wr += w[i] * r[i]
+                xo += x[i] * o[i]
+                xp += x[i] * p[i]
+                xq += x[i] * q[i]
+                xr += x[i] * r[i]
+                yo += y[i] * o[i]
+                yp += y[i] * p[i]
+                yq += y[i] * q[i]
+                yr += y[i] * r[i]
+                zo += z[i] * o[i]
+                zp += z[i] * p[i]
+                zq += z[i] * q[i]
+                zr += z[i] * r[i]
+            sums = ((wo, wp, wq, wr), (xo, xp, xq, xr), (yo, yp, yq, yr), (zo, zp, zq, zr))
+            for c in range(TILE):
+                for d in range(TILE):
+                    products[a + c, b + d] += sums[c][d]

@@ -100,6 +100,13 @@ def _once(data: TaskData, name: str, make: Callable[[], FloatArray]) -> FloatArr
     return known
 
 
+def keep_moments(data: TaskData, means: FloatArray, variances: FloatArray) -> None:
+    """Remember (p + 1, m) weighted means and variances of features, and of the target as the last, of another's pass."""
+    data.__dict__.setdefault("_column_variances", variances[:-1])
+    squares = np.where(variances[-1] <= (ROUNDING * means[-1]) ** 2, 0.0, variances[-1] * data.task_weights)
+    data.__dict__.setdefault("_target_squares_True", squares)
+
+
 def _column_variances(data: TaskData) -> FloatArray:
     """(p, m) Variance of each feature within each task, or (p, 1) where all have the same rows and weights."""
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from bayesmtfs.convex import automatic, dispersion, shared_mean
 from bayesmtfs.convex.problem import Problem
 from bayesmtfs.convex.refit import refit_selected
-from bayesmtfs.data.scaling import Rescaled
+from bayesmtfs.data.scaling import Rescaled, keep_moments
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.estimators.base import BatchEstimator, check_choice, check_family, estimator_class
 from bayesmtfs.estimators.predictors import MultiTaskClassifier, MultiTaskRegressor
@@ -159,9 +159,9 @@ class MixedNormEstimator(BatchEstimator):
 
     def _fit_as(self, model: "MixedNormEstimator", data: TaskData, strength: float | None) -> None:
         """Fit data whose targets are numbers, or -1 and +1, with the penalty of a model; what is None is found in them."""
-        self._warn_of_units(data)
         scaling = self._rescaled(data)
         problem = model._problem(scaling.data, strength)
+        self._warn_of_units(data)
         solution = self._solve(problem, model, self._last_fit(scaling))
         _warn_if_not_converged(solution, self.tol, self.max_iter)
         final = refit_selected(problem, solution, tol=self.tol, max_iter=self.max_iter) if self.refit else solution
@@ -177,9 +177,17 @@ class MixedNormEstimator(BatchEstimator):
         problem = Problem(data, family, penalty, weight, fit_intercept, float(self.ridge))
         if family.learned is not None and not family.has_cuts:
             problem = dispersion.settled(problem, family)
+        if not self.shared_mean:
+            self._take_products(problem)
         if strength is None:
-            return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem))
+            return problem.with_strength(DEFAULT_SHARE * automatic.largest_penalty(problem, self.solver))
         return problem
+
+    def _take_products(self, problem: Problem) -> None:
+        """Let the one pass that a solver makes over the data of few features tell their deviations, too."""
+        found = automatic.take_products(problem, self.solver)
+        if found is not None and problem.fit_intercept:
+            keep_moments(problem.data, found.means, found.squares / problem.task_weight)
 
     def _solve(self, problem: Problem, model: "MixedNormEstimator", start: Solution | None) -> Solution:
         stop: dict[str, Any] = {"tol": self.tol, "max_iter": self.max_iter, "progress": self.progress}

@@ -9,9 +9,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bayesmtfs import TaskData
+from bayesmtfs import MixedNormRegressor, TaskData, mixed_norm_path
 from bayesmtfs.convex import proximal_gradient, quadratic_models, working_set
 from bayesmtfs.convex.problem import Problem
+from bayesmtfs.data import scaling
+from bayesmtfs.data.column_sums import PANEL, gram, task_products
 from bayesmtfs.families import find_family
 from bayesmtfs.priors import RowPenalty
 
@@ -288,6 +290,7 @@ def test_rounds_are_limited():
 def test_the_plain_solver_takes_over_where_rounds_stall(monkeypatch):
     X, y, tasks = own_designs(p=5)
     problem = problem_of(TaskData.from_long(X, y, tasks))
+    monkeypatch.setattr(working_set, "products_worth_taking", lambda problem: None)
     monkeypatch.setattr(working_set.NewtonRounds, "improve", lambda *arguments: 1)
     solution = working_set.solve(problem)
     assert solution.converged
@@ -305,3 +308,150 @@ def test_inputs_stay_as_they_were():
     np.testing.assert_array_equal(data.design, kept[0])
     np.testing.assert_array_equal(data.y, kept[1])
     np.testing.assert_array_equal(start.W, W)
+
+
+# ---------------------------------------------------------------------- by the products of all columns
+
+
+def by_numpy(Z, weight, centred):
+    mean = weight @ Z / weight.sum() if centred else np.zeros(Z.shape[1])
+    return mean, (weight[:, np.newaxis] * (Z - mean)).T @ (Z - mean)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("p", [1, 4, 7])
+def test_products_of_every_task(centred, p):
+    rng = np.random.default_rng(p)
+    offsets = np.array([0, 1, 4, 11, 2 * PANEL + 30])
+    A, y, weight = (
+        rng.standard_normal((offsets[-1], p)) + 3.0,
+        rng.standard_normal(offsets[-1]),
+        rng.random(offsets[-1]),
+    )
+    found = task_products(A, y, weight, offsets, centred)
+    for t, (a, b) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
+        mean, expected = by_numpy(np.column_stack([A, y])[a:b], weight[a:b], centred)
+        np.testing.assert_allclose(found.means[:, t], mean, rtol=1e-13, atol=1e-14)
+        np.testing.assert_allclose(found.products[:, t, : p + 1], expected, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found.squares[:, t], np.diag(expected), rtol=1e-12, atol=1e-13)
+    assert not found.products[:, :, p + 1 :].any()
+    np.testing.assert_array_equal(found.with_target, found.products[:p, :, p])
+
+
+def test_gram_matrices_about_given_means():
+    rng = np.random.default_rng(0)
+    A, weight, offsets, means = rng.standard_normal((40, 5)), rng.random(40), np.array([0, 15, 40]), rng.random((5, 2))
+    Q = np.full((5, 2, 8), np.nan)
+    gram(A, np.zeros(0), weight, offsets, False, means, Q)
+    for t, (a, b) in enumerate([(0, 15), (15, 40)]):
+        moved = A[a:b] - means[:, t]
+        np.testing.assert_allclose(Q[:, t, :5], (weight[a:b, np.newaxis] * moved).T @ moved, rtol=1e-12)
+    assert not Q[:, :, 5:].any()
+
+
+def test_a_constant_column_has_no_products_about_its_mean():
+    rng = np.random.default_rng(0)
+    A = np.column_stack([np.full(30, 0.1), rng.standard_normal(30), np.full(30, -1e9)])
+    found = task_products(A, np.full(30, 7.7), rng.random(30), np.array([0, 13, 30]), True)
+    assert not found.products[[0, 2, 3]].any() and found.squares[1].all()
+
+
+@pytest.mark.parametrize(("norm_q", "sparsity"), PENALTIES)
+@pytest.mark.parametrize("kind", ["plain", "weights", "no intercept", "ridge", "groups", "absent"])
+def test_fits_agree_with_residuals_and_cvxpy(norm_q, sparsity, kind):
+    X, y, tasks = own_designs(3, sizes=(30, 22, 41), p=10)
+    weights = np.random.default_rng(1).uniform(0.2, 2.0, len(y)) if kind == "weights" else None
+    groups = np.array([2, 0, 1, 2, 0, 1, 2, 0, 1, 3]) if kind == "groups" else None
+    data = TaskData.from_long(X, y, tasks, weights, groups=groups)
+    if kind == "absent":
+        present = np.random.default_rng(2).random((10, 3)) < 0.7
+        data = replace(data, present=present, design=np.where(present.T[data.task], data.design, 0.0))
+    problem = problem_of(data, norm_q, sparsity, fit_intercept=kind != "no intercept")
+    if kind == "ridge":
+        problem = replace(problem, ridge=0.05)
+    solution = working_set.solve(problem)
+    assert problem.products is not None
+    check_certificate(problem, solution)
+    eta = data.linear_predictor(solution.W, solution.intercept)
+    assert problem.gap(solution.W, eta) <= 1.1e-6 * problem.gap_scale
+    if kind != "ridge":
+        assert solution.objective == pytest.approx(minimum_by_cvxpy(problem), rel=2e-6)
+
+
+def test_what_holds_at_zero_is_what_residuals_say():
+    data = TaskData.from_long(*own_designs(p=6))
+    by_rows, by_products = problem_of(data), problem_of(data)
+    by_products = replace(by_products)
+    assert by_products.take_products() is not None and by_rows.products is None
+    for name in ("null_intercept", "null_objective", "gap_scale", "null_gradient", "largest_penalty"):
+        np.testing.assert_allclose(getattr(by_products, name), getattr(by_rows, name), rtol=1e-12, atol=1e-14)
+
+
+def test_products_are_taken_of_few_features_or_where_most_move():
+    def taken(p, share, loss="squared"):
+        data = TaskData.from_long(*own_designs(sizes=(90, 120, 100), p=p, loss=loss))
+        problem = problem_of(data, share=share, loss=loss)
+        working_set.solve(problem)
+        return problem.products is not None
+
+    assert taken(20, 0.5) and taken(20, 0.05) and taken(80, 0.01)
+    assert not taken(80, 0.5) and not taken(300, 0.01) and not taken(20, 0.5, "logistic")
+
+
+@pytest.mark.parametrize("stuck", ["at once", "later"])
+def test_newton_goes_on_where_sweeps_are_stuck(monkeypatch, stuck):
+    problem = problem_of(TaskData.from_long(*own_designs(p=8)))
+    minimise = working_set.ProductModel.minimise
+
+    def few_rounds(model, gap, *others):
+        return minimise(model, 1e3 * gap, *others) and False if stuck == "later" else False
+
+    monkeypatch.setattr(working_set.ProductModel, "minimise", few_rounds)
+    solution = working_set.solve(problem)
+    assert solution.n_iter > 1
+    check_certificate(problem, solution)
+
+
+def test_an_interrupted_fit_certifies_what_it_has(monkeypatch):
+    problem = problem_of(TaskData.from_long(*own_designs(p=12)), share=0.01)
+    complete = working_set.solve(problem)
+    change = working_set.ProductModel.change
+
+    def interrupted(model, gradient):
+        monkeypatch.setattr(working_set.ProductModel, "change", change)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(working_set.ProductModel, "change", interrupted)
+    solution = working_set.solve(problem)
+    assert solution.interrupted and np.isfinite(solution.gap) and solution.W.any()
+    eta = problem.data.linear_predictor(solution.W, solution.intercept)
+    assert solution.objective == pytest.approx(problem.objective(solution.W, eta), rel=1e-12)
+    assert solution.objective - complete.objective <= solution.gap + complete.gap
+
+
+@pytest.mark.parametrize("norm_q", [2, np.inf])
+def test_a_path_shares_the_products(norm_q):
+    X, y, tasks = own_designs(sizes=(40, 30, 35), p=9)
+    path = mixed_norm_path(X, y, tasks, n_penalties=6, penalty_ratio=0.01, norm_q=norm_q, tol=1e-8)
+    assert path.converged.all()
+    for strength, coef in zip(path.penalties, path.coefs, strict=True):
+        problem = problem_of(TaskData.from_long(X, y, tasks), norm_q).with_strength(strength)
+        exact = working_set.solve(problem, tol=1e-11)
+        np.testing.assert_allclose(coef.T, exact.W, atol=2e-4)
+
+
+def test_numbers_too_large_for_products_are_left_to_residuals():
+    X, y, tasks = own_designs(p=4)
+    problem = problem_of(TaskData.from_long(X, y, tasks))
+    large = replace(problem, data=replace(problem.data, y=1e200 * problem.data.y))
+    assert large.take_products() is None
+
+
+def test_deviations_come_from_the_same_pass():
+    X, y, tasks = own_designs(sizes=(40, 30, 35), p=5)
+    X[:, 2] = tasks  # constant within tasks
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    model = MixedNormRegressor().fit(X, y, tasks, weights)
+    fresh = TaskData.from_long(X, y, tasks, weights)
+    np.testing.assert_allclose(model.result_.effect_unit.T, scaling.effect_unit(fresh, True), rtol=1e-12)
+    assert not model.result_.effect_unit[:, 2].any()
