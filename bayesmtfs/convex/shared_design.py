@@ -62,6 +62,8 @@ MOST_KEPT = 0.9  # share of them, above which those that may leave stay
 LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
+STREAM_CHUNK = 60_000  # numbers of columns that are made from X at a time
+FAR = 1e-2  # relative gap, above which correlations in single precision are good enough to go on from
 SLACK = 1e-12  # of a bound, for rounding
 THREADS_PAY = 5e8  # operations of a look, from which threads do more than they cost
 SINGLE_LOOK = 5_000_000  # products of a look, from which single precision pays
@@ -71,7 +73,7 @@ SINGLE_SIZE = 50_000_000  # numbers in X, up to which there is one
 SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
 SINGLE_ERROR = 0.01  # bound of its error, in units of the penalty strength, that a look may have
 SINGLE_ROUNDING = 2.0**-24  # of one operation
-CLEARLY_OUTSIDE = 1.03  # rough score at which a row cannot be at its bound: twice the error, and more, above it
+CLEARLY_OUTSIDE = 3.0  # bounds of the error of a rough score above 1, at which its row is surely outside: two, and more
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
@@ -178,13 +180,9 @@ class SharedDesign:
         return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features, starts)
 
     def _dense_columns(self, features: IntArray, starts: IntArray | None) -> "UnitColumns":
-        Z = self.X.T[features].astype(np.float64, order="C", copy=False)
-        mean = np.zeros(len(features))
-        if self.share is not None:
-            mean = Z @ self.share
-            Z -= mean[:, None]
-        if self.weighted:
-            Z *= self.root
+        Z = self._raw_columns(features)
+        mean = np.zeros(len(features)) if self.share is None else Z @ self.share
+        self._centre(Z, mean)
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
         length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
         if starts is not None and self.rows.grouped:
@@ -193,6 +191,45 @@ class SharedDesign:
         length, own = self._with_ridge(length)
         Z *= inverse(length)[:, None]
         return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own, Z @ self.Y.T)
+
+    def _raw_columns(self, features: IntArray) -> FloatArray:
+        """(k, n) Columns of X, as a copy."""
+        return np.asarray(self.X.T[features].astype(np.float64, order="C", copy=False))
+
+    def _centre(self, columns: FloatArray, mean: FloatArray) -> None:
+        """Centre and weight columns (k, n) in place."""
+        if self.share is not None:
+            columns -= mean[:, None]
+        if self.weighted:
+            columns *= self.root
+
+    def unit_columns(self, features: IntArray, mean: FloatArray, length: FloatArray) -> FloatArray:
+        """(k, n) Columns of Z of length 1, dense, whose means and lengths are known."""
+        Z = self._raw_columns(features)
+        self._centre(Z, mean)
+        Z *= inverse(length)[:, None]
+        return Z
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether `StreamedColumns` can stand for columns in use."""
+        return not (sp.issparse(self.X) or self.rows.grouped)
+
+    def streamed(self, features: IntArray) -> "StreamedColumns":
+        """Columns of Z of length 1, written out in single precision."""
+        A = np.empty((len(features), self.X.shape[0]), dtype=np.float32)
+        numbers = []
+        for part in self.chunks(len(features)):
+            columns = self._dense_columns(features[part], None)
+            A[part] = columns.A
+            numbers.append(columns[2:])
+        joined = (np.concatenate(parts) for parts in zip(*numbers, strict=True))
+        return StreamedColumns(self, features, UnitColumns(self.root, A, *joined))
+
+    def chunks(self, n_columns: int) -> list[slice]:
+        """Runs of so few columns that they stay in the fast cache."""
+        step = max(1, STREAM_CHUNK // self.X.shape[0])
+        return [slice(start, start + step) for start in range(0, n_columns, step)]
 
     def _sparse_columns(self, features: IntArray) -> "UnitColumns":
         A = sp.csc_matrix(self.X[:, features], dtype=np.float64).T
@@ -257,6 +294,14 @@ class UnitColumns(NamedTuple):
         """Inner products with each other."""
         return self.gram(self) + np.diag(self.own) if self.own.any() else self.gram(self)
 
+    def streamed(self, design: SharedDesign, features: IntArray) -> "StreamedColumns":
+        """The same columns, dense ones, kept in single precision."""
+        return StreamedColumns(design, features, self.in_single_precision())
+
+    def written(self) -> Self:
+        """The same columns, written out."""
+        return self
+
     def in_single_precision(self) -> Self:
         """The same columns, where they are dense in single precision, for products with what is small."""
         return self if sp.issparse(self.A) else self._replace(A=self.A.astype(np.float32))
@@ -273,8 +318,71 @@ class UnitColumns(NamedTuple):
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
-        products = np.asarray(self.A @ residual.T.astype(self.A.dtype, copy=False))
+        residual = residual.astype(self.A.dtype, copy=False)
+        products = np.asarray(self.A @ residual.T) if sp.issparse(self.A) else (residual @ self.A.T).T
         return products if W is None or not self.own.any() else products - self.own[:, None] * W
+
+
+class StreamedColumns:
+    """Dense columns of Z of length 1 that are kept in single precision, for products with what is small.
+
+    Exact products are made from X, as many columns at a time as stay in the cache. Where there are very many columns this
+    takes less time than to write them out and to carry them along.
+    """
+
+    def __init__(self, design: SharedDesign, features: IntArray, rough: UnitColumns) -> None:
+        self.design, self.features, self.rough = design, features, rough
+        self.mean, self.length, self.own, self.target = rough.mean, rough.length, rough.own, rough.target
+        self.typical_length = rough.typical_length
+
+    def take(self, rows: IntArray | slice) -> "StreamedColumns":
+        """Some of the columns."""
+        return type(self)(self.design, self.features[rows], self.rough.take(rows))
+
+    def join(self, other: "StreamedColumns") -> "StreamedColumns":
+        """These columns and others."""
+        return type(self)(self.design, np.append(self.features, other.features), self.rough.join(other.rough))
+
+    def streamed(self, design: SharedDesign, features: IntArray) -> "StreamedColumns":
+        """The same columns."""
+        return self
+
+    def written(self) -> UnitColumns:
+        """The same columns, written out."""
+        return self.design.columns(self.features)
+
+    def own_gram(self) -> FloatArray:
+        """Inner products with each other."""
+        return self.written().own_gram()
+
+    def in_single_precision(self) -> UnitColumns:
+        """The same columns in single precision."""
+        return self.rough
+
+    def predict(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m)."""
+        return self.predict_active(W)
+
+    def predict_active(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m), from its rows that are not zero."""
+        rows = np.flatnonzero(W.any(axis=1))
+        predictor = np.zeros((W.shape[1], self.design.X.shape[0]))
+        for part in self.design.chunks(len(rows)):
+            predictor += W[rows[part]].T @ self._written_some(rows[part])
+        return predictor
+
+    def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
+        """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
+        products = np.empty((len(residual), len(self.features)))
+        for part in self.design.chunks(len(self.features)):
+            products[:, part] = residual @ self._written_some(part).T
+        return products.T if W is None or not self.own.any() else products.T - self.own[:, None] * W
+
+    def _written_some(self, rows: IntArray | slice) -> FloatArray:
+        return self.design.unit_columns(self.features[rows], self.mean[rows], self.length[rows])
+
+
+AnyColumns = UnitColumns | StreamedColumns
 
 
 def inverse(length: FloatArray) -> FloatArray:
@@ -330,10 +438,11 @@ class Scores:
         """
         bounds = self._sphere_bounds(residual, strength, length)
         if bounds is None or np.count_nonzero(bounds >= strength) > LARGEST_SHARE * len(bounds):
-            bounds = self._rough_bounds(residual, strength)
-            if bounds is None:
+            found = self._rough_bounds(residual, strength)
+            if found is None:
                 return self.exact(residual)
-            if bounds.max() > CLEARLY_OUTSIDE * strength:
+            bounds, error = found
+            if bounds.max() > strength + CLEARLY_OUTSIDE * error:
                 return bounds
         unsure = np.flatnonzero(bounds >= strength)
         if working is not None and len(unsure) > 0:
@@ -346,16 +455,20 @@ class Scores:
         bounds[unsure] = self._norms(self.design.correlations(residual, features), unsure)
         return np.where(self.design.is_null, 0.0, bounds)
 
-    def _rough_bounds(self, residual: FloatArray, strength: float) -> FloatArray | None:
-        """(R,) Upper bounds by a look at all columns in single precision; None where there is none that is of use."""
+    def _rough_bounds(self, residual: FloatArray, strength: float) -> tuple[FloatArray, float] | None:
+        """(R,) Upper bounds by a look at all columns in single precision; None where there is none that is of use.
+
+        With them a bound of what they exceed the dual norms by, over two.
+        """
         found = self.design.rough_correlations(residual)
         if found is None:
             return None
         correlations, errors = found
         error = self._of_rows(errors[self.design.rows.features]) * self.penalty.largest_dual_norm(len(residual))
-        if error.max() > SINGLE_ERROR * strength:
+        largest = float(error.max())
+        if largest > SINGLE_ERROR * strength:
             return None
-        return self._remember(residual, self._norms(correlations) + error)
+        return self._remember(residual, self._norms(correlations) + error), largest
 
     def _sphere_bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray | None:
         """(R,) Upper bounds from the last look; None where that was too far away to be of use."""
@@ -392,7 +505,7 @@ class ColumnsInUse(NamedTuple):
     rows: IntArray  # (r,) numbers of their rows of the penalty
     starts: IntArray  # (r + 1,) where each row begins
     features: IntArray  # (k,) row by row
-    columns: UnitColumns
+    columns: AnyColumns
     Q: FloatArray | None  # (k, k) their Gram matrix, unless there are too many of them
     W: FloatArray  # (k, m) coefficients on columns of length 1
 
@@ -588,28 +701,38 @@ class SharedRounds(WorkingSetRounds):
 
     def _add(self, rows: IntArray) -> None:
         """Add the columns of some rows, with coefficients of zero."""
-        old = self.working
-        sizes = self.design.rows.sizes[rows]
+        old, sizes = self.working, self.design.rows.sizes[rows]
         features = self.design.rows.features_of(rows)
-        fresh = self.design.columns(features, row_starts(sizes))
+        with_gram = len(old.features) + len(features) <= self._largest_gram()
+        known, fresh = self._known_and_fresh(features, row_starts(sizes), written=with_gram)
         usable = fresh.length[row_starts(sizes)[:-1]] > 0
         if not usable.all():
             self.design.is_null[rows[~usable]] = True
             places = np.flatnonzero(np.repeat(usable, sizes))
             rows, sizes, features, fresh = rows[usable], sizes[usable], features[places], fresh.take(places)
-        k, n_fresh = len(old.features), len(features)
-        Q = None
-        if k + n_fresh <= self._largest_gram():
-            Q = np.empty((k + n_fresh, k + n_fresh))
-            Q[:k, :k] = old.columns.own_gram() if old.Q is None else old.Q
-            Q[k:, :k] = fresh.gram(old.columns)
-            Q[:k, k:] = Q[k:, :k].T
-            Q[k:, k:] = fresh.own_gram()
-        W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
-        columns = old.columns.join(fresh) if k > 0 else fresh
+        Q = self._joined_gram(known, fresh) if with_gram else None
+        W = np.concatenate([old.W, np.zeros((len(features), old.W.shape[1]))])
+        columns = known.join(fresh) if len(old.features) > 0 else fresh
         starts = row_starts(np.append(np.diff(old.starts), sizes))
         both = np.append(old.rows, rows), starts, np.append(old.features, features)
         self.working = ColumnsInUse(*both, columns, Q, W)
+
+    def _known_and_fresh(self, features: IntArray, starts: IntArray, *, written: bool) -> tuple[Any, Any]:
+        """Columns in use and those of some features: ``written`` out, or streamed where that can be."""
+        old, design = self.working, self.design
+        if written or not design.can_stream:
+            return old.columns.written(), design.columns(features, starts)
+        return old.columns.streamed(design, old.features), design.streamed(features)
+
+    def _joined_gram(self, known: UnitColumns, fresh: UnitColumns) -> FloatArray:
+        """Gram matrix of the columns in use and of fresh ones."""
+        k, n_fresh = len(known.length), len(fresh.length)
+        Q = np.empty((k + n_fresh, k + n_fresh))
+        Q[:k, :k] = known.own_gram() if self.working.Q is None else self.working.Q
+        Q[k:, :k] = fresh.gram(known)
+        Q[:k, k:] = Q[k:, :k].T
+        Q[k:, k:] = fresh.own_gram()
+        return Q
 
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
@@ -618,18 +741,19 @@ class SharedRounds(WorkingSetRounds):
 
     def _minimise(self, goal: Goal) -> int:
         """Solve the problem on the working set; the number of iterations."""
-        working = self.working
+        working, columns = self.working, self.working.columns
         penalty = self._penalty(np.ones(len(working.rows), dtype=bool))
-        correlation = working.columns.correlations(self.residual, working.W)
         gram: RowGram
         if working.Q is None:
-            rough = working.columns.in_single_precision()
-            gram = ColumnGram(working.columns, (working.W, correlation), rough)
-            target = working.columns.target
+            rough = columns.in_single_precision()
+            far = self.best.gap * self.design.unit > FAR * self.scale
+            correlation = (rough if far else columns).correlations(self.residual, working.W)
+            gram = ColumnGram(columns, (working.W, correlation.astype(np.float64, copy=False)), rough)
+            target = columns.target
         else:
             gram = StoredGram(working.Q)
             # as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
-            target = correlation + gram.times(working.W)
+            target = columns.correlations(self.residual, working.W) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with one_thread():
             W = minimise(rows, working.W, goal)
