@@ -73,7 +73,7 @@ SINGLE_SIZE = 50_000_000  # numbers in X, up to which there is one
 SINGLE_RANGE = 1e15  # largest length of a column, and its inverse the smallest, that single precision bears
 SINGLE_ERROR = 0.01  # bound of its error, in units of the penalty strength, that a look may have
 SINGLE_ROUNDING = 2.0**-24  # of one operation
-CLEARLY_OUTSIDE = 3.0  # bounds of the error of a rough score above 1, at which its row is surely outside: two, and more
+CLEARLY_OUTSIDE = 1.03  # rough score at which a row cannot be at its bound: twice the error, and more, above it
 CONSTANT = 1e-13  # spread of a column, relative to its mean, up to which it is constant
 DOUBTFUL = 1e-6  # the same, up to which the spread of a sparse column is computed on the centred column
 
@@ -203,11 +203,10 @@ class SharedDesign:
         if self.weighted:
             columns *= self.root
 
-    def unit_columns(self, features: IntArray, mean: FloatArray, length: FloatArray) -> FloatArray:
-        """(k, n) Columns of Z of length 1, dense, whose means and lengths are known."""
+    def centred_columns(self, features: IntArray, mean: FloatArray) -> FloatArray:
+        """(k, n) Columns of Z, dense, whose means are known."""
         Z = self._raw_columns(features)
         self._centre(Z, mean)
-        Z *= inverse(length)[:, None]
         return Z
 
     @property
@@ -215,16 +214,24 @@ class SharedDesign:
         """Whether `StreamedColumns` can stand for columns in use."""
         return not (sp.issparse(self.X) or self.rows.grouped)
 
-    def streamed(self, features: IntArray) -> "StreamedColumns":
-        """Columns of Z of length 1, written out in single precision."""
-        A = np.empty((len(features), self.X.shape[0]), dtype=np.float32)
-        numbers = []
-        for part in self.chunks(len(features)):
-            columns = self._dense_columns(features[part], None)
-            A[part] = columns.A
-            numbers.append(columns[2:])
-        joined = (np.concatenate(parts) for parts in zip(*numbers, strict=True))
-        return StreamedColumns(self, features, UnitColumns(self.root, A, *joined))
+    def streamed(self, features: IntArray, known: "StreamedColumns") -> "StreamedColumns":
+        """Columns of Z of length 1, written out in single precision, after those that are known."""
+        k, n_fresh = len(known.features), len(features)
+        means, lengths = self.moments[0][features], self.lengths[features].copy()
+        mean = np.zeros(n_fresh) if self.share is None else means
+        lengths[lengths <= CONSTANT * np.sqrt(self.X.shape[0]) * np.abs(mean)] = 0.0
+        length, own = self._with_ridge(lengths)
+        A = np.empty((k + n_fresh, self.X.shape[0]), dtype=np.float32)
+        A[:k] = known.rough.A
+        target, scale = np.empty((n_fresh, len(self.Y))), inverse(length)[:, None]
+        for part in self.chunks(n_fresh):
+            Z = self.centred_columns(features[part], mean[part])
+            Z *= scale[part]
+            A[k:][part] = Z
+            target[part] = (self.Y @ Z.T).T
+        fresh = mean, length, np.zeros_like(mean), own, target
+        numbers = (np.concatenate(pair) for pair in zip(known.rough[2:], fresh, strict=True))
+        return StreamedColumns(self, np.append(known.features, features), UnitColumns(self.root, A, *numbers))
 
     def chunks(self, n_columns: int) -> list[slice]:
         """Runs of so few columns that they stay in the fast cache."""
@@ -339,10 +346,6 @@ class StreamedColumns:
         """Some of the columns."""
         return type(self)(self.design, self.features[rows], self.rough.take(rows))
 
-    def join(self, other: "StreamedColumns") -> "StreamedColumns":
-        """These columns and others."""
-        return type(self)(self.design, np.append(self.features, other.features), self.rough.join(other.rough))
-
     def streamed(self, design: SharedDesign, features: IntArray) -> "StreamedColumns":
         """The same columns."""
         return self
@@ -368,18 +371,18 @@ class StreamedColumns:
         rows = np.flatnonzero(W.any(axis=1))
         predictor = np.zeros((W.shape[1], self.design.X.shape[0]))
         for part in self.design.chunks(len(rows)):
-            predictor += W[rows[part]].T @ self._written_some(rows[part])
+            some = rows[part]
+            Z = self.design.centred_columns(self.features[some], self.mean[some])
+            predictor += (W[some] * inverse(self.length[some])[:, None]).T @ Z
         return predictor
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
         products = np.empty((len(residual), len(self.features)))
         for part in self.design.chunks(len(self.features)):
-            products[:, part] = residual @ self._written_some(part).T
+            products[:, part] = self.design.correlations(residual, self.features[part]).T
+        products *= inverse(self.length)
         return products.T if W is None or not self.own.any() else products.T - self.own[:, None] * W
-
-    def _written_some(self, rows: IntArray | slice) -> FloatArray:
-        return self.design.unit_columns(self.features[rows], self.mean[rows], self.length[rows])
 
 
 AnyColumns = UnitColumns | StreamedColumns
@@ -438,11 +441,10 @@ class Scores:
         """
         bounds = self._sphere_bounds(residual, strength, length)
         if bounds is None or np.count_nonzero(bounds >= strength) > LARGEST_SHARE * len(bounds):
-            found = self._rough_bounds(residual, strength)
-            if found is None:
+            bounds = self._rough_bounds(residual, strength)
+            if bounds is None:
                 return self.exact(residual)
-            bounds, error = found
-            if bounds.max() > strength + CLEARLY_OUTSIDE * error:
+            if bounds.max() > CLEARLY_OUTSIDE * strength:
                 return bounds
         unsure = np.flatnonzero(bounds >= strength)
         if working is not None and len(unsure) > 0:
@@ -455,20 +457,16 @@ class Scores:
         bounds[unsure] = self._norms(self.design.correlations(residual, features), unsure)
         return np.where(self.design.is_null, 0.0, bounds)
 
-    def _rough_bounds(self, residual: FloatArray, strength: float) -> tuple[FloatArray, float] | None:
-        """(R,) Upper bounds by a look at all columns in single precision; None where there is none that is of use.
-
-        With them a bound of what they exceed the dual norms by, over two.
-        """
+    def _rough_bounds(self, residual: FloatArray, strength: float) -> FloatArray | None:
+        """(R,) Upper bounds by a look at all columns in single precision; None where there is none that is of use."""
         found = self.design.rough_correlations(residual)
         if found is None:
             return None
         correlations, errors = found
         error = self._of_rows(errors[self.design.rows.features]) * self.penalty.largest_dual_norm(len(residual))
-        largest = float(error.max())
-        if largest > SINGLE_ERROR * strength:
+        if error.max() > SINGLE_ERROR * strength:
             return None
-        return self._remember(residual, self._norms(correlations) + error), largest
+        return self._remember(residual, self._norms(correlations) + error)
 
     def _sphere_bounds(self, residual: FloatArray, strength: float, length: float) -> FloatArray | None:
         """(R,) Upper bounds from the last look; None where that was too far away to be of use."""
@@ -704,34 +702,36 @@ class SharedRounds(WorkingSetRounds):
         old, sizes = self.working, self.design.rows.sizes[rows]
         features = self.design.rows.features_of(rows)
         with_gram = len(old.features) + len(features) <= self._largest_gram()
-        known, fresh = self._known_and_fresh(features, row_starts(sizes), written=with_gram)
-        usable = fresh.length[row_starts(sizes)[:-1]] > 0
+        columns = self._joined_columns(features, row_starts(sizes), written=with_gram)
+        k, starts = len(old.features), row_starts(sizes)
+        usable = columns.length[k:][starts[:-1]] > 0
         if not usable.all():
             self.design.is_null[rows[~usable]] = True
             places = np.flatnonzero(np.repeat(usable, sizes))
-            rows, sizes, features, fresh = rows[usable], sizes[usable], features[places], fresh.take(places)
-        Q = self._joined_gram(known, fresh) if with_gram else None
+            rows, sizes, features = rows[usable], sizes[usable], features[places]
+            columns = columns.take(np.append(np.arange(k), k + places))
+        Q = self._joined_gram(columns, k) if with_gram else None
         W = np.concatenate([old.W, np.zeros((len(features), old.W.shape[1]))])
-        columns = known.join(fresh) if len(old.features) > 0 else fresh
         starts = row_starts(np.append(np.diff(old.starts), sizes))
         both = np.append(old.rows, rows), starts, np.append(old.features, features)
         self.working = ColumnsInUse(*both, columns, Q, W)
 
-    def _known_and_fresh(self, features: IntArray, starts: IntArray, *, written: bool) -> tuple[Any, Any]:
+    def _joined_columns(self, features: IntArray, starts: IntArray, *, written: bool) -> Any:
         """Columns in use and those of some features: ``written`` out, or streamed where that can be."""
         old, design = self.working, self.design
-        if written or not design.can_stream:
-            return old.columns.written(), design.columns(features, starts)
-        return old.columns.streamed(design, old.features), design.streamed(features)
+        if not written and design.can_stream:
+            return design.streamed(features, old.columns.streamed(design, old.features))
+        fresh = design.columns(features, starts)
+        return old.columns.written().join(fresh) if len(old.features) > 0 else fresh
 
-    def _joined_gram(self, known: UnitColumns, fresh: UnitColumns) -> FloatArray:
-        """Gram matrix of the columns in use and of fresh ones."""
-        k, n_fresh = len(known.length), len(fresh.length)
-        Q = np.empty((k + n_fresh, k + n_fresh))
-        Q[:k, :k] = known.own_gram() if self.working.Q is None else self.working.Q
-        Q[k:, :k] = fresh.gram(known)
-        Q[:k, k:] = Q[k:, :k].T
-        Q[k:, k:] = fresh.own_gram()
+    def _joined_gram(self, columns: UnitColumns, n_old: int) -> FloatArray:
+        """Gram matrix of columns, the first of which were in use before."""
+        known, fresh = columns.take(slice(n_old)), columns.take(slice(n_old, None))
+        Q = np.empty((len(columns.length), len(columns.length)))
+        Q[:n_old, :n_old] = known.own_gram() if self.working.Q is None else self.working.Q
+        Q[n_old:, :n_old] = fresh.gram(known)
+        Q[:n_old, n_old:] = Q[n_old:, :n_old].T
+        Q[n_old:, n_old:] = fresh.own_gram()
         return Q
 
     def _largest_gram(self) -> int:
