@@ -14,6 +14,9 @@ on the columns in use is that of `shared_rows`. What makes it fast:
   proximal step, and at q = 2 a Newton step takes one Cholesky factor of the size of the support.
 - Along a path `SharedDesignState` carries columns, Gram matrix and scores on, so that few full products are left.
 
+Columns of a working set that is too large for a Gram matrix are kept in single precision; their exact products, one per
+round, are made from X (`StreamedColumns`).
+
 X is never centred, and copied in single precision at most. With one factor ``c_i`` per row of the design the loss is
 ``unit / 2 ||Y - Z W||^2`` where row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors:
 only columns in use are ever written out as columns of Z. Scores of all columns need no centring, since the residuals are

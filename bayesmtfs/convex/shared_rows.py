@@ -297,7 +297,7 @@ class BlockDescent(Descent):
         self.objective: float | None = None  # at W, up to a constant, or above it; None where it is not known
 
     def epochs(self, number: int) -> float:
-        """Go through all rows so often, and extrapolate each time; at least by how much the objective fell the last time."""
+        """Go through all rows so often and extrapolate each time; at least by how much the objective fell the last time."""
         for _ in range(number):
             before = self.W.copy()
             decrease = self.epoch()
