@@ -107,11 +107,12 @@ class SharedDesign:
         self.share = factor / factor.sum() if problem.fit_intercept else None
         Y = data.y.reshape(m, n)
         self.y_mean = np.zeros(m) if self.share is None else Y @ self.share
-        self.Y = self._times_root(Y - self.y_mean[:, None])
+        self.Y = self.times_root(Y - self.y_mean[:, None])
         self.rows = PenaltyRows.of(problem)
         self.is_null = np.zeros(self.rows.n_rows, dtype=bool)
 
-    def _times_root(self, values: FloatArray) -> FloatArray:
+    def times_root(self, values: FloatArray) -> FloatArray:
+        """Values (..., n) times the root of each row's factor."""
         return values * self.root if self.weighted else values
 
     def centred(self, residual: FloatArray) -> FloatArray:
@@ -161,13 +162,13 @@ class SharedDesign:
         size, share = float(np.abs(residual).max(initial=0.0)), (self.X.shape[0] + 3) * SINGLE_ROUNDING
         if size == 0.0 or share > SINGLE_ERROR or self.single is None:
             return None
-        weighted = self._times_root(residual / size).astype(np.float32)
+        weighted = self.times_root(residual / size).astype(np.float32)
         products = size * (weighted @ self.single).T.astype(np.float64)
         return products, share / (1.0 - share) * float(np.linalg.norm(residual)) * self.lengths_about_zero
 
     def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
         """(p, m) or (k, m) inner products of columns of Z with the residuals (m, n)."""
-        weighted = self._times_root(residual)
+        weighted = self.times_root(residual)
         X = self.X if features is None else self.X[:, features]
         if sp.issparse(X):
             return np.asarray(X.T @ weighted.T)
@@ -183,7 +184,7 @@ class SharedDesign:
         return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features, starts)
 
     def _dense_columns(self, features: IntArray, starts: IntArray | None) -> "UnitColumns":
-        Z = self._raw_columns(features)
+        Z = self.raw_columns(features)
         mean = np.zeros(len(features)) if self.share is None else Z @ self.share
         self._centre(Z, mean)
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
@@ -195,7 +196,7 @@ class SharedDesign:
         Z *= inverse(length)[:, None]
         return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own, Z @ self.Y.T)
 
-    def _raw_columns(self, features: IntArray) -> FloatArray:
+    def raw_columns(self, features: IntArray) -> FloatArray:
         """(k, n) Columns of X, as a copy."""
         return np.asarray(self.X.T[features].astype(np.float64, order="C", copy=False))
 
@@ -208,7 +209,7 @@ class SharedDesign:
 
     def centred_columns(self, features: IntArray, mean: FloatArray) -> FloatArray:
         """(k, n) Columns of Z, dense, whose means are known."""
-        Z = self._raw_columns(features)
+        Z = self.raw_columns(features)
         self._centre(Z, mean)
         return Z
 
@@ -337,7 +338,7 @@ class StreamedColumns:
     """Dense columns of Z of length 1 that are kept in single precision, for products with what is small.
 
     Exact products are made from X, as many columns at a time as stay in the cache. Where there are very many columns this
-    takes less time than to write them out and to carry them along.
+    takes less time than to write them out and to carry them along, unless many solves share them.
     """
 
     def __init__(self, design: SharedDesign, features: IntArray, rough: UnitColumns) -> None:
@@ -381,9 +382,9 @@ class StreamedColumns:
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
-        products = np.empty((len(residual), len(self.features)))
+        products, weighted = np.empty((len(residual), len(self.features))), self.design.times_root(residual)
         for part in self.design.chunks(len(self.features)):
-            products[:, part] = self.design.correlations(residual, self.features[part]).T
+            products[:, part] = weighted @ self.design.raw_columns(self.features[part]).T
         products *= inverse(self.length)
         return products.T if W is None or not self.own.any() else products.T - self.own[:, None] * W
 
@@ -592,6 +593,7 @@ class SharedRounds(WorkingSetRounds):
         self.null_objective = float(np.vdot(self.design.Y, self.design.Y)) / 2
         self.scale = problem.gap_scale
         self.best_dual = -np.inf
+        self.streams = state.working is None and self.design.can_stream  # along a path columns written out serve longer
         self.n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
         self._begin(start)
         self.best = Certificate(self.working, np.inf, np.inf, np.empty(0))
@@ -720,9 +722,9 @@ class SharedRounds(WorkingSetRounds):
         self.working = ColumnsInUse(*both, columns, Q, W)
 
     def _joined_columns(self, features: IntArray, starts: IntArray, *, written: bool) -> Any:
-        """Columns in use and those of some features: ``written`` out, or streamed where that can be."""
+        """Columns in use and those of some features: ``written`` out, or streamed where that pays."""
         old, design = self.working, self.design
-        if not written and design.can_stream:
+        if self.streams and not written:
             return design.streamed(features, old.columns.streamed(design, old.features))
         fresh = design.columns(features, starts)
         return old.columns.written().join(fresh) if len(old.features) > 0 else fresh
