@@ -19,6 +19,7 @@ class StoredGram:
 
     def __init__(self, Q: FloatArray) -> None:
         self.Q = Q
+        self.target = np.zeros((0, 0))  # (k, m) Z'Y of the descent that goes on
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
@@ -43,6 +44,7 @@ class StoredGram:
 
     def state(self, target: FloatArray, W: FloatArray) -> FloatArray:
         """What descent keeps up to date; the target (k, m) is Z'Y."""
+        self.target = target
         return target - self.times(W)
 
     def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
@@ -53,6 +55,10 @@ class StoredGram:
         """Account for a change of some rows of W."""
         rows = np.flatnonzero(change.any(axis=1))
         state -= self.Q[part][rows].T @ change[rows]
+
+    def loss(self, state: FloatArray, W: FloatArray) -> float:
+        """1/2 ||Y - Z W||^2, up to a constant."""
+        return -0.5 * float(np.vdot(W, self.target + state))
 
 
 class ColumnGram:
@@ -98,7 +104,7 @@ class ColumnGram:
 
     def epoch_cost(self, W: FloatArray, n_active: int) -> float:
         """Operations of an epoch of coordinate descent, whatever is zero."""
-        return 4.0 * self.columns.A.shape[1] * W.size
+        return 4.0 * self.rough.A.shape[1] * W.size
 
     def state(self, target: FloatArray, W: FloatArray) -> FloatArray:
         """What descent keeps up to date; the target (k, m) is Z'Y."""
@@ -114,6 +120,15 @@ class ColumnGram:
     def move(self, state: FloatArray, part: slice, change: FloatArray) -> None:
         """Account for a change of some rows of W."""
         state -= self._part(part).predict(change)
+
+    def loss(self, state: FloatArray, W: FloatArray) -> float:
+        """1/2 ||Y - Z W||^2, up to a constant: from the residuals that are known, so that little is lost to rounding."""
+        assert self.known is not None
+        change = W - self.known[0]
+        square = float(np.vdot(state, state))
+        if self.columns.own.any():
+            square += float(self.columns.own @ np.einsum("km,km->k", change, change))
+        return square / 2 - float(np.einsum("km,km->", change, self.known[1]))
 
     def _part(self, part: slice) -> Any:
         if part.start not in self.parts:

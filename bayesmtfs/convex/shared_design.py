@@ -14,6 +14,9 @@ on the columns in use is that of `shared_rows`. What makes it fast:
   proximal step, and at q = 2 a Newton step takes one Cholesky factor of the size of the support.
 - Along a path `SharedDesignState` carries columns, Gram matrix and scores on, so that few full products are left.
 
+Columns of a working set that is too large for a Gram matrix are kept in single precision; their exact products, one per
+round, are made from X (`StreamedColumns`).
+
 X is never centred, and copied in single precision at most. With one factor ``c_i`` per row of the design the loss is
 ``unit / 2 ||Y - Z W||^2`` where row i of Z is ``sqrt(c_i / unit) (x_i - mean)`` and ``unit`` is the mean of the factors:
 only columns in use are ever written out as columns of Z. Scores of all columns need no centring, since the residuals are
@@ -61,6 +64,8 @@ MOST_KEPT = 0.9  # share of them, above which those that may leave stay
 LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
+STREAM_CHUNK = 60_000  # numbers of columns that are made from X at a time
+FAR = 1e-2  # relative gap, above which correlations in single precision are good enough to go on from
 SLACK = 1e-12  # of a bound, for rounding
 SINGLE_LOOK = 5_000_000  # products of a look, from which single precision pays
 SINGLE_TASKS = 8  # from which a copy of X in single precision pays
@@ -100,11 +105,12 @@ class SharedDesign:
         self.share = factor / factor.sum() if problem.fit_intercept else None
         Y = data.y.reshape(m, n)
         self.y_mean = np.zeros(m) if self.share is None else Y @ self.share
-        self.Y = self._times_root(Y - self.y_mean[:, None])
+        self.Y = self.times_root(Y - self.y_mean[:, None])
         self.rows = PenaltyRows.of(problem)
         self.is_null = np.zeros(self.rows.n_rows, dtype=bool)
 
-    def _times_root(self, values: FloatArray) -> FloatArray:
+    def times_root(self, values: FloatArray) -> FloatArray:
+        """Values (..., n) times the root of each row's factor."""
         return values * self.root if self.weighted else values
 
     def centred(self, residual: FloatArray) -> FloatArray:
@@ -154,13 +160,13 @@ class SharedDesign:
         size, share = float(np.abs(residual).max(initial=0.0)), (self.X.shape[0] + 3) * SINGLE_ROUNDING
         if size == 0.0 or share > SINGLE_ERROR or self.single is None:
             return None
-        weighted = self._times_root(residual / size).astype(np.float32)
+        weighted = self.times_root(residual / size).astype(np.float32)
         products = size * (weighted @ self.single).T.astype(np.float64)
         return products, share / (1.0 - share) * float(np.linalg.norm(residual)) * self.lengths_about_zero
 
     def correlations(self, residual: FloatArray, features: IntArray | None = None) -> FloatArray:
         """(p, m) or (k, m) inner products of columns of Z with the residuals (m, n)."""
-        weighted = self._times_root(residual)
+        weighted = self.times_root(residual)
         X = self.X if features is None else self.X[:, features]
         if sp.issparse(X):
             return np.asarray(X.T @ weighted.T)
@@ -176,13 +182,9 @@ class SharedDesign:
         return self._sparse_columns(features) if sp.issparse(self.X) else self._dense_columns(features, starts)
 
     def _dense_columns(self, features: IntArray, starts: IntArray | None) -> "UnitColumns":
-        Z = self.X.T[features].astype(np.float64, order="C", copy=False)
-        mean = np.zeros(len(features))
-        if self.share is not None:
-            mean = Z @ self.share
-            Z -= mean[:, None]
-        if self.weighted:
-            Z *= self.root
+        Z = self.raw_columns(features)
+        mean = np.zeros(len(features)) if self.share is None else Z @ self.share
+        self._centre(Z, mean)
         length = np.sqrt(np.einsum("in,in->i", Z, Z))
         length[length <= CONSTANT * np.sqrt(Z.shape[1]) * np.abs(mean)] = 0.0
         if starts is not None and self.rows.grouped:
@@ -191,6 +193,52 @@ class SharedDesign:
         length, own = self._with_ridge(length)
         Z *= inverse(length)[:, None]
         return UnitColumns(self.root, Z, mean, length, np.zeros_like(mean), own, Z @ self.Y.T)
+
+    def raw_columns(self, features: IntArray) -> FloatArray:
+        """(k, n) Columns of X, as a copy."""
+        return np.asarray(self.X.T[features].astype(np.float64, order="C", copy=False))
+
+    def _centre(self, columns: FloatArray, mean: FloatArray) -> None:
+        """Centre and weight columns (k, n) in place."""
+        if self.share is not None:
+            columns -= mean[:, None]
+        if self.weighted:
+            columns *= self.root
+
+    def centred_columns(self, features: IntArray, mean: FloatArray) -> FloatArray:
+        """(k, n) Columns of Z, dense, whose means are known."""
+        Z = self.raw_columns(features)
+        self._centre(Z, mean)
+        return Z
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether `StreamedColumns` can stand for columns in use."""
+        return not (sp.issparse(self.X) or self.rows.grouped)
+
+    def streamed(self, features: IntArray, known: "StreamedColumns") -> "StreamedColumns":
+        """Columns of Z of length 1, written out in single precision, after those that are known."""
+        k, n_fresh = len(known.features), len(features)
+        means, lengths = self.moments[0][features], self.lengths[features].copy()
+        mean = np.zeros(n_fresh) if self.share is None else means
+        lengths[lengths <= CONSTANT * np.sqrt(self.X.shape[0]) * np.abs(mean)] = 0.0
+        length, own = self._with_ridge(lengths)
+        A = np.empty((k + n_fresh, self.X.shape[0]), dtype=np.float32)
+        A[:k] = known.rough.A
+        target, scale = np.empty((n_fresh, len(self.Y))), inverse(length)[:, None]
+        for part in self.chunks(n_fresh):
+            Z = self.centred_columns(features[part], mean[part])
+            Z *= scale[part]
+            A[k:][part] = Z
+            target[part] = (self.Y @ Z.T).T
+        fresh = mean, length, np.zeros_like(mean), own, target
+        numbers = (np.concatenate(pair) for pair in zip(known.rough[2:], fresh, strict=True))
+        return StreamedColumns(self, np.append(known.features, features), UnitColumns(self.root, A, *numbers))
+
+    def chunks(self, n_columns: int) -> list[slice]:
+        """Runs of so few columns that they stay in the fast cache."""
+        step = max(1, STREAM_CHUNK // self.X.shape[0])
+        return [slice(start, start + step) for start in range(0, n_columns, step)]
 
     def _sparse_columns(self, features: IntArray) -> "UnitColumns":
         A = sp.csc_matrix(self.X[:, features], dtype=np.float64).T
@@ -255,6 +303,14 @@ class UnitColumns(NamedTuple):
         """Inner products with each other."""
         return self.gram(self) + np.diag(self.own) if self.own.any() else self.gram(self)
 
+    def streamed(self, design: SharedDesign, features: IntArray) -> "StreamedColumns":
+        """The same columns, dense ones, kept in single precision."""
+        return StreamedColumns(design, features, self.in_single_precision())
+
+    def written(self) -> Self:
+        """The same columns, written out."""
+        return self
+
     def in_single_precision(self) -> Self:
         """The same columns, where they are dense in single precision, for products with what is small."""
         return self if sp.issparse(self.A) else self._replace(A=self.A.astype(np.float32))
@@ -271,8 +327,67 @@ class UnitColumns(NamedTuple):
 
     def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
         """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
-        products = np.asarray(self.A @ residual.T.astype(self.A.dtype, copy=False))
+        residual = residual.astype(self.A.dtype, copy=False)
+        products = np.asarray(self.A @ residual.T) if sp.issparse(self.A) else (residual @ self.A.T).T
         return products if W is None or not self.own.any() else products - self.own[:, None] * W
+
+
+class StreamedColumns:
+    """Dense columns of Z of length 1 that are kept in single precision, for products with what is small.
+
+    Exact products are made from X, as many columns at a time as stay in the cache. Where there are very many columns this
+    takes less time than to write them out and to carry them along, unless many solves share them.
+    """
+
+    def __init__(self, design: SharedDesign, features: IntArray, rough: UnitColumns) -> None:
+        self.design, self.features, self.rough = design, features, rough
+        self.mean, self.length, self.own, self.target = rough.mean, rough.length, rough.own, rough.target
+        self.typical_length = rough.typical_length
+
+    def take(self, rows: IntArray | slice) -> "StreamedColumns":
+        """Some of the columns."""
+        return type(self)(self.design, self.features[rows], self.rough.take(rows))
+
+    def streamed(self, design: SharedDesign, features: IntArray) -> "StreamedColumns":
+        """The same columns."""
+        return self
+
+    def written(self) -> UnitColumns:
+        """The same columns, written out."""
+        return self.design.columns(self.features)
+
+    def own_gram(self) -> FloatArray:
+        """Inner products with each other."""
+        return self.written().own_gram()
+
+    def in_single_precision(self) -> UnitColumns:
+        """The same columns in single precision."""
+        return self.rough
+
+    def predict(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m)."""
+        return self.predict_active(W)
+
+    def predict_active(self, W: FloatArray) -> FloatArray:
+        """(m, n) Linear predictor of W (k, m), from its rows that are not zero."""
+        rows = np.flatnonzero(W.any(axis=1))
+        predictor = np.zeros((W.shape[1], self.design.X.shape[0]))
+        for part in self.design.chunks(len(rows)):
+            some = rows[part]
+            Z = self.design.centred_columns(self.features[some], self.mean[some])
+            predictor += (W[some] * inverse(self.length[some])[:, None]).T @ Z
+        return predictor
+
+    def correlations(self, residual: FloatArray, W: FloatArray | None = None) -> FloatArray:
+        """(k, m) Inner products with the residuals (m, n), and with those of the ridge at W (k, m)."""
+        products, weighted = np.empty((len(residual), len(self.features))), self.design.times_root(residual)
+        for part in self.design.chunks(len(self.features)):
+            products[:, part] = weighted @ self.design.raw_columns(self.features[part]).T
+        products *= inverse(self.length)
+        return products.T if W is None or not self.own.any() else products.T - self.own[:, None] * W
+
+
+AnyColumns = UnitColumns | StreamedColumns
 
 
 def inverse(length: FloatArray) -> FloatArray:
@@ -390,7 +505,7 @@ class ColumnsInUse(NamedTuple):
     rows: IntArray  # (r,) numbers of their rows of the penalty
     starts: IntArray  # (r + 1,) where each row begins
     features: IntArray  # (k,) row by row
-    columns: UnitColumns
+    columns: AnyColumns
     Q: FloatArray | None  # (k, k) their Gram matrix, unless there are too many of them
     W: FloatArray  # (k, m) coefficients on columns of length 1
 
@@ -476,6 +591,7 @@ class SharedRounds(WorkingSetRounds):
         self.null_objective = float(np.vdot(self.design.Y, self.design.Y)) / 2
         self.scale = problem.gap_scale
         self.best_dual = -np.inf
+        self.streams = state.working is None and self.design.can_stream  # along a path columns written out serve longer
         self.n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
         self._begin(start)
         self.best = Certificate(self.working, np.inf, np.inf, np.empty(0))
@@ -586,28 +702,40 @@ class SharedRounds(WorkingSetRounds):
 
     def _add(self, rows: IntArray) -> None:
         """Add the columns of some rows, with coefficients of zero."""
-        old = self.working
-        sizes = self.design.rows.sizes[rows]
+        old, sizes = self.working, self.design.rows.sizes[rows]
         features = self.design.rows.features_of(rows)
-        fresh = self.design.columns(features, row_starts(sizes))
-        usable = fresh.length[row_starts(sizes)[:-1]] > 0
+        with_gram = len(old.features) + len(features) <= self._largest_gram()
+        columns = self._joined_columns(features, row_starts(sizes), written=with_gram)
+        k, starts = len(old.features), row_starts(sizes)
+        usable = columns.length[k:][starts[:-1]] > 0
         if not usable.all():
             self.design.is_null[rows[~usable]] = True
             places = np.flatnonzero(np.repeat(usable, sizes))
-            rows, sizes, features, fresh = rows[usable], sizes[usable], features[places], fresh.take(places)
-        k, n_fresh = len(old.features), len(features)
-        Q = None
-        if k + n_fresh <= self._largest_gram():
-            Q = np.empty((k + n_fresh, k + n_fresh))
-            Q[:k, :k] = old.columns.own_gram() if old.Q is None else old.Q
-            Q[k:, :k] = fresh.gram(old.columns)
-            Q[:k, k:] = Q[k:, :k].T
-            Q[k:, k:] = fresh.own_gram()
-        W = np.concatenate([old.W, np.zeros((n_fresh, old.W.shape[1]))])
-        columns = old.columns.join(fresh) if k > 0 else fresh
+            rows, sizes, features = rows[usable], sizes[usable], features[places]
+            columns = columns.take(np.append(np.arange(k), k + places))
+        Q = self._joined_gram(columns, k) if with_gram else None
+        W = np.concatenate([old.W, np.zeros((len(features), old.W.shape[1]))])
         starts = row_starts(np.append(np.diff(old.starts), sizes))
         both = np.append(old.rows, rows), starts, np.append(old.features, features)
         self.working = ColumnsInUse(*both, columns, Q, W)
+
+    def _joined_columns(self, features: IntArray, starts: IntArray, *, written: bool) -> Any:
+        """Columns in use and those of some features: ``written`` out, or streamed where that pays."""
+        old, design = self.working, self.design
+        if self.streams and not written:
+            return design.streamed(features, old.columns.streamed(design, old.features))
+        fresh = design.columns(features, starts)
+        return old.columns.written().join(fresh) if len(old.features) > 0 else fresh
+
+    def _joined_gram(self, columns: UnitColumns, n_old: int) -> FloatArray:
+        """Gram matrix of columns, the first of which were in use before."""
+        known, fresh = columns.take(slice(n_old)), columns.take(slice(n_old, None))
+        Q = np.empty((len(columns.length), len(columns.length)))
+        Q[:n_old, :n_old] = known.own_gram() if self.working.Q is None else self.working.Q
+        Q[n_old:, :n_old] = fresh.gram(known)
+        Q[:n_old, n_old:] = Q[n_old:, :n_old].T
+        Q[n_old:, n_old:] = fresh.own_gram()
+        return Q
 
     def _largest_gram(self) -> int:
         """Columns up to which a Gram matrix pays: in memory, and against epochs that do without."""
@@ -616,18 +744,19 @@ class SharedRounds(WorkingSetRounds):
 
     def _minimise(self, goal: Goal) -> int:
         """Solve the problem on the working set; the number of iterations."""
-        working = self.working
+        working, columns = self.working, self.working.columns
         penalty = self._penalty(np.ones(len(working.rows), dtype=bool))
-        correlation = working.columns.correlations(self.residual, working.W)
         gram: RowGram
         if working.Q is None:
-            rough = working.columns.in_single_precision()
-            gram = ColumnGram(working.columns, (working.W, correlation), rough)
-            target = working.columns.target
+            rough = columns.in_single_precision()
+            far = self.best.gap * self.design.unit > FAR * self.scale
+            correlation = (rough if far else columns).correlations(self.residual, working.W)
+            gram = ColumnGram(columns, (working.W, correlation.astype(np.float64, copy=False)), rough)
+            target = columns.target
         else:
             gram = StoredGram(working.Q)
             # as seen from the residual: what rounding did to the Gram matrix shrinks from round to round
-            target = correlation + gram.times(working.W)
+            target = columns.correlations(self.residual, working.W) + gram.times(working.W)
         rows = RowProblem(gram, self.design.Y, target, penalty, self.null_objective)
         with one_thread():
             W = minimise(rows, working.W, goal)

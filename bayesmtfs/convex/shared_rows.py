@@ -23,6 +23,7 @@ import numpy as np
 from numba import njit
 
 from bayesmtfs.compiled import inner
+from bayesmtfs.convex.extrapolation import History
 from bayesmtfs.convex.group_penalty import GroupPenalty
 from bayesmtfs.convex.proximal_point import DualPoint, proximal_point
 from bayesmtfs.convex.row_grams import RowGram, StoredGram
@@ -36,7 +37,6 @@ ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is
 FIRST_EPOCHS = 3
 CHECK_EVERY = 10  # epochs between two looks at the gap, at most
 WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
-MOST_OF_WAY = 0.7  # of the epochs that a gap seems to need
 NEWTON_STEPS = 8  # whose cost is spent on epochs first
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
@@ -135,6 +135,14 @@ class Look(NamedTuple):
     gap: float
 
 
+class Measured(NamedTuple):
+    """How far descent is."""
+
+    n_epochs: int
+    gap: float
+    decrease: float  # of the objective, in the last epoch
+
+
 def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
     """Minimise from W (k, m) until the goal is reached, or rounding ends all progress."""
     W, sigma, last = W.copy(), FIRST_SIGMA, np.inf
@@ -166,22 +174,22 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> bool:
     Whether the goal was reached, as far as the correlations tell that descent kept up to date.
     """
     descent = start_descent(problem, W)
-    n_epochs, work, due, decrease = 0, 0.0, 0, np.inf
+    n_epochs, work, last = 0, 0.0, Measured(0, 0.0, np.inf)
     while goal.n_iter < goal.max_iter:
         n_new = min(descent.EPOCHS, goal.max_iter - goal.n_iter)
-        before, decrease = decrease, descent.epochs(n_new)
+        decrease = descent.epochs(n_new)
         n_active = count_active(W)
         cost = problem.gram.epoch_cost(W, n_active) + (EPOCH_OVERHEAD if n_epochs >= MANY_EPOCHS else 0.0)
         goal.add(n_new, cost)
         n_epochs, work = n_epochs + n_new, work + n_new * cost
         small = decrease <= 0.1 * goal.wanted and n_epochs % problem.gram.CHECK_SMALL_EVERY == 0
-        if n_epochs >= due and (small or n_epochs % CHECK_EVERY == 0):
-            gap = problem.objective_and_gap(W, descent.correlation())[1]
-            if goal.reached(gap):
+        now = Measured(n_epochs, goal.wanted, decrease)
+        if (small or n_epochs % CHECK_EVERY == 0) and descent.is_due(last, now):
+            last = now._replace(gap=problem.objective_and_gap(W, descent.correlation())[1])
+            if goal.reached(last.gap):
                 return True
             if decrease == 0.0:
                 return False
-            due = n_epochs + descent.wait(n_epochs, goal.wanted / gap, decrease / before if before > 0.0 else 1.0)
         newton = problem.newton_cost(W)
         slow = n_epochs >= MOST_EPOCHS and newton < np.inf
         if n_epochs >= FIRST_EPOCHS and (slow or work >= NEWTON_STEPS * newton):
@@ -217,11 +225,8 @@ class Descent(ABC):
         """Correlations of all rows with the residuals."""
 
     @abstractmethod
-    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
-        """Epochs that go by after a look at the gap, before another one.
-
-        ``share`` is what is wanted of the gap, and ``shrinkage`` what the objective fell by, of that an epoch before.
-        """
+    def is_due(self, last: "Measured", now: "Measured") -> bool:
+        """Whether it is time for another look at the gap, after the last one; now the gap is what is wanted."""
 
     def epochs(self, number: int) -> float:
         """Go through all rows so often; at least by how much the objective fell the last time."""
@@ -274,9 +279,9 @@ class WholeDescent(Descent):
         """Correlations of all rows with the residuals."""
         return self.state.T
 
-    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
-        """Epochs before another look: some share of those so far."""
-        return int(WAIT * n_epochs)
+    def is_due(self, last: "Measured", now: "Measured") -> bool:
+        """Whether some share of the epochs up to the last look went by since then."""
+        return now.n_epochs >= last.n_epochs + int(WAIT * last.n_epochs)
 
 
 class BlockDescent(Descent):
@@ -288,6 +293,36 @@ class BlockDescent(Descent):
         self.state = self.gram.state(problem.target, W)
         self.parts = block_slices(self.starts)
         self.blocks = [self.gram.neighbours(part) for part in self.parts]
+        self.penalty, self.history = problem.penalty, History(W, self.state)
+        self.objective: float | None = None  # at W, up to a constant, or above it; None where it is not known
+
+    def epochs(self, number: int) -> float:
+        """Go through all rows so often and extrapolate each time; at least by how much the objective fell the last time."""
+        for _ in range(number):
+            before = self.W.copy()
+            decrease = self.epoch()
+            self.history.add(before, self.W, self.state)
+            self.objective = None if self.objective is None else self.objective - decrease
+            self._extrapolate()
+        return decrease
+
+    def _extrapolate(self) -> None:
+        """Go to where the last epochs seem to lead, if the objective is not higher there."""
+        found = self.history.combined()
+        if found is None:
+            self.objective = None
+            return
+        before = self._objective(self.W, self.state) if self.objective is None else self.objective
+        self.objective = self._objective(*found)
+        if self.objective <= before:
+            self.W[:], self.state[:] = found
+        else:
+            self.history.forget()
+            self.objective = None
+
+    def _objective(self, W: FloatArray, state: FloatArray) -> float:
+        """Objective, up to a constant."""
+        return self.gram.loss(state, W) + self.penalty.value(W)
 
     def epoch(self) -> float:
         """Go through the rows, blocks of zeros perhaps now and then only; at least by how much the objective fell."""
@@ -307,11 +342,11 @@ class BlockDescent(Descent):
         """Correlations of all rows with the residuals."""
         return self.gram.correlation(self.state, slice(None), self.W)
 
-    def wait(self, n_epochs: int, share: float, shrinkage: float) -> int:
-        """Epochs before another look, which costs half an epoch: most of those it takes if the gap falls like the moves."""
-        if not (0.0 < shrinkage < 1.0 and 0.0 < share < 1.0):
-            return 0
-        return min(int(MOST_OF_WAY * math.log(share) / (0.5 * math.log(shrinkage))), CHECK_EVERY)
+    def is_due(self, last: "Measured", now: "Measured") -> bool:
+        """Whether the gap seems to be small enough: it falls like the moves. A look costs half an epoch."""
+        if now.n_epochs >= last.n_epochs + CHECK_EVERY:
+            return True
+        return last.gap * math.sqrt(now.decrease) <= now.gap * math.sqrt(last.decrease)
 
 
 def block_slices(starts: IntArray) -> list[slice]:

@@ -53,7 +53,7 @@ def with_indicators(table: DesignTable, columns: IntArray) -> DesignTable:
     own = names if table.encoding is None else [str(column.name) for column in table.encoding.columns]
     names = (*names, *(f"{own[column]}[missing]" for column in columns))
     missing = missing[:, columns]
-    return table._replace(X=np.column_stack([table.X, missing]), feature_names=names, missing=missing)
+    return table._replace(X=np.column_stack([table.X, missing]), feature_names=names, missing=missing, sums=None)
 
 
 def categorical_features(data: TaskData) -> BoolArray:

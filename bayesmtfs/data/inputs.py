@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from bayesmtfs.data import frames
+from bayesmtfs.data.column_sums import plain_sums
 from bayesmtfs.data.frames import Encoding
 from bayesmtfs.types import BoolArray, FloatArray, IntArray
 
@@ -56,6 +57,7 @@ class DesignTable(NamedTuple):
     feature_names: tuple[str, ...] | None  # None: the columns had no names
     encoding: Encoding | None  # how the frame was read; None for an array
     missing: BoolArray | None  # (n, columns), where a frame had nulls; None: nowhere
+    sums: FloatArray | None = None  # (2, p) what `plain_sums` found; None: not known
 
 
 def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = False) -> DesignTable:
@@ -70,9 +72,12 @@ def read_design(X: Any, encoding: Encoding | None = None, allow_missing: bool = 
     matrix = _read_sparse(X) if sp.issparse(X) else _read_array(X)
     _check_shape(matrix.shape)
     allow_missing = allow_missing and not sp.issparse(X)
-    _check_finite(matrix, allow_missing)
+    sums = plain_sums(matrix)
+    if sums is None or not np.isfinite(sums).all():  # which squares of large numbers are not, either
+        sums = None
+        _check_finite(matrix, allow_missing)
     missing = np.isnan(matrix) if allow_missing else None
-    return DesignTable(matrix, None, None, missing if missing is not None and missing.any() else None)
+    return DesignTable(matrix, None, None, missing if missing is not None and missing.any() else None, sums)
 
 
 def _read_frame(frame: Any, encoding: Encoding | None, allow_missing: bool) -> DesignTable:

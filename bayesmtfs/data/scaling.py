@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from bayesmtfs.data.column_sums import (
     dense_variances,
+    moments_of_sums,
     pooled_sparse_variances,
     sparse_variances,
     weighted_moments,
@@ -144,9 +145,17 @@ def column_moments(data: TaskData) -> FloatArray:
 
     def make() -> FloatArray:
         pairs = _distinct_designs(data)
-        return np.stack([weighted_moments(X, data.weight[start:stop]) for X, (start, stop) in pairs], axis=-1)
+        return np.stack([_moments(data, X, data.weight[start:stop]) for X, (start, stop) in pairs], axis=-1)
 
     return _once(data, "_column_moments", make)
+
+
+def _moments(data: TaskData, X: Design, weight: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Means and deviations (p,) of one design of the data, from sums that were found when it was read, if they serve."""
+    sums: FloatArray | None = data.__dict__.get("_plain_sums")
+    if sums is None or X is not data.design or np.any(weight != weight[0]):
+        return weighted_moments(X, weight)
+    return moments_of_sums(X, sums)
 
 
 def scaled(data: TaskData, factor: FloatArray) -> TaskData:

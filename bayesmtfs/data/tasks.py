@@ -179,7 +179,7 @@ class TaskData:
         design = table.X if kept.all() else table.X[kept]
         task, rows = np.nonzero(observed[kept].T)
         input_rows = np.flatnonzero(kept)[rows]
-        return cls(
+        data = cls(
             design=design,
             y=target[input_rows, task],
             weight=np.ones(len(rows)) if weight is None else weight[input_rows, task],
@@ -193,6 +193,9 @@ class TaskData:
             encoding=table.encoding,
             eta_offset=None if known is None else known[input_rows, task],
         )
+        if design is table.X and table.sums is not None:
+            data.__dict__["_plain_sums"] = table.sums  # no field: other data that are made of these must not have it
+        return data
 
     @classmethod
     def from_list(
@@ -262,7 +265,7 @@ class TaskData:
         table = inputs.read_design(take_columns(rows.X, features), allow_missing=True)
         labels = None if task is None else column_values(rows.X, task)
         present = absent_features(table, labels)
-        filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None)
+        filled = table._replace(X=np.nan_to_num(table.X, nan=0.0), missing=None, sums=None)
         return replace(cls.from_long(filled, rows.y, labels, **known), present=present)
 
     @classmethod
@@ -581,7 +584,7 @@ def align(tables: list[DesignTable]) -> DesignTable:
             raise ValueError(
                 f"the designs have {sorted(widths)} columns; arrays must agree, frames are aligned by name"
             )
-        return tables[0]._replace(X=inputs.stack_rows([table.X for table in tables]))
+        return tables[0]._replace(X=inputs.stack_rows([table.X for table in tables]), sums=None)
     if any(table.feature_names is None for table in tables):
         raise ValueError("some designs have column names, others none; pass frames for all tasks, or arrays for all")
     columns = {column.name: column for table in tables if table.encoding for column in table.encoding.columns}

@@ -563,3 +563,51 @@ def test_a_state_carried_along_a_path_of_groups_changes_nothing():
         assert solution.converged
         alone = shared_design.solve(point)
         assert abs(alone.objective - solution.objective) <= 2e-6 * alone.scale
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("kind", [np.float64, np.float32, "F"])
+def test_streamed_columns_are_those_that_are_written_out(weighted, fit_intercept, ridge, kind, monkeypatch):
+    monkeypatch.setattr(shared_design, "STREAM_CHUNK", 90)
+    rng = np.random.default_rng(0)
+    X, Y = make_data(n=30, p=25)
+    X[:, 3] = 7.0
+    X = np.asfortranarray(X) if kind == "F" else X.astype(kind)
+    weight = rng.uniform(0.5, 2.0, 30) if weighted else None
+    design = SharedDesign(replace(make_problem(X, Y, fit_intercept=fit_intercept, weight=weight), ridge=ridge))
+    features = np.array([4, 3, 0, 20, 11, 17])
+    written = design.columns(features)
+    none = design.columns(features[:0]).streamed(design, features[:0])
+    streamed = design.streamed(features[4:], design.streamed(features[:4], none))
+    for name in ("mean", "length", "own", "target"):
+        np.testing.assert_allclose(getattr(streamed, name), getattr(written, name), rtol=1e-10, atol=1e-12)
+    assert (streamed.length[1] == 0.0) == fit_intercept
+    W = rng.standard_normal((6, 4))
+    W[[0, 3]] = 0.0
+    residual = design.centred(rng.standard_normal((4, 30)))
+    some = np.array([5, 0, 2])
+    for mine, theirs in ((streamed, written), (streamed.take(some), written.take(some))):
+        V = W[: len(mine.length)]
+        np.testing.assert_allclose(mine.predict(V), theirs.predict(V), atol=1e-10)
+        np.testing.assert_allclose(mine.correlations(residual, V), theirs.correlations(residual, V), atol=1e-10)
+        np.testing.assert_allclose(mine.own_gram(), theirs.own_gram(), atol=1e-10)
+        rough, exact = mine.in_single_precision().correlations(residual), theirs.correlations(residual)
+        np.testing.assert_allclose(rough, exact, atol=1e-5)
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-10])
+@pytest.mark.parametrize("offset", [1.0, 1e4])
+@pytest.mark.parametrize(("norm_q", "sparsity"), [(1, 0.0), (2, 0.0), (2, 0.4), (np.inf, 0.0)])
+def test_streamed_working_sets_lead_to_the_minimum(norm_q, sparsity, offset, tol, monkeypatch):
+    X, Y = make_data(n=50, p=300, offset=offset, noise=2.0)
+    problem = make_problem(X, Y, norm_q, 0.03, sparsity=sparsity)
+    expected = shared_design.solve(problem, tol=tol)
+    monkeypatch.setattr(shared_design.SharedRounds, "_largest_gram", lambda rounds: 40)
+    streamed, streams = [], SharedDesign.streamed
+    monkeypatch.setattr(SharedDesign, "streamed", lambda *a: streamed.append(1) or streams(*a))
+    found = shared_design.solve(problem, tol=tol)
+    assert streamed and found.converged
+    assert abs(found.objective - expected.objective) <= 2 * tol * expected.scale
+    np.testing.assert_array_equal(found.W.any(axis=1), expected.W.any(axis=1)) if tol < 1e-9 else None

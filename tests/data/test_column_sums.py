@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from bayesmtfs.data import column_sums
 from bayesmtfs.data.column_sums import (
     dense_variances,
     pooled_sparse_variances,
@@ -64,3 +65,31 @@ def test_numbered_names_are_those_of_python(count):
     names = numbered_names(count)
     assert names.tolist() == [f"x{i}" for i in range(count)]
     assert count == 0 or names.dtype == np.asarray([f"x{i}" for i in range(count)]).dtype
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(7, 12), (200, 3), (4, 5)])
+def test_plain_sums_and_the_moments_of_them(order, dtype, shape, monkeypatch):
+    monkeypatch.setattr(column_sums, "LARGE", 0)
+    X = np.random.default_rng(0).standard_normal(shape) + [0.0, 3.0, *[1e5] * (shape[1] - 2)]
+    X[:, -1] = 1e5 / 3
+    X = np.asarray(X.astype(dtype), order=order)
+    exact = X.astype(np.float64)
+    sums = column_sums.plain_sums(X)
+    np.testing.assert_allclose(sums, [exact.sum(axis=0), np.square(exact).sum(axis=0)], rtol=1e-12, atol=1e-10)
+    mean, deviation = column_sums.moments_of_sums(X, sums)
+    np.testing.assert_allclose(mean, exact.mean(axis=0), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(deviation[:-1], exact[:, :-1].std(axis=0), rtol=1e-10)
+    assert deviation[-1] == 0.0
+    np.testing.assert_array_equal(column_sums.weighted_moments(X, np.full(len(X), 2.0)), (mean, deviation))
+
+
+def test_plain_sums_of_what_is_not_large_and_dense(monkeypatch):
+    assert column_sums.plain_sums(np.ones((10, 10))) is None
+    monkeypatch.setattr(column_sums, "LARGE", 0)
+    assert column_sums.plain_sums(np.ones((10, 10))[::2, ::2]) is None
+    assert column_sums.plain_sums(sp.csr_matrix(np.ones((3, 3)))) is None
+    X = np.ones((20, 4))
+    X[7, 2] = np.nan
+    assert np.isfinite(column_sums.plain_sums(X)).all(axis=0).tolist() == [True, True, False, True]

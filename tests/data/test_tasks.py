@@ -1,6 +1,7 @@
 """TaskData: every form of the same problem holds the same numbers."""
 
 import datetime
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from bayesmtfs import TaskData
+from bayesmtfs.data import column_sums, scaling
 from bayesmtfs.types import DataWarning
 
 
@@ -389,3 +391,29 @@ def test_levels_of_categories_are_those_of_the_fit():
     other = TaskData.from_frame(frame[frame["c"] != "p"], target="y")
     with pytest.raises(ValueError, match=r"column 'c' has the levels \['q', 'w'\] here but \['p', 'q', 'w'\] in fit"):
         other.with_features(data.feature_names, data.encoding)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_numbers_that_are_not_finite_are_found_in_large_designs(bad, order, monkeypatch):
+    monkeypatch.setattr(column_sums, "LARGE", 0)
+    X = np.asarray(np.random.default_rng(0).standard_normal((30, 5)), order=order)
+    X[17, 3] = bad
+    with pytest.raises(ValueError, match=r"X contains (NaN|inf) \(row 17, column 3\)"):
+        TaskData.from_wide(X, X[:, :2])
+
+
+@pytest.mark.parametrize("size", [1.0, 1e200])
+def test_moments_from_the_sums_of_a_large_design(size, monkeypatch):
+    X = size * np.random.default_rng(0).standard_normal((30, 5))
+    Y = np.random.default_rng(1).standard_normal((30, 3))
+    weight = np.random.default_rng(2).uniform(0.5, 2.0, 30)
+    gap = np.where(np.arange(30) == 4, np.nan, 0.0)[:, None]
+    arguments = [(X, Y), (X, Y, weight), (X, Y + gap), (X, Y + gap * [1, 0, 0])]
+    expected = [scaling.column_moments(TaskData.from_wide(*each)) for each in arguments]
+    monkeypatch.setattr(column_sums, "LARGE", 0)
+    for each, moments in zip(arguments, expected, strict=True):
+        data = TaskData.from_wide(*each)
+        np.testing.assert_allclose(scaling.column_moments(data), moments, rtol=1e-12)
+        halved = replace(data, design=0.5 * data.design)
+        np.testing.assert_allclose(scaling.column_moments(halved), 0.5 * moments, rtol=1e-12)
