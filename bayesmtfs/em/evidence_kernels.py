@@ -14,7 +14,6 @@ so that one system serves the swaps of all rows.
 import math
 from typing import Any, NamedTuple
 
-import numpy as np
 from numba import types
 from numba.core import cgutils
 from numba.extending import get_cython_function_address, intrinsic
@@ -26,30 +25,44 @@ from bayesmtfs.types import FloatArray, IntArray
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}  # sums may be reordered; infinities and NaN keep their meaning
 LARGEST_TRACE = 1e11  # of a system in units of the noise, for which a Cholesky factor is exact enough
-LEAST_RESIDUAL = 1e-9  # share of the squared targets below which a difference of moments does not tell the residual
+LEAST_RESIDUAL = 1e-7  # share of the squared targets below which a difference of moments does not tell the residual
 VANISHING = 1e-6  # of the mean share that the data determine, below which a shrinking row is gone
 CAUTIOUS_STEPS = 5  # after a bold step that failed
 ROUNDING = 1e-12
 EVEN = 1e-9  # spread of curvatures, relative to their mean, up to which they are equal
-GROWTH = 0.25  # most rows that come in at once, as a share of those that are in
+GROWTH = 4  # at most one row for so many that are in comes in at once, and one more
 MOST_CANDIDATES = 64  # rows whose gain is computed
 MOST_SWAPS = 64  # rows from which swaps are too many
-LOWEST_UNIT, UNIT_RATIO, N_UNITS, COARSE_STEP = 1e-3, 10.0**0.125, 57, 4  # variances that are tried
+LOWEST_UNIT, UNIT_STEP, N_UNITS, COARSE_STEP = 1e-3, 0.125 * math.log(10.0), 57, 4  # variances that are tried
+N_COARSE = (N_UNITS - 1) // COARSE_STEP + 1
+N_TRIALS = N_COARSE + 2 * COARSE_STEP - 1  # the coarse grid, and the neighbours of its best point
+SMALLEST_SHARE = 1e-15  # of a row that the data leave open
 FACTORS_AT_ONCE = 16  # numbers whose product is taken before its logarithm: none overflows
-USED, KEPT, FAILED = 0, 1, 2  # entries of a tally
+BEGIN, PRUNE, ADD, SWAP = 0, 1, 2, 3  # what a search does: each also does what comes before it
 OVERSHOOT = 3  # posteriors of the last step, which is not cut short
+
+# Numbers lie in few tables, since every array that a function takes is paid for when it is compiled
+NOISE, DEGREES, QUADRATIC, LOG_DET, OBJECTIVE, N_STATE = 0, 1, 2, 3, 4, 5  # of tasks; the first objective counts
+SQUARES, FREE, COUNTS, FLOOR, N_KNOWN = (
+    0,
+    1,
+    2,
+    3,
+    4,
+)  # of tasks: y'y, observations that the noise explains, rows, least noise
+VARIANCE, SCORES, CURVATURES = 0, 1, 2  # of active rows: scores and curvatures of task t lie 2 t further
+ROOT, COLUMN, LOSS, GAIN, BEST_VARIANCE, LIKELY, N_WORK = 0, 1, 2, 3, 4, 5, 6  # of features; their scores follow
+SYSTEM, ROTATED = 0, 1  # square matrices
+ORDER, INSIDE, STAYS, N_NUMBERS = 0, 1, 2, 3  # whole numbers of features
+USED, KEPT, FAILED = 0, 1, 2  # of a tally: posteriors, objectives in the trace, whether there was no factor
 
 
 class Moments(NamedTuple):
     """Data and rules of a search."""
 
     grams: FloatArray  # (D, p, p), D is 1 or m
-    products: FloatArray  # (m, p)
-    squares: FloatArray  # (m,) y'y
-    free: FloatArray  # (m,) observations that the noise may explain
-    counts: FloatArray  # (m,) rows
-    floor: FloatArray  # (m,) least noise variances
-    largest: FloatArray  # (p,) largest row variances
+    products: FloatArray  # (m + 1, p), the largest row variances last
+    tasks: FloatArray  # (N_KNOWN, m)
     row_cost: float
     fixed: float  # part of the objective that does not depend on anything
     learn_noise: bool
@@ -59,39 +72,23 @@ class Moments(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A state with its posterior; of the rows only the first ``size`` entries count."""
+    """A state with its posterior; of the rows only the first entries count."""
 
-    size: IntArray  # (1,)
-    active: IntArray  # (p,)
-    variances: FloatArray  # (p,) gamma
-    noise: FloatArray  # (m,) variances
-    score: FloatArray  # (m, p) g
-    curvature: FloatArray  # (m, p) z
-    degrees: FloatArray  # (m,)
-    quadratics: FloatArray  # (m,) y' C^-1 y
-    values: FloatArray  # (2,) objective, ln|C|
+    active: IntArray  # (p + 1,), their number last
+    rows: FloatArray  # (1 + 2 m, p)
+    tasks: FloatArray  # (N_STATE, m)
 
 
 class Room(NamedTuple):
     """Arrays to work in."""
 
-    system: FloatArray  # (p, p)
-    rotated: FloatArray  # (p, p)
+    squares: FloatArray  # (2, p, p)
     cross: FloatArray  # (m, min(p, MOST_SWAPS), p)
-    all_curvatures: FloatArray  # (p, m)
-    all_scores: FloatArray  # (p, m)
-    row_curvatures: FloatArray  # (m,)
-    row_scores: FloatArray  # (m,)
-    root: FloatArray  # (p,)
-    column: FloatArray  # (p,)
-    loss: FloatArray  # (p,)
-    gain: FloatArray  # (p,)
-    variance: FloatArray  # (p,)
-    likely: FloatArray  # (p,)
-    order: IntArray  # (p,)
-    inside: IntArray  # (p,) 1 for active features
+    features: FloatArray  # (N_WORK + 2 m, p)
+    changed: FloatArray  # (2, m) squared scores and curvatures of one row
+    numbers: IntArray  # (N_NUMBERS, p)
     trace: FloatArray  # objectives on the way
-    tally: IntArray  # posteriors computed, objectives in the trace, whether there was no factor
+    tally: IntArray  # (3,)
 
 
 # ---------------------------------------------------------------------- LAPACK
@@ -150,91 +147,95 @@ def lapack() -> tuple[Address, Address]:
 # ---------------------------------------------------------------------- the posterior
 
 
+@inner(**LEAN)
+def _size(point: Point) -> int:
+    return point.active[point.active.size - 1]
+
+
 @inner(**LEAN, fastmath=FAST)
-def _dot(a: FloatArray, b: FloatArray, n: int) -> float:
-    total = 0.0
+def _factor(moments: Moments, point: Point, room: Room, t: int) -> float:
+    """Inverse R of the Cholesky factor of ``I + tau S`` as a lower triangle; ln|C|, or NaN if there is none."""
+    n, tau, design, R = _size(point), 1.0 / point.tasks[NOISE, t], _design(moments, t), room.squares[SYSTEM]
+    trace, log_det = 0.0, 0.0
     for i in range(n):
-        total += a[i] * b[i]
+        root, j = math.sqrt(point.rows[VARIANCE, i]), point.active[i]
+        room.features[ROOT, i] = root
+        for k in range(i + 1):
+            R[i, k] = tau * root * room.features[ROOT, k] * moments.grams[design, j, point.active[k]]
+        trace += R[i, i]
+        R[i, i] += 1.0
+    if not trace < LARGEST_TRACE or (n > 0 and _cholesky(moments.potrf, R, n) != 0):
+        return math.nan
+    for i in range(n):
+        log_det += math.log(R[i, i])
+    if n > 0:
+        _invert(moments.trtri, R, n)
+    return 2.0 * log_det
+
+
+@inner(**LEAN)
+def _design(moments: Moments, t: int) -> int:
+    return t if moments.grams.shape[0] > 1 else 0
+
+
+@inner(**LEAN, fastmath=FAST)
+def _rotated(room: Room, i: int) -> float:
+    """Entry i of R times the scaled products of a task, which stand in the column."""
+    total = 0.0
+    for k in range(i + 1):
+        total += room.squares[SYSTEM, i, k] * room.features[COLUMN, k]
     return total
 
 
 @inner(**LEAN)
-def _add_multiple(out: FloatArray, share: float, row: FloatArray, n: int) -> None:
-    for i in range(n):
-        out[i] += share * row[i]
-
-
-@inner(**LEAN)
-def _factor(moments: Moments, point: Point, room: Room, t: int) -> float:
-    """Inverse R of the Cholesky factor of ``I + tau S``, in the lower triangle of the system; ln|C|, or NaN if there is none."""
-    n, tau, root = point.size[0], 1.0 / point.noise[t], room.root
-    gram = moments.grams[min(t, moments.grams.shape[0] - 1)]
-    trace, log_det = 0.0, 0.0
-    for i in range(n):
-        root[i] = math.sqrt(point.variances[i])
-        row = gram[point.active[i]]
-        for k in range(i + 1):
-            room.system[i, k] = tau * root[i] * root[k] * row[point.active[k]]
-        trace += room.system[i, i]
-        room.system[i, i] += 1.0
-    if not trace < LARGEST_TRACE or (n > 0 and _cholesky(moments.potrf, room.system, n) != 0):
-        return math.nan
-    for i in range(n):
-        log_det += math.log(room.system[i, i])
-    if n > 0:
-        _invert(moments.trtri, room.system, n)
-    return 2.0 * log_det
+def _scale_products(moments: Moments, point: Point, room: Room, t: int) -> None:
+    for i in range(_size(point)):
+        room.features[COLUMN, i] = room.features[ROOT, i] * moments.products[t, point.active[i]]
 
 
 @inner(**LEAN)
 def _solve_task(moments: Moments, point: Point, room: Room, t: int) -> None:
     """Score, curvature and the rest of one task from the inverse factor."""
-    n, tau, R, column = point.size[0], 1.0 / point.noise[t], room.system, room.column
-    curvature, score = point.curvature[t], point.score[t]
-    curvature[:n] = 0.0
-    score[:n] = 0.0
+    n, tau, R = _size(point), 1.0 / point.tasks[NOISE, t], room.squares[SYSTEM]
+    score, curvature = point.rows[SCORES + 2 * t], point.rows[CURVATURES + 2 * t]
+    _scale_products(moments, point, room, t)
+    explained, degrees = 0.0, 0.0
     for i in range(n):
-        column[i] = room.root[i] * moments.products[t, point.active[i]]
-    explained = 0.0
-    for i in range(n):
-        rotated = _dot(R[i], column, i + 1)
+        score[i] = 0.0
+        curvature[i] = 0.0
+        rotated = _rotated(room, i)
         explained += rotated * rotated
         for k in range(i + 1):
             score[k] += rotated * R[i, k]
             curvature[k] += R[i, k] * R[i, k]
-    point.degrees[t] = 0.0
     for i in range(n):
         determined = 1.0 - curvature[i]
-        point.degrees[t] += determined
-        curvature[i] = determined / point.variances[i]
-        score[i] *= tau / room.root[i]
-    point.quadratics[t] = tau * moments.squares[t] - tau * tau * explained
+        degrees += determined
+        curvature[i] = determined / point.rows[VARIANCE, i]
+        score[i] *= tau / room.features[ROOT, i]
+    point.tasks[DEGREES, t] = degrees
+    point.tasks[QUADRATIC, t] = tau * (moments.tasks[SQUARES, t] - tau * explained)
 
 
 @inner(**LEAN)
-def _has_one_system(moments: Moments, noise: FloatArray) -> bool:
-    one = moments.grams.shape[0] == 1
-    for t in range(1, noise.size):
-        one = one and noise[t] == noise[0]
-    return one
+def _is_next_system(moments: Moments, point: Point, t: int) -> bool:
+    """Whether the system of a task is not that of the task before."""
+    return t == 0 or moments.grams.shape[0] > 1 or point.tasks[NOISE, t] != point.tasks[NOISE, t - 1]
 
 
 @inner(**LEAN)
 def _evaluate(moments: Moments, point: Point, room: Room) -> bool:
     """Posterior and objective; False where there is no exact enough factor."""
-    one, log_det, quadratic, constant = _has_one_system(moments, point.noise), 0.0, 0.0, moments.fixed
-    found = 0.0
-    for t in range(point.noise.size):
-        if t == 0 or not one:
-            found = _factor(moments, point, room, t)
-        if math.isnan(found):
+    twice, log_det = moments.fixed, 0.0
+    for t in range(point.tasks.shape[1]):
+        if _is_next_system(moments, point, t):
+            log_det = _factor(moments, point, room, t)
+        if math.isnan(log_det):
             return False
         _solve_task(moments, point, room, t)
-        log_det += found
-        quadratic += point.quadratics[t]
-        constant += moments.free[t] * math.log(point.noise[t])
-    point.values[0] = 0.5 * (log_det + quadratic + constant) + moments.row_cost * point.size[0]
-    point.values[1] = log_det
+        point.tasks[LOG_DET, t] = log_det
+        twice += log_det + point.tasks[QUADRATIC, t] + moments.tasks[FREE, t] * math.log(point.tasks[NOISE, t])
+    point.tasks[OBJECTIVE, 0] = 0.5 * twice + moments.row_cost * _size(point)
     return True
 
 
@@ -242,53 +243,47 @@ def _evaluate(moments: Moments, point: Point, room: Room) -> bool:
 
 
 @inner(**LEAN)
-def _copy_numbers(source: Any, target: Any, n: int) -> None:
-    for i in range(n):
-        target[i] = source[i]
-
-
-@inner(**LEAN)
 def _residual_square(point: Point, t: int) -> float:
     """``y' C^-1 y`` less what it holds of the coefficients, in units of y."""
-    total = point.quadratics[t]
-    for i in range(point.size[0]):
-        total -= point.variances[i] * point.score[t, i] ** 2
-    return total * point.noise[t]
+    total = point.tasks[QUADRATIC, t]
+    for i in range(_size(point)):
+        score = point.rows[SCORES + 2 * t, i]
+        total -= point.rows[VARIANCE, i] * score * score
+    return total * point.tasks[NOISE, t]
 
 
 @inner(**LEAN)
-def _better_noise(
-    noise: float, square: float, free: float, degrees: float, count: float, boldness: float, floor: float
-) -> float:
+def _better_noise(noise: float, square: float, free: float, degrees: float, count: float, boldness: float) -> float:
     """Noise variance of the next step, as in `NormalEvidence.improved`."""
     if free <= 1e-12 * count:
-        return max(noise, floor)
+        return noise
     if boldness == 1.0:
-        return max(square / max(free - degrees, 0.01 * free), floor)
+        left = free - degrees
+        return square / (left if left > 0.01 * free else 0.01 * free)
     if boldness == 0.0:
-        return max((square + noise * degrees) / free, floor)
-    v, k = max(count - degrees, 1e-12 * count) / noise, free - count
-    return max((math.sqrt(k * k + 4.0 * v * square) - k) / (2.0 * v), floor)
+        return (square + noise * degrees) / free
+    left = count - degrees if count - degrees > 1e-12 * count else 1e-12 * count
+    v, k = left / noise, free - count
+    return (math.sqrt(k * k + 4.0 * v * square) - k) / (2.0 * v)
 
 
 @inner(**LEAN)
 def _step_noise(moments: Moments, point: Point, other: Point, boldness: float) -> bool:
     """Noise of the next step; False where the moments do not tell the residuals."""
-    all_square, all_degrees, exact = 0.0, 0.0, True
-    for t in range(point.noise.size):
-        square = _residual_square(point, t)
-        exact = exact and square > LEAST_RESIDUAL * moments.squares[t]
-        all_square += square
-        all_degrees += point.degrees[t]
-        other.noise[t] = _better_noise(
-            point.noise[t], square, moments.free[t], point.degrees[t], moments.counts[t], boldness, moments.floor[t]
-        )
-    if moments.shared_noise:
-        free, counts = moments.free.sum(), moments.counts.sum()
-        for t in range(point.noise.size):
-            other.noise[t] = _better_noise(
-                point.noise[t], all_square, free, all_degrees, counts, boldness, moments.floor[t]
-            )
+    m, known, exact = point.tasks.shape[1], moments.tasks, True
+    size = m if moments.shared_noise else 1  # tasks whose noise moves together
+    square = free = degrees = counts = 0.0
+    for t in range(m):
+        if t % size == 0:
+            square = free = degrees = counts = 0.0
+        own = _residual_square(point, t)
+        exact = exact and own > LEAST_RESIDUAL * known[SQUARES, t]
+        square, degrees = square + own, degrees + point.tasks[DEGREES, t]
+        free, counts = free + known[FREE, t], counts + known[COUNTS, t]
+        if t % size == size - 1:
+            for u in range(t - size + 1, t + 1):
+                found = _better_noise(point.tasks[NOISE, u], square, free, degrees, counts, boldness)
+                other.tasks[NOISE, u] = found if found > known[FLOOR, u] else known[FLOOR, u]
     return exact
 
 
@@ -299,49 +294,62 @@ def _step_row(variance: float, curvature: float, squared_score: float, m: int, b
         return variance * (1.0 + variance * (squared_score - curvature) / m)
     if curvature <= 0.0:
         return variance
-    power = min(1.0, 2.0 * math.sqrt(variance * curvature / m)) if boldness == 1.0 else boldness
-    return variance * (squared_score / curvature) ** power
+    ratio, power = squared_score / curvature, 2.0 * math.sqrt(variance * curvature / m)
+    if boldness == 0.5:
+        return variance * math.sqrt(ratio)
+    return variance * (ratio if power >= 1.0 else ratio**power)
 
 
 @inner(**LEAN)
 def _step(moments: Moments, point: Point, other: Point, room: Room, boldness: float) -> bool:
     """Improve row variances and noise from one posterior; rows that vanish leave."""
-    n, m = point.size[0], point.noise.size
-    shares = 0.0
+    n, m, shares = _size(point), point.tasks.shape[1], 0.0
     for i in range(n):
         curvature, squared = 0.0, 0.0
         for t in range(m):
-            curvature += point.curvature[t, i]
-            squared += point.score[t, i] ** 2
-        room.column[i], room.root[i] = curvature, squared
-        shares += point.variances[i] * curvature
-    kept = 0
+            score = point.rows[SCORES + 2 * t, i]
+            curvature, squared = curvature + point.rows[CURVATURES + 2 * t, i], squared + score * score
+        room.features[ROOT, i], room.features[COLUMN, i] = curvature, squared
+        shares += point.rows[VARIANCE, i] * curvature
+    _empty(point, other)
     for i in range(n):
-        curvature, squared = room.column[i], room.root[i]
-        if point.variances[i] * curvature * n < VANISHING * shares and squared < curvature:
+        curvature, squared, variance = room.features[ROOT, i], room.features[COLUMN, i], point.rows[VARIANCE, i]
+        if variance * curvature * n < VANISHING * shares and squared < curvature:
             continue
-        other.active[kept] = point.active[i]
-        found = _step_row(point.variances[i], curvature, squared, m, boldness)
-        other.variances[kept] = min(found, moments.largest[point.active[i]])
-        kept += 1
-    other.size[0] = kept
-    _copy_numbers(point.noise, other.noise, point.noise.size)
+        found, largest = _step_row(variance, curvature, squared, m, boldness), moments.products[m, point.active[i]]
+        _append(other, point.active[i], found if found < largest else largest)
     return not moments.learn_noise or _step_noise(moments, point, other, boldness)
 
 
 @inner(**LEAN)
+def _empty(point: Point, other: Point) -> None:
+    """Leave the other point with no rows and the noise of the first."""
+    other.active[other.active.size - 1] = 0
+    for t in range(point.tasks.shape[1]):
+        other.tasks[NOISE, t] = point.tasks[NOISE, t]
+
+
+@inner(**LEAN)
+def _append(point: Point, feature: int, variance: float) -> None:
+    """Bring in a row."""
+    n = _size(point)
+    point.active[n] = feature
+    point.rows[VARIANCE, n] = variance
+    point.active[point.active.size - 1] = n + 1
+
+
+@inner(**LEAN)
 def _copy(source: Point, target: Point) -> None:
-    n, m = source.size[0], source.noise.size
-    target.size[0] = n
-    _copy_numbers(source.active, target.active, n)
-    _copy_numbers(source.variances, target.variances, n)
-    for t in range(m):
-        _copy_numbers(source.score[t], target.score[t], n)
-        _copy_numbers(source.curvature[t], target.curvature[t], n)
-    _copy_numbers(source.noise, target.noise, m)
-    _copy_numbers(source.degrees, target.degrees, m)
-    _copy_numbers(source.quadratics, target.quadratics, m)
-    _copy_numbers(source.values, target.values, 2)
+    n = _size(source)
+    for i in range(n):
+        target.active[i] = source.active[i]
+    target.active[target.active.size - 1] = n
+    for row in range(source.rows.shape[0]):
+        for i in range(n):
+            target.rows[row, i] = source.rows[row, i]
+    for row in range(N_STATE):
+        for t in range(source.tasks.shape[1]):
+            target.tasks[row, t] = source.tasks[row, t]
 
 
 @inner(**LEAN)
@@ -357,10 +365,11 @@ def _try(moments: Moments, point: Point, other: Point, room: Room) -> bool:
     if not _evaluate(moments, other, room):
         room.tally[FAILED] = 1
         return False
-    if not other.values[0] <= point.values[0] + ROUNDING * abs(point.values[0]):
+    before = point.tasks[OBJECTIVE, 0]
+    if not other.tasks[OBJECTIVE, 0] <= before + ROUNDING * abs(before):
         return False
     _copy(other, point)
-    room.trace[room.tally[KEPT]] = point.values[0]
+    room.trace[room.tally[KEPT]] = point.tasks[OBJECTIVE, 0]
     room.tally[KEPT] += 1
     return True
 
@@ -378,14 +387,16 @@ def _descend(moments: Moments, point: Point, other: Point, room: Room, enough: f
     """Step until the objective has twice fallen by less than enough."""
     cautious = calm = 0
     while calm < 2 and not _is_over(room):
-        before = point.values[0]
-        if cautious == 0 and not _try_step(moments, point, other, room, 1.0):
-            cautious = CAUTIOUS_STEPS
-        if cautious > 0:
-            if not _try_step(moments, point, other, room, 0.5) and not _try_step(moments, point, other, room, 0.0):
-                return
-            cautious -= 1
-        calm = calm + 1 if before - point.values[0] < enough else 0
+        before, boldness, moved = point.tasks[OBJECTIVE, 0], 1.0 if cautious == 0 else 0.5, False
+        while not moved and boldness >= 0.0:
+            moved = _try_step(moments, point, other, room, boldness)
+            if boldness == 1.0 and not moved:
+                cautious = CAUTIOUS_STEPS
+            boldness -= 0.5
+        if not moved:
+            return
+        cautious -= cautious > 0
+        calm = calm + 1 if before - point.tasks[OBJECTIVE, 0] < enough else 0
 
 
 # ---------------------------------------------------------------------- what rows are worth
@@ -394,30 +405,37 @@ def _descend(moments: Moments, point: Point, other: Point, room: Room, enough: f
 @inner(**LEAN)
 def _find_losses(point: Point, room: Room) -> None:
     """Log evidence that would be lost without each row, and the rows in the order of that."""
-    for i in range(point.size[0]):
-        total, product = 0.0, 1.0
-        for t in range(point.noise.size):
-            left = max(1.0 - point.variances[i] * point.curvature[t, i], 1e-15)
-            total += point.variances[i] * point.score[t, i] ** 2 / left
+    for i in range(_size(point)):
+        total, product, variance = 0.0, 1.0, point.rows[VARIANCE, i]
+        for t in range(point.tasks.shape[1]):
+            score, left = point.rows[SCORES + 2 * t, i], 1.0 - variance * point.rows[CURVATURES + 2 * t, i]
+            left = left if left > SMALLEST_SHARE else SMALLEST_SHARE
+            total += variance * score * score / left
             product *= left
             if t % FACTORS_AT_ONCE == FACTORS_AT_ONCE - 1:
                 total += math.log(product)
                 product = 1.0
-        room.loss[i] = 0.5 * (total + math.log(product))
-        place = i  # by insertion: there are few
-        while place > 0 and room.loss[room.order[place - 1]] > room.loss[i]:
-            room.order[place] = room.order[place - 1]
-            place -= 1
-        room.order[place] = i
+        room.features[LOSS, i] = 0.5 * (total + math.log(product))
+        _insert(room, i)
 
 
 @inner(**LEAN)
-def _gain_at(curvatures: FloatArray, squares: FloatArray, variance: float) -> float:
-    """Log evidence that a row brings at a variance."""
+def _insert(room: Room, i: int) -> None:
+    """Bring row i into the order of losses of the rows before it."""
+    place = i
+    while place > 0 and room.features[LOSS, room.numbers[ORDER, place - 1]] > room.features[LOSS, i]:
+        room.numbers[ORDER, place] = room.numbers[ORDER, place - 1]
+        place -= 1
+    room.numbers[ORDER, place] = i
+
+
+@inner(**LEAN)
+def _gain_at(room: Room, variance: float) -> float:
+    """Log evidence that the changed row brings at a variance."""
     total, product = 0.0, 1.0
-    for t in range(curvatures.size):
-        more = 1.0 + variance * curvatures[t]
-        total += variance * squares[t] / more
+    for t in range(room.changed.shape[1]):
+        more = 1.0 + variance * room.changed[1, t]
+        total += variance * room.changed[0, t] / more
         product *= more
         if t % FACTORS_AT_ONCE == FACTORS_AT_ONCE - 1:
             total -= math.log(product)
@@ -426,227 +444,220 @@ def _gain_at(curvatures: FloatArray, squares: FloatArray, variance: float) -> fl
 
 
 @inner(**LEAN)
-def _find_gain(curvatures: FloatArray, squares: FloatArray, mean: float, spread: float) -> tuple[float, float]:
-    """Most log evidence that a row may bring, and its variance then: in closed form, or on a grid."""
-    m = curvatures.size
-    if spread <= EVEN * mean:
-        ratio = squares.sum() / (m * mean)
-        return 0.5 * m * (ratio - 1.0 - math.log(ratio)), (ratio - 1.0) / mean
-    best, best_unit, place = -math.inf, 0, 0
-    for unit in range(0, N_UNITS, COARSE_STEP):
-        gain = _gain_at(curvatures, squares, LOWEST_UNIT * UNIT_RATIO**unit / mean)
+def _find_gain(room: Room, j: int, ratio: float, mean: float, even: bool) -> None:
+    """Most log evidence that the changed row may bring, and its variance then: in closed form, or on a grid."""
+    best, variance, place = 0.5 * room.changed.shape[1] * (ratio - 1.0 - math.log(ratio)), (ratio - 1.0) / mean, 0
+    for trial in range(0 if even else N_TRIALS):
+        if trial == 0:
+            best = -math.inf
+        # first the whole grid in long steps, then the neighbours of the best
+        unit = COARSE_STEP * trial if trial < N_COARSE else place + trial - N_COARSE - COARSE_STEP + 1
+        found = LOWEST_UNIT * math.exp(UNIT_STEP * unit) / mean
+        gain = _gain_at(room, found) if 0 <= unit < N_UNITS else best
         if gain > best:
-            best, place = gain, unit
-    best_unit = place
-    for unit in range(max(place - COARSE_STEP + 1, 0), min(place + COARSE_STEP, N_UNITS)):
-        gain = _gain_at(curvatures, squares, LOWEST_UNIT * UNIT_RATIO**unit / mean)
-        if gain > best:
-            best, best_unit = gain, unit
-    return best, LOWEST_UNIT * UNIT_RATIO**best_unit / mean
+            best, variance = gain, found
+            place = unit if trial < N_COARSE else place
+    room.features[GAIN, j], room.features[BEST_VARIANCE, j] = best, variance
 
 
 @inner(**LEAN)
-def _rate_row(room: Room, j: int, curvatures: FloatArray, scores: FloatArray) -> None:
-    """What a row would bring if its curvatures were equal, and what it does where that is all there is to know."""
-    total, squared = 0.0, 0.0
-    for t in range(scores.size):
-        total += curvatures[t]
-        squared += scores[t] ** 2
-    ratio = squared / total if total > 0.0 else 0.0
-    room.likely[j] = ratio - 1.0 - math.log(ratio) if ratio > 1.0 else 0.0
-
-
-@inner(**LEAN)
-def _change_row(point: Point, room: Room, j: int, out: int) -> None:
-    """Curvatures and scores of row j, where active row ``out`` is taken out; -1 for none."""
-    for t in range(point.noise.size):
-        room.row_curvatures[t], room.row_scores[t] = room.all_curvatures[j, t], room.all_scores[j, t]
+def _change_row(point: Point, room: Room, j: int, out: int) -> float:
+    """Curvatures and squared scores of row j where active row ``out`` (-1: none) is taken out; the ratio of their sums."""
+    curvatures, squares = 0.0, 0.0
+    for t in range(point.tasks.shape[1]):
+        score, curvature = room.features[N_WORK + 2 * t, j], room.features[N_WORK + 2 * t + 1, j]
         if out >= 0:
-            left = max(1.0 - point.variances[out] * point.curvature[t, out], 1e-15)
-            share = point.variances[out] * room.cross[t, out, j] / left
-            room.row_curvatures[t] += share * room.cross[t, out, j]
-            room.row_scores[t] += share * point.score[t, out]
+            left = 1.0 - point.rows[VARIANCE, out] * point.rows[CURVATURES + 2 * t, out]
+            share = (
+                point.rows[VARIANCE, out] * room.cross[t, out, j] / (left if left > SMALLEST_SHARE else SMALLEST_SHARE)
+            )
+            curvature, score = (
+                curvature + share * room.cross[t, out, j],
+                score + share * point.rows[SCORES + 2 * t, out],
+            )
+        room.changed[0, t], room.changed[1, t] = score * score, curvature
+        squares, curvatures = squares + score * score, curvatures + curvature
+    return squares / curvatures if curvatures > 0.0 else 0.0
+
+
+@inner(**LEAN)
+def _take_likely(room: Room) -> int:
+    """Feature of the largest number in that row, which becomes 0; -1 if none is positive."""
+    best = 0
+    for j in range(room.features.shape[1]):
+        if room.features[LIKELY, j] > room.features[LIKELY, best]:
+            best = j
+    if room.features[LIKELY, best] <= 0.0:
+        return -1
+    room.features[LIKELY, best] = 0.0
+    return best
 
 
 @inner(**LEAN)
 def _find_gains(moments: Moments, point: Point, room: Room, out: int) -> None:
     """Gains of the rows that are likely to bring most and are not in, after active row ``out`` is taken out."""
-    p, m = room.gain.size, point.noise.size
+    p, m = room.features.shape[1], point.tasks.shape[1]
     for j in range(p):
-        room.gain[j] = 0.0
-        room.likely[j] = 0.0
-        if not room.inside[j] or (out >= 0 and point.active[out] == j):
-            _change_row(point, room, j, out)
-            _rate_row(room, j, room.row_curvatures, room.row_scores)
-    for _ in range(min(MOST_CANDIDATES, p)):
-        j = np.argmax(room.likely)
-        if room.likely[j] <= 0.0:
+        room.features[GAIN, j], room.features[LIKELY, j] = 0.0, 0.0
+        if room.numbers[INSIDE, j] == 0:
+            ratio = _change_row(point, room, j, out)
+            room.features[LIKELY, j] = ratio - 1.0 - math.log(ratio) if ratio > 1.0 else 0.0
+    for _ in range(MOST_CANDIDATES):
+        j = _take_likely(room)
+        if j < 0:
             return
-        room.likely[j] = 0.0
-        _change_row(point, room, j, out)
-        mean, low, high = 0.0, math.inf, -math.inf
+        ratio = _change_row(point, room, j, out)
+        mean, low, high = 0.0, math.inf, 0.0
         for t in range(m):
-            value = room.row_curvatures[t]
-            mean, low, high = mean + value / m, min(low, value), max(high, value)
-            room.row_scores[t] *= room.row_scores[t]
-        gain, variance = _find_gain(room.row_curvatures, room.row_scores, mean, high - low)
-        room.gain[j], room.variance[j] = gain, min(variance, moments.largest[j])
+            value = room.changed[1, t]
+            mean, low, high = mean + value / m, value if value < low else low, value if value > high else high
+        _find_gain(room, j, ratio, mean, high - low <= EVEN * mean)
+        if room.features[BEST_VARIANCE, j] > moments.products[m, j]:
+            room.features[BEST_VARIANCE, j] = moments.products[m, j]
 
 
 @inner(**LEAN)
-def _rotate_all(moments: Moments, point: Point, room: Room, t: int) -> None:
-    """``R`` times the rows of the Gram matrix of the active features."""
-    n, p = point.size[0], room.gain.size
-    gram = moments.grams[min(t, moments.grams.shape[0] - 1)]
-    for i in range(n):
-        room.rotated[i, :] = 0.0
+def _rotate_all(moments: Moments, point: Point, room: Room, design: int) -> None:
+    """``R`` times the scaled rows of the Gram matrix of the active features."""
+    p = room.features.shape[1]
+    for i in range(_size(point)):
+        for j in range(p):
+            room.squares[ROTATED, i, j] = 0.0
         for k in range(i + 1):
-            _add_multiple(room.rotated[i], room.system[i, k] * room.root[k], gram[point.active[k]], p)
+            share, feature = room.squares[SYSTEM, i, k] * room.features[ROOT, k], point.active[k]
+            for j in range(p):
+                room.squares[ROTATED, i, j] += share * moments.grams[design, feature, j]
+
+
+@inner(**LEAN)
+def _rotate_back(point: Point, room: Room, t: int) -> None:
+    """Products ``x_j' C^-1 x_i`` of every feature with the active ones."""
+    n, p, tau = _size(point), room.features.shape[1], 1.0 / point.tasks[NOISE, t]
+    for i in range(n):
+        for j in range(p):
+            room.cross[t, i, j] = 0.0
+        for k in range(i, n):
+            share = tau * room.squares[SYSTEM, k, i] / room.features[ROOT, i]
+            for j in range(p):
+                room.cross[t, i, j] += share * room.squares[ROTATED, k, j]
 
 
 @inner(**LEAN)
 def _find_candidates(moments: Moments, point: Point, room: Room, crossing: bool) -> None:
     """Curvatures and scores of all features and, where that is asked for, their products with the active ones."""
-    n, p, m = point.size[0], room.gain.size, point.noise.size
-    one = _has_one_system(moments, point.noise)
-    room.inside[:] = 0
+    n, p = _size(point), room.features.shape[1]
+    for j in range(p):
+        room.numbers[INSIDE, j] = 0
     for i in range(n):
-        room.inside[point.active[i]] = 1
-    for t in range(m):
-        tau = 1.0 / point.noise[t]
-        gram = moments.grams[min(t, moments.grams.shape[0] - 1)]
-        if t == 0 or not one:
+        room.numbers[INSIDE, point.active[i]] = 1
+    for t in range(point.tasks.shape[1]):
+        tau, design = 1.0 / point.tasks[NOISE, t], _design(moments, t)
+        score, curvature = room.features[N_WORK + 2 * t], room.features[N_WORK + 2 * t + 1]
+        if _is_next_system(moments, point, t):
             _factor(moments, point, room, t)
-            _rotate_all(moments, point, room, t)
+            _rotate_all(moments, point, room, design)
+        _scale_products(moments, point, room, t)
         for j in range(p):
-            room.all_curvatures[j, t], room.all_scores[j, t] = gram[j, j], moments.products[t, j]
+            score[j], curvature[j] = tau * moments.products[t, j], tau * moments.grams[design, j, j]
         for i in range(n):
-            room.column[i] = room.root[i] * moments.products[t, point.active[i]]
-        for i in range(n):
-            product = tau * _dot(room.system[i], room.column, i + 1)
+            product = tau * tau * _rotated(room, i)
             for j in range(p):
-                room.all_curvatures[j, t] -= tau * room.rotated[i, j] ** 2
-                room.all_scores[j, t] -= product * room.rotated[i, j]
+                value = room.squares[ROTATED, i, j]
+                score[j] -= product * value
+                curvature[j] -= tau * tau * value * value
         for j in range(p):
-            room.all_curvatures[j, t] = max(tau * room.all_curvatures[j, t], 0.0)
-            room.all_scores[j, t] *= tau
-        for i in range(n if crossing else 0):
-            room.cross[t, i, :] = 0.0
-            for k in range(i, n):
-                _add_multiple(room.cross[t, i], tau * room.system[k, i] / room.root[i], room.rotated[k], p)
+            curvature[j] = curvature[j] if curvature[j] > 0.0 else 0.0
+        if crossing:
+            _rotate_back(point, room, t)
 
 
 # ---------------------------------------------------------------------- rows that come and go
 
 
 @inner(**LEAN)
-def _without(point: Point, other: Point, room: Room, n_out: int) -> None:
-    """Take out the first rows of the order."""
-    n = point.size[0]
-    room.inside[:n] = 1
-    for i in range(n_out):
-        room.inside[room.order[i]] = 0
-    kept = 0
+def _keep_rows(point: Point, other: Point, room: Room, n_cheap: int, out: int) -> None:
+    """Take out the first rows of the order, and row ``out`` where it is not -1."""
+    n = _size(point)
     for i in range(n):
-        if room.inside[i]:
-            other.active[kept], other.variances[kept] = point.active[i], point.variances[i]
-            kept += 1
-    other.size[0] = kept
-    _copy_numbers(point.noise, other.noise, point.noise.size)
+        room.numbers[STAYS, i] = i != out
+    for i in range(n_cheap):
+        room.numbers[STAYS, room.numbers[ORDER, i]] = 0
+    _empty(point, other)
+    for i in range(n):
+        if room.numbers[STAYS, i] != 0:
+            _append(other, point.active[i], point.rows[VARIANCE, i])
 
 
 @inner(**LEAN)
-def _drop_rows(moments: Moments, point: Point, other: Point, room: Room) -> bool:
-    """Take out rows that are not worth their cost; False where there are none."""
-    _find_losses(point, room)
-    n_cheap = 0
-    while n_cheap < point.size[0] and room.loss[room.order[n_cheap]] < moments.row_cost:
-        n_cheap += 1
-    while n_cheap > 0 and not _is_over(room):
-        _without(point, other, room, n_cheap)
+def _try_fewer(moments: Moments, point: Point, other: Point, room: Room, n: int, out: int, move: int) -> bool:
+    """Take out n rows, the cheapest, or bring in n, the best; if that does not help half or a quarter of them."""
+    while n > 0 and not _is_over(room):
+        _keep_rows(point, other, room, n if move == PRUNE else 0, out)
+        for j in range(room.features.shape[1]):
+            room.features[LIKELY, j] = room.features[GAIN, j]
+        for _ in range(0 if move == PRUNE else n):
+            best = _take_likely(room)
+            _append(other, best, room.features[BEST_VARIANCE, best])
         if _try(moments, point, other, room):
             return True
-        n_cheap //= 2  # rows can stand in for each other: not all may go at once
+        n //= 2 if move == PRUNE else 4  # rows can stand in for each other: not all may go at once
     return False
 
 
 @inner(**LEAN)
-def _prune(moments: Moments, point: Point, other: Point, room: Room, enough: float) -> None:
-    """Descend and drop rows in turn."""
-    _descend(moments, point, other, room, enough)
-    while _drop_rows(moments, point, other, room):
+def _n_cheap(moments: Moments, point: Point, room: Room) -> int:
+    """Rows that are not worth their cost."""
+    n = 0
+    while n < _size(point) and room.features[LOSS, room.numbers[ORDER, n]] < moments.row_cost:
+        n += 1
+    return n
+
+
+@inner(**LEAN)
+def _n_worth(moments: Moments, point: Point, room: Room, enough: float, out: int) -> int:
+    """Rows that may come in at once: that bring more than they cost, or more than row ``out`` in whose place they come."""
+    _find_gains(moments, point, room, out)
+    least, most, worth = moments.row_cost + ROUNDING * abs(point.tasks[OBJECTIVE, 0]), 1 + _size(point) // GROWTH, 0
+    if out >= 0:
+        least, most = room.features[LOSS, out] + enough, 1
+    for j in range(room.features.shape[1]):
+        worth += room.features[GAIN, j] > least and room.features[GAIN, j] > 0.0
+    return worth if worth < most else most
+
+
+@inner(**LEAN)
+def _change_rows(moments: Moments, point: Point, other: Point, room: Room, enough: float, move: int) -> bool:
+    """Drop rows that are not worth their cost, add rows that are, or put rows in the places of others worth less.
+
+    False where there are none, or too many to look at.
+    """
+    n, p = _size(point), room.features.shape[1]
+    if _is_over(room) or (move == ADD and n == p) or (move == SWAP and n > MOST_SWAPS):
+        return False
+    if move == PRUNE:
+        _find_losses(point, room)
+    else:
+        _find_candidates(moments, point, room, move == SWAP)
+    for place in range(n if move == SWAP else 1):
+        out = room.numbers[ORDER, place] if move == SWAP else -1
+        changed = _n_cheap(moments, point, room) if move == PRUNE else _n_worth(moments, point, room, enough, out)
+        if _try_fewer(moments, point, other, room, changed, out, move):
+            return True
+    return False
+
+
+@lean()
+def search(moments: Moments, point: Point, other: Point, room: Room, enough: float, moves: int) -> None:
+    """Descend and drop rows in turn and, with further moves, bring in and perhaps swap rows until nothing changes.
+
+    With ``BEGIN`` only the posterior of the point is computed.
+    """
+    if moves == BEGIN:
+        room.tally[FAILED] = not _evaluate(moments, point, room)
+        return
+    moved = True
+    while moved:
         _descend(moments, point, other, room, enough)
-
-
-@inner(**LEAN)
-def _enter(other: Point, room: Room, j: int) -> None:
-    """Bring in a row."""
-    n = other.size[0]
-    other.active[n], other.variances[n] = j, room.variance[j]
-    other.size[0] = n + 1
-
-
-@inner(**LEAN)
-def _add_rows(moments: Moments, point: Point, other: Point, room: Room) -> bool:
-    """Bring in rows that are worth more than their cost, some at a time; False where there are none."""
-    n = point.size[0]
-    if n == room.gain.size or _is_over(room):
-        return False
-    _find_candidates(moments, point, room, False)
-    _find_gains(moments, point, room, -1)
-    cost, worth = moments.row_cost + ROUNDING * abs(point.values[0]), 0
-    for j in range(room.gain.size):
-        worth += room.gain[j] > cost
-    n_new = min(worth, 1 + int(GROWTH * n))
-    _copy_numbers(room.gain, room.likely, room.gain.size)
-    while n_new > 0 and not _is_over(room):
-        _without(point, other, room, 0)
-        for _ in range(n_new):
-            j = np.argmax(room.likely)
-            room.likely[j] = 0.0
-            _enter(other, room, j)
-        if _try(moments, point, other, room):
-            return True
-        n_new //= 4
-        _copy_numbers(room.gain, room.likely, room.gain.size)
-    return False
-
-
-@inner(**LEAN)
-def _swap_rows(moments: Moments, point: Point, other: Point, room: Room, enough: float) -> bool:
-    """Put a row in the place of another that is worth less; False where there are none, or too many to look at."""
-    n = point.size[0]
-    if n > MOST_SWAPS or _is_over(room):
-        return False
-    _find_losses(point, room)
-    _find_candidates(moments, point, room, True)
-    for i in range(n):
-        out = room.order[i]
-        _find_gains(moments, point, room, out)
-        best, least = np.argmax(room.gain), max(room.loss[out] + enough, 0.0)
-        if best == point.active[out] or not room.gain[best] > least or _is_over(room):
-            continue
-        _copy(point, other)
-        other.active[out], other.variances[out] = best, room.variance[best]
-        if _try(moments, point, other, room):
-            return True
-    return False
-
-
-@lean()
-def search(
-    moments: Moments, point: Point, other: Point, room: Room, enough: float, adding: bool, swapping: bool
-) -> None:
-    """Descend and drop rows in turn and, with ``adding``, bring in and perhaps swap rows until nothing changes."""
-    _prune(moments, point, other, room, enough)
-    while adding and (
-        _add_rows(moments, point, other, room)
-        or (swapping and _swap_rows(moments, point, other, room, enough))
-    ):
-        _prune(moments, point, other, room, enough)
-
-
-@lean()
-def begin(moments: Moments, point: Point, room: Room) -> bool:
-    """Posterior of a state; False where there is no exact enough factor."""
-    return _evaluate(moments, point, room)
+        moved = False
+        for move in range(PRUNE, moves + 1):
+            moved = moved or _change_rows(moments, point, other, room, enough, move)

@@ -53,15 +53,12 @@ class SmallSearch:
     """
 
     def __init__(self, tasks: WhitenedTasks, known: SmallData, row_cost: float, fixed: float) -> None:
+        p, m = tasks.n_features, tasks.n_tasks
         potrf, trtri = kernels.lapack()
         self.moments = Moments(
-            grams=tasks.grams,
-            products=np.ascontiguousarray(np.concatenate(list(tasks.products), axis=1).T),
-            squares=tasks.target_squares,
-            free=known.free,
-            counts=known.counts,
-            floor=known.floor,
-            largest=known.largest_variances,
+            grams=np.require(tasks.grams, np.float64, ["C", "W"]),
+            products=np.ascontiguousarray(np.vstack([*(part.T for part in tasks.products), known.largest_variances])),
+            tasks=np.stack([tasks.target_squares, known.free, known.counts, known.floor]),
             row_cost=float(row_cost),
             fixed=float(fixed),
             learn_noise=True,
@@ -69,9 +66,17 @@ class SmallSearch:
             potrf=potrf,
             trtri=trtri,
         )
-        p, m = tasks.n_features, tasks.n_tasks
         self.few = max(FEW, (sum(map(len, tasks.designs)) - 1) // tasks.n_designs)
-        self.point, self.other, self.room = _new_point(p, m), _new_point(p, m), _new_room(p, m)
+        self.point, self.other = _new_point(p, m), _new_point(p, m)
+        self.room = Room(
+            squares=np.empty((2, p, p)),
+            cross=np.empty((m, min(p, kernels.MOST_SWAPS), p)),
+            features=np.empty((kernels.N_WORK + 2 * m, p)),
+            changed=np.empty((2, m)),
+            numbers=np.empty((kernels.N_NUMBERS, p), dtype=np.int64),
+            trace=np.empty(0),
+            tally=np.zeros(3, dtype=np.int64),
+        )
         self._held: RowPosterior | None = None
 
     @staticmethod
@@ -83,9 +88,10 @@ class SmallSearch:
     def begin(self, active: IntArray, variances: FloatArray, noise: FloatArray) -> SmallState | None:
         """Posterior of a state; None where it needs more care than moments allow."""
         point, n = self.point, len(active)
-        point.size[0], point.active[:n], point.variances[:n], point.noise[:] = n, active, variances, noise
-        self._held = None
-        return self._taken() if kernels.begin(self.moments, point, self.room) else None
+        point.active[-1], point.active[:n] = n, active
+        point.rows[kernels.VARIANCE, :n], point.tasks[kernels.NOISE] = variances, noise
+        found, _, _ = self._run(self.moments, 0.0, 1, kernels.BEGIN)
+        return found if found is not None and np.isfinite(found.objective) else None
 
     def holds(self, posterior: RowPosterior) -> bool:
         """Whether the point of this posterior is the one that `begin` or the last search left."""
@@ -96,62 +102,41 @@ class SmallSearch:
 
         Also the objectives on the way, and the number of posteriors computed, which is about the budget at most.
         """
-        room = self.room._replace(trace=np.empty(budget + kernels.OVERSHOOT))
         moments = self.moments._replace(learn_noise=moves.learn_noise, shared_noise=moves.shared_noise)
+        kind = kernels.PRUNE if not moves.adding else kernels.SWAP if moves.swapping else kernels.ADD
+        return self._run(moments, enough, budget, kind)
+
+    def _run(
+        self, moments: Moments, enough: float, budget: int, moves: int
+    ) -> tuple[SmallState | None, FloatArray, int]:
+        room = self.room._replace(trace=np.empty(budget + kernels.OVERSHOOT))
         room.tally[:] = 0
         self._held = None
-        kernels.search(moments, self.point, self.other, room, enough, moves.adding, moves.swapping)
+        kernels.search(moments, self.point, self.other, room, enough, moves)
         used, kept, failed = room.tally.tolist()
         return None if failed else self._taken(), room.trace[:kept], used
 
     def _taken(self) -> SmallState:
         """The state of the point, its features in order."""
-        point, n = self.point, int(self.point.size[0])
+        point, n = self.point, int(self.point.active[-1])
         order = np.argsort(point.active[:n], kind="stable")
-        for numbers in (point.active[:n], point.variances[:n], point.score[:, :n].T, point.curvature[:, :n].T):
-            numbers[:] = numbers[order]
-        score, curvature, variances = point.score[:, :n].T.copy(), point.curvature[:, :n].T.copy(), point.variances
+        point.active[:n], point.rows[:, :n] = point.active[:n][order], point.rows[:, :n][:, order]
+        rows, tasks = point.rows[:, :n].copy(), point.tasks.copy()
+        variances, score = rows[kernels.VARIANCE], rows[kernels.SCORES :: 2].T
         posterior = RowPosterior(
-            log_det=float(point.values[1]),
-            quadratic=float(point.quadratics.sum()),
+            log_det=float(tasks[kernels.LOG_DET].sum()),
+            quadratic=float(tasks[kernels.QUADRATIC].sum()),
             score=score,
-            curvature=curvature,
-            mean=variances[:n, None] * score,
-            degrees=point.degrees.copy(),
+            curvature=rows[kernels.CURVATURES :: 2].T,
+            mean=variances[:, None] * score,
+            degrees=tasks[kernels.DEGREES],
             leverage=None,
         )
         self._held = posterior
-        state = (point.active[:n].copy(), variances[:n].copy(), point.noise.copy())
-        return SmallState(state, posterior, float(point.values[0]))
+        state = (point.active[:n].copy(), variances, tasks[kernels.NOISE])
+        return SmallState(state, posterior, float(tasks[kernels.OBJECTIVE, 0]))
 
 
 def _new_point(p: int, m: int) -> Point:
-    return Point(
-        size=np.zeros(1, dtype=np.int64),
-        active=np.zeros(p, dtype=np.int64),
-        variances=np.zeros(p),
-        noise=np.ones(m),
-        score=np.zeros((m, p)),
-        curvature=np.zeros((m, p)),
-        degrees=np.zeros(m),
-        quadratics=np.zeros(m),
-        values=np.zeros(2),
-    )
-
-
-def _new_room(p: int, m: int) -> Room:
-    squares = {name: np.empty((p, p)) for name in ("system", "rotated")}
-    tables = {name: np.empty((p, m)) for name in ("all_curvatures", "all_scores")}
-    tasks = {name: np.empty(m) for name in ("row_curvatures", "row_scores")}
-    features = {name: np.empty(p) for name in ("root", "column", "loss", "gain", "variance", "likely")}
-    numbers = {name: np.zeros(p, dtype=np.int64) for name in ("order", "inside")}
-    return Room(
-        **squares,
-        cross=np.empty((m, min(p, kernels.MOST_SWAPS), p)),
-        **tables,
-        **tasks,
-        **features,
-        **numbers,
-        trace=np.empty(0),
-        tally=np.zeros(3, dtype=np.int64),
-    )
+    rows, tasks = np.zeros((1 + 2 * m, p)), np.ones((kernels.N_STATE, m))
+    return Point(np.zeros(p + 1, dtype=np.int64), rows, tasks)
