@@ -173,6 +173,7 @@ class DualAveraging:
         self._coefficients: Coefficients | None = None
         self._flat = kernels.flat_state(self.state)
         self._simple = kernels.is_simple(self.state)
+        self._in_order = False  # whether the row of each feature is that of its number
         self._work: PlaceArray = np.empty((3, 0), dtype=np.uint32)  # room for single rows
 
     # ------------------------------------------------------------------ room
@@ -196,22 +197,32 @@ class DualAveraging:
             self.state.table[kernels.SIZE, : self.n_tasks] = sizes
         self._coefficients = None
 
-    def _resize(self, n_rows: int, n_columns: int) -> None:
-        old = self.state
+    def _resize(self, n_rows: int, n_columns: int, places: IntArray | None = None) -> None:
+        """Have so many rows and columns of the sums; ``places`` (rows in use,) is where the rows go, if not where they are."""
+        old, used = self.state, min(self.n_used, self.state.sums.shape[0])  # some may be met, but have none yet
         kept = n_rows if self.settings.average else 0
+        places = np.arange(used) if places is None else places[:used]
+        bounds = np.zeros(n_rows)
+        bounds[places] = old.bounds[:used]
         self.state = old._replace(
-            sums=_enlarged(old.sums[: self.n_used], n_rows, n_columns),
-            totals=_enlarged(old.totals[: self.n_used], kept, n_columns if kept else 0),
-            bounds=np.append(old.bounds, np.zeros(n_rows - old.bounds.size)),
-            table=_enlarged(old.table, kernels.N_QUANTITIES, n_columns),
+            sums=_enlarged(old.sums[:used], n_rows, n_columns, places),
+            totals=_enlarged(old.totals[:used], kept, n_columns if kept else 0, places),
+            bounds=bounds,
+            table=_enlarged(old.table, kernels.N_QUANTITIES, n_columns, np.arange(kernels.N_QUANTITIES)),
         )
         self._flat = kernels.flat_state(self.state)
 
     def _meet(self, indices: NDArray[np.int32]) -> PlaceArray:
         """Give the features of a batch their rows of the sums; the row of every entry."""
-        places = np.empty(indices.size, dtype=np.uint32)
-        self.n_used = int(kernels.claim_slots(self.state.slots, indices, self.n_used, places))
-        self._make_room(self.n_used)
+        if not self._in_order:
+            places = np.empty(indices.size, dtype=np.uint32)
+            self.n_used = int(kernels.claim_slots(self.state.slots, indices, self.n_used, places))
+            if not self._is_put_in_order():
+                self._make_room(self.n_used)
+                return places
+        places = indices.view(np.uint32)
+        if places.max(initial=0) >= self.n_features:
+            raise ValueError(f"X has indices outside of its {self.n_features} columns; build it anew from its entries")
         return places
 
     def _make_room(self, used: int) -> None:
@@ -220,6 +231,17 @@ class DualAveraging:
             most = self.n_features
             n_rows = most if used >= MANY_ROWS * most else min(max(2 * used, FEWEST_ROWS), most)
             self._resize(n_rows, self.state.table.shape[1])
+
+    def _is_put_in_order(self) -> bool:
+        """Give every feature the row of its own number once many were met, so that no batch has to look up where they are."""
+        slots, used = self.state.slots, self.n_used
+        if used < MANY_ROWS * self.n_features:
+            return False
+        met = np.flatnonzero(slots >= 0)
+        self._resize(self.n_features, self.state.table.shape[1], met[np.argsort(slots[met], kind="stable")])
+        slots[:] = np.arange(self.n_features)
+        self.n_used, self._in_order = self.n_features, True
+        return True
 
     # ------------------------------------------------------------------ learning
 
@@ -280,6 +302,7 @@ class DualAveraging:
             self.n_used = kernels.DIVERGED_AT - outcome
             raise ValueError(DIVERGED.format(round=self.n_rounds + 1))
         self.n_used = outcome
+        self._in_order = self._in_order or self._is_put_in_order()
         self.n_rounds += 1
         return True
 
@@ -412,6 +435,7 @@ class DualAveraging:
         self.state.pool[: kernels.N_POOLED] = stored["pool"]
         self.state = self.state._replace(n_tasks=stored["table"].shape[1], **arrays)
         self._resize(self.n_used, _whole_lanes(self.n_tasks))
+        self._in_order = self.n_used == self.n_features and np.array_equal(self.state.slots, np.arange(self.n_used))
         self._coefficients = None
         return self
 
@@ -637,11 +661,13 @@ def _whole_lanes(n: int) -> int:
     return -(-n // kernels.LANE) * kernels.LANE
 
 
-def _enlarged(array: FloatArray, n_rows: int, n_columns: int) -> FloatArray:
+def _enlarged(array: FloatArray, n_rows: int, n_columns: int, places: IntArray) -> FloatArray:
+    """Zeros, with the rows of an array in these places."""
     numbers = np.zeros(n_rows * n_columns + 8)  # rows begin where the lines of a cache do
     start = -(numbers.ctypes.data // 8) % 8
     larger = numbers[start : start + n_rows * n_columns].reshape(n_rows, n_columns)
-    larger[: array.shape[0], : array.shape[1]] = array
+    if n_rows > 0:
+        larger[places, : array.shape[1]] = array
     return larger
 
 
