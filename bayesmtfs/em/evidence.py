@@ -51,6 +51,7 @@ from bayesmtfs.compiled import one_thread
 from bayesmtfs.data.tasks import TaskData
 from bayesmtfs.em import row_posterior, task_relations
 from bayesmtfs.em.row_posterior import RowPosterior, WhitenedTasks, dense_designs, whiten
+from bayesmtfs.em.small_search import SmallData, SmallMoves, SmallSearch
 from bayesmtfs.em.task_relations import Relations
 from bayesmtfs.families import Augmentation, Family
 from bayesmtfs.priors.blocks import Blocks
@@ -78,6 +79,7 @@ FIRST_ROWS = 500  # to begin with, at least
 FIRST_ROWS_PER_OBSERVATION = 4  # of the largest task
 CAUTIOUS_STEPS = 5  # after a bold step that failed
 ROUNDING = 1e-12
+POSTERIORS_AT_ONCE = 1000  # of a compiled search, from one look at the keyboard to the next
 
 
 # ---------------------------------------------------------------------- likelihoods
@@ -499,6 +501,7 @@ class EvidenceSearch:
         self.bar = bar
         self.trace: list[float] = []  # objectives on the way to the point
         self.n_iter = 0  # posteriors computed
+        self.small = _small_search(settings)
 
     @property
     def exhausted(self) -> bool:
@@ -613,16 +616,47 @@ class EvidenceSearch:
 
     def prune(self, tol: float) -> None:
         """Descend and drop rows in turn."""
-        self.descend(tol)
-        while self.drop_rows():
+        while not self._done_small(tol):
             self.descend(tol)
+            if not self.drop_rows():
+                return
 
     def polish(self, tol: float, swapping: bool = False) -> None:
         """Descend, drop, add and perhaps swap rows until nothing changes."""
         enough = tol * float(self.settings.likelihood.weights.sum())
         self.prune(tol)
+        if self._done_small(tol, adding=True, swapping=swapping):
+            return
         while self.add_rows() or (swapping and self.swap_rows(enough)):
             self.prune(tol)
+
+    def _done_small(self, tol: float, adding: bool = False, swapping: bool = False) -> bool:
+        """Prune, or with ``adding`` polish, by compiled code; False where that does not serve."""
+        settings, small = self.settings, self._small_search(self.point.state)
+        if small is None or not isinstance(settings.likelihood, NormalEvidence):
+            return False
+        if not small.holds(self.point.posterior) and small.begin(*self.point.state[:3]) is None:
+            return False
+        enough = tol * float(settings.likelihood.weights.sum())
+        moves = SmallMoves(adding, swapping, settings.learn_noise, settings.likelihood.shared_noise)
+        while not self.exhausted:
+            budget = min(self.max_iter - self.n_iter, POSTERIORS_AT_ONCE)
+            found, trace, used = small.search(enough, budget, moves)
+            if found is None:
+                self.small = None
+                return False
+            self.point = EvidencePoint(EvidenceState(*found.state, None), found.posterior, found.objective)
+            self.trace.extend(trace.tolist())
+            self._count(used)
+            if used < budget:
+                break
+        return True
+
+    def _small_search(self, state: EvidenceState) -> SmallSearch | None:
+        """The compiled search, where a state is one for it."""
+        if self.small is None or state.relations is not None or len(state.active) > self.small.few:
+            return None
+        return self.small
 
     def _try_step(self, boldness: float) -> bool:
         return self._try(step(self.settings, self.point, boldness))
@@ -637,9 +671,24 @@ class EvidenceSearch:
         return True
 
     def _evaluate(self, state: EvidenceState) -> EvidencePoint:
-        self.n_iter += 1
-        self.bar.update(self.n_iter / self.max_iter, f"{len(state.active)} features")
-        return evaluate(self.settings, state)
+        small = self._small_search(state)
+        found = None if small is None else small.begin(*state[:3])
+        point = evaluate(self.settings, state) if found is None else EvidencePoint(state, *found[1:])
+        self._count(1)
+        return point
+
+    def _count(self, n_posteriors: int) -> None:
+        self.n_iter += n_posteriors
+        self.bar.update(self.n_iter / self.max_iter, f"{self.n_iter} posteriors")
+
+
+def _small_search(settings: EvidenceSettings) -> SmallSearch | None:
+    """The compiled search of small problems: for normal targets and features that are rows of their own."""
+    likelihood = settings.likelihood
+    if not isinstance(likelihood, NormalEvidence) or settings.grouped or not SmallSearch.takes(likelihood.all_tasks):
+        return None
+    data = SmallData(likelihood.free, likelihood.counts, likelihood.floor, settings.largest_variances)
+    return SmallSearch(likelihood.all_tasks, data, settings.row_cost, likelihood.fixed)
 
 
 def _among(rows: IntArray, chosen: IntArray) -> BoolArray:

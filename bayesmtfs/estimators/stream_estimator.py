@@ -234,8 +234,10 @@ def _looked_up(labels: Any, numbers: dict[Any, Any], dtype: Any) -> NDArray[Any]
     if array and labels.dtype.kind in "iu" and labels.ndim == 1 and labels.size >= _MANY:
         smallest, largest = int(labels.min()), int(labels.max())
         if largest - smallest < labels.size:  # few labels for many rows: one lookup per label between these two
-            table = np.array([numbers.get(label, np.nan) for label in range(smallest, largest + 1)], dtype=np.float64)
-            found = table[labels - smallest]
+            table = [numbers.get(label, math.nan) for label in range(smallest, largest + 1)]
+            if not math.isnan(sum(table)):
+                return np.array(table, dtype=dtype)[labels - smallest]
+            found = np.array(table, dtype=np.float64)[labels - smallest]
             if np.isnan(found).any():
                 raise KeyError
             return found.astype(dtype, copy=False)

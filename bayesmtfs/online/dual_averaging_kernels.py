@@ -66,6 +66,7 @@ CAUTION, MEAN_STRENGTH, FIT_INTERCEPT, SHARED_MEAN, AVERAGE, SUMMED, STEADY, SPA
 
 FROM_TARGETS, FROM_PREDICTIONS = 0.0, -1.0  # where the curvature of a loss comes from that has no bound of it
 ENTRIES, ROWS, GENERAL = 0, 1, 2  # what the penalty makes zero: single entries, rows by the 2-norm, rows by any norm
+LINE = 8  # numbers of a line of the cache
 LANE = 4  # numbers that a processor takes at once: the columns of the sums come in multiples of it
 UNREADABLE = -1  # a single row with numbers that are not finite or features out of range: nothing was learned
 DIVERGED_AT = -2  # a single row that has diverged: this less the number of features met
@@ -476,12 +477,18 @@ def _predicted_product(
 
 @inner(**LEAN)
 def _find_live(places: PlaceArray, k: int, sums: FloatArray, bounds: FloatArray, cut: float, live: PlaceArray) -> int:
-    """Entries whose features may have weights; the sums of task k are fetched for all, since the row adds to them."""
+    """Entries whose features may have weights; the sums of task k are fetched for all, since the row adds to them.
+
+    Of features that may have weights the next line is fetched as well: their norms are needed.
+    """
     n = 0
+    far = k + LINE if k + LINE < sums.shape[1] else max(k - LINE, 0)
     for place in range(places.size):
         live[n] = place
+        is_live = abs(bounds[places[place]]) > cut
         prefetch(sums, places[place], k)
-        n += abs(bounds[places[place]]) > cut
+        prefetch(sums, places[place], far if is_live else k)
+        n += is_live
     return n
 
 

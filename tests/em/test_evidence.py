@@ -27,6 +27,7 @@ from bayesmtfs.em.evidence import (
     statistics,
     step,
 )
+from bayesmtfs.em.small_search import SmallSearch
 from bayesmtfs.em.task_relations import from_rows, nearest, unrelated
 from bayesmtfs.families import find_family
 from bayesmtfs.progress import Progress
@@ -203,7 +204,22 @@ def test_interrupt_gives_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return original(settings, state)
 
+    monkeypatch.setattr(SmallSearch, "takes", lambda tasks: False)
     monkeypatch.setattr(evidence, "evaluate", interrupting)
+    found = evidence.solve(simulated().data, GAUSSIAN)
+    assert found.interrupted and not found.converged and np.isfinite(found.W).all() and (found.W != 0).any()
+
+
+def test_interrupt_of_a_small_search_gives_the_best_so_far(monkeypatch):
+    calls = []
+
+    def interrupting(self, enough, budget, moves, original=SmallSearch.search):
+        calls.append(1)
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return original(self, enough, budget, moves)
+
+    monkeypatch.setattr(SmallSearch, "search", interrupting)
     found = evidence.solve(simulated().data, GAUSSIAN)
     assert found.interrupted and not found.converged and np.isfinite(found.W).all() and (found.W != 0).any()
 
