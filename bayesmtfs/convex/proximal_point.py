@@ -15,7 +15,7 @@ for all tasks, one Cholesky factor serves all of them; the rank-one terms of the
 system (Woodbury). That costs a^3 operations instead of (a m)^3.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
@@ -27,7 +27,7 @@ from bayesmtfs.types import FloatArray, IntArray
 
 MAX_NEWTON = 30  # steps within one proximal step
 MAX_HALVINGS = 25  # of the length of a Newton step
-INEXACTNESS = 0.1  # of a proximal step, relative to its length
+INEXACTNESS = 0.5  # of a proximal step, relative to its length
 SUFFICIENT = 1e-4  # share of the decrease that the slope promises
 STIFF = 1e7  # curvature that binds entries to each other; the diagonal of Q is 1
 RIDGES = (0.0, 1e-10, 1e-7, 1e-4)  # added to the diagonal, one after the other, where a system is not definite
@@ -86,26 +86,46 @@ def _factor(Q: FloatArray, diagonal: FloatArray) -> tuple[FloatArray, bool]:
     return factor, bool(failed)
 
 
-def newton_correction(
-    gram: RowGram,
-    penalty: RowPenalty | GroupPenalty,
-    point: FloatArray,
-    error: FloatArray,
-    sigma: float,
-) -> tuple[IntArray, FloatArray] | None:
-    """Active rows of a point, and the Newton correction of their entries of C (None where the system is singular).
+class NewtonPoint(NamedTuple):
+    """The point W(C) that belongs to a C, and how far the two are apart; of the latter only rows that are not zero."""
 
-    The point is W(C) and the error ``Q (W(C) - C)``, both (k, m); sigma is the length of the proximal step.
-    """
-    active = active_lines(penalty, point)
+    active: IntArray  # rows of W(C) that are not zero
+    moving: IntArray  # those, and the rows in which W(C) and C differ
+    block: FloatArray  # inner products of the columns of moving rows
+    direction: FloatArray  # W(C) - C on the moving rows
+    error: FloatArray  # Q (W(C) - C) on the moving rows
+
+    @classmethod
+    def of(cls, gram: RowGram, penalty: RowPenalty | GroupPenalty, point: FloatArray, C: FloatArray) -> Self:
+        """What follows from W(C) and C, both (k, m)."""
+        active, direction = active_lines(penalty, point), point - C
+        moves = direction.any(axis=1)
+        moves[active] = True
+        moving = np.flatnonzero(moves)
+        block, direction = gram.block(moving), direction[moving]
+        return cls(active, moving, block, direction, block @ direction)
+
+    @property
+    def square(self) -> float:
+        """Squared distance of W(C) and C, as the loss sees it."""
+        return float(np.vdot(self.direction, self.error))
+
+
+def newton_direction(
+    now: NewtonPoint, penalty: RowPenalty | GroupPenalty, point: FloatArray, sigma: float
+) -> FloatArray | None:
+    """Newton direction of C on the moving rows; None where the system is singular. sigma is the length of the step."""
+    direction, active = now.direction.copy(), now.active
     if len(active) == 0:
-        return active, point[active]
+        return direction
     hessian = penalty.take(active).curvature(point[active], STIFF)
-    block = gram.block(active)
+    places = np.searchsorted(now.moving, active)
+    block = now.block if len(active) == len(now.moving) else now.block.take(places, axis=0).take(places, axis=1)
     for ridge in RIDGES:
-        step = solve_rows(block, hessian, ridge + 1.0 / sigma, -error[active])
+        step = solve_rows(block, hessian, ridge + 1.0 / sigma, -now.error[places])
         if step is not None and np.isfinite(step).all():
-            return active, step
+            direction[places] += step
+            return direction
     return None
 
 
@@ -137,18 +157,15 @@ def proximal_point(
     C, gamma = DualPoint(W.copy(), correlation.copy()) if dual is None else dual
     point = _prox_all(penalty, W + sigma * gamma, sigma)
     for n_steps in range(MAX_NEWTON):
-        direction = point - C
-        error = gram.times(direction)
-        moved = point - W
-        if np.vdot(direction, error) <= INEXACTNESS**2 / sigma * np.vdot(moved, moved) + floor:
+        now, moved = NewtonPoint.of(gram, penalty, point, C), point - W
+        if now.square <= INEXACTNESS**2 / sigma * np.vdot(moved, moved) + floor:
             return point, n_steps
-        correction = newton_correction(gram, penalty, point, error, sigma)
-        if correction is None:
+        direction = newton_direction(now, penalty, point, sigma)
+        if direction is None:
             return point, n_steps
-        direction[correction[0]] += correction[1]
-        change = error + gram.times_some(*correction)
-        slope = -float(np.vdot(error, direction))
-        linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change))
+        change = gram.times_some(now.moving, direction)
+        slope = -float(np.vdot(now.error, direction))
+        linear, square = float(np.vdot(C, change)), float(np.vdot(direction, change[now.moving]))
         size = float(np.vdot(point, point))
         for halvings in range(MAX_HALVINGS):
             length = 0.5**halvings
@@ -158,7 +175,7 @@ def proximal_point(
                 break
         else:
             return point, n_steps
-        C += length * direction
+        C[now.moving] += length * direction
         gamma -= length * change
     return point, MAX_NEWTON
 

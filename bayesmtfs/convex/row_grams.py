@@ -32,7 +32,7 @@ class StoredGram:
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows."""
-        return self.Q[np.ix_(rows, rows)]
+        return self.Q.take(rows, axis=0).take(rows, axis=1)
 
     def neighbours(self, part: slice) -> FloatArray:
         """Z'Z of rows next to each other, for descent."""
@@ -94,7 +94,7 @@ class ColumnGram:
             self.kept_rows = np.sort(rows)
             self.kept_block = self.columns.take(self.kept_rows).own_gram()
         places = np.searchsorted(self.kept_rows, rows)
-        return self.kept_block[np.ix_(places, places)]
+        return self.kept_block.take(places, axis=0).take(places, axis=1)
 
     def neighbours(self, part: slice) -> FloatArray:
         """Z'Z of rows next to each other, for descent: rounding of theirs slows it down at most."""

@@ -592,6 +592,7 @@ class SharedRounds(WorkingSetRounds):
         self.scale = problem.gap_scale
         self.best_dual = -np.inf
         self.streams = state.working is None and self.design.can_stream  # along a path columns written out serve longer
+        self.newton_began = False
         self.n_repeats = 0  # rounds in which no column was missing: the working set was not solved well enough
         self._begin(start)
         self.best = Certificate(self.working, np.inf, np.inf, np.empty(0))
@@ -633,7 +634,11 @@ class SharedRounds(WorkingSetRounds):
         look *= 1.0 if self.design.single is None else SINGLE_COST
         # where no column is missing Newton steps need not lead to the end, either: some may have left that belong there
         newton_gap = rough_gap if self.n_repeats <= 1 else 0.0
-        return self._minimise(Goal(gap, rough_gap if self.n_repeats == 0 else 0.0, look, max_iter, newton_gap))
+        rough_gap = rough_gap if self.n_repeats == 0 else 0.0
+        goal = Goal(gap, rough_gap, look, max_iter, newton_gap, newton_began=self.newton_began)
+        n_iter = self._minimise(goal)
+        self.newton_began = goal.newton_began
+        return n_iter
 
     def _certify(self) -> Certificate:
         """Objective and duality gap of the working set's coefficients, on all columns."""

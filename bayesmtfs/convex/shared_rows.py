@@ -37,7 +37,8 @@ ZEROS_EVERY = 5  # epochs between two looks at blocks of zeros, where looking is
 FIRST_EPOCHS = 3
 CHECK_EVERY = 10  # epochs between two looks at the gap, at most
 WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
-NEWTON_STEPS = 8  # whose cost is spent on epochs first
+NEWTON_STEPS = 2  # whose cost is spent on epochs first
+NEWTON_STEPS_AGAIN = 1  # the same where there were Newton steps before
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
@@ -104,12 +105,22 @@ class Goal:
     """When to stop, and what was spent on the way.
 
     A rough gap is enough once so many operations of work are spent, and ``newton_gap`` once there was a Newton step;
-    ``max_iter`` counts epochs and Newton steps together.
+    ``max_iter`` counts epochs and Newton steps together. Where Newton steps have begun, perhaps on fewer columns, epochs
+    only let in the columns that are new.
     """
 
-    def __init__(self, gap: float, rough_gap: float, work: float, max_iter: int, newton_gap: float = 0.0) -> None:
+    def __init__(
+        self,
+        gap: float,
+        rough_gap: float,
+        work: float,
+        max_iter: int,
+        newton_gap: float = 0.0,
+        *,
+        newton_began: bool = False,
+    ) -> None:
         self.gap, self.rough_gap, self.work, self.max_iter = gap, rough_gap, work, max_iter
-        self.newton_gap = newton_gap
+        self.newton_gap, self.newton_began = newton_gap, newton_began
         self.n_iter, self.spent = 0, 0.0
 
     @property
@@ -162,7 +173,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
             if not then.objective <= now.objective + rounding:  # it failed: descend again, then try a shorter one
                 sigma = max(sigma / 100, 1.0)
                 break
-            W, now = trial, then
+            W, now, goal.newton_began = trial, then, True
             if goal.reached(now.gap) or now.gap <= goal.newton_gap or goal.n_iter >= goal.max_iter:
                 return W
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
@@ -190,9 +201,9 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> bool:
                 return True
             if decrease == 0.0:
                 return False
-        newton = problem.newton_cost(W)
+        newton, epochs_worth = problem.newton_cost(W), NEWTON_STEPS_AGAIN if goal.newton_began else NEWTON_STEPS
         slow = n_epochs >= MOST_EPOCHS and newton < np.inf
-        if n_epochs >= FIRST_EPOCHS and (slow or work >= NEWTON_STEPS * newton):
+        if n_epochs >= FIRST_EPOCHS and (slow or work >= epochs_worth * newton):
             return False
     return False
 
