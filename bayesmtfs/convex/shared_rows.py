@@ -11,7 +11,7 @@ columns they are all that is needed.
 **Newton steps** (`proximal_point`) take over after as much work in epochs as the first of them will cost, or after very
 many epochs.
 
-Without a Gram matrix, where epochs are what takes long, each starts where the last few seem to lead (`extrapolation`),
+Without a Gram matrix, where Newton steps are far off, each epoch starts where the last few seem to lead (`extrapolation`),
 unless the objective is higher there. Both stop at a duality gap.
 """
 
@@ -39,6 +39,7 @@ FIRST_EPOCHS = 3
 CHECK_EVERY = 10  # epochs between two looks at the gap, at most
 WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
 NEWTON_STEPS = 8  # whose cost is spent on epochs first
+LONG_DESCENT = 100  # epochs, from which extrapolation pays: where Newton steps take over before, it takes them no nearer
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
@@ -295,7 +296,9 @@ class BlockDescent(Descent):
         self.parts = block_slices(self.starts)
         self.blocks = [self.gram.neighbours(part) for part in self.parts]
         self.penalty = problem.penalty
-        self.history = History(W, self.state) if isinstance(self.gram, ColumnGram) else None
+        newton = NEWTON_STEPS * problem.newton_cost(W)
+        is_long = isinstance(self.gram, ColumnGram) and newton > LONG_DESCENT * self.gram.epoch_cost(W, len(W))
+        self.history = History(W, self.state) if is_long else None
         self.objective: float | None = None  # at W, up to a constant, or above it; None where it is not known
 
     def epochs(self, number: int) -> float:
