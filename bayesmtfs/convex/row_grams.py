@@ -4,6 +4,7 @@ Least squares on the columns in use (`shared_rows`) asks for ``Z'Z`` times a mat
 coordinate descent keeps up to date: the correlations of all rows where ``Z'Z`` is there, the residuals where it is not.
 """
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ class StoredGram:
 
     def __init__(self, Q: FloatArray) -> None:
         self.Q = Q
-        self.target = np.zeros((0, 0))  # (k, m) Z'Y of the descent that goes on
 
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
@@ -44,7 +44,6 @@ class StoredGram:
 
     def state(self, target: FloatArray, W: FloatArray) -> FloatArray:
         """What descent keeps up to date; the target (k, m) is Z'Y."""
-        self.target = target
         return target - self.times(W)
 
     def correlation(self, state: FloatArray, part: slice, W: FloatArray) -> FloatArray:
@@ -55,10 +54,6 @@ class StoredGram:
         """Account for a change of some rows of W."""
         rows = np.flatnonzero(change.any(axis=1))
         state -= self.Q[part][rows].T @ change[rows]
-
-    def loss(self, state: FloatArray, W: FloatArray) -> float:
-        """1/2 ||Y - Z W||^2, up to a constant."""
-        return -0.5 * float(np.vdot(W, self.target + state))
 
 
 class ColumnGram:
@@ -78,21 +73,26 @@ class ColumnGram:
         self.blocks: dict[int, FloatArray] = {}
         self.kept_rows, self.kept_block = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
 
+    @cached_property
+    def written(self) -> Any:
+        """The columns, written out: Newton steps take many products with them, descent none."""
+        return self.columns.written()
+
     def times(self, V: FloatArray) -> FloatArray:
         """Z'Z V."""
-        return -self.columns.correlations(-self.columns.predict_active(V), V)
+        return -self.written.correlations(-self.written.predict_active(V), V)
 
     def times_some(self, rows: IntArray, V: FloatArray) -> FloatArray:
         """Z'Z times what is V at some rows and 0 elsewhere."""
         whole = np.zeros((len(self.columns.length), V.shape[1]))
         whole[rows] = V
-        return -self.columns.correlations(-self.columns.take(rows).predict(V), whole)
+        return -self.written.correlations(-self.written.take(rows).predict(V), whole)
 
     def block(self, rows: IntArray) -> FloatArray:
         """Z'Z of some rows; it is kept, since those of the next step are mostly among them."""
         if not np.isin(rows, self.kept_rows).all():
             self.kept_rows = np.sort(rows)
-            self.kept_block = self.columns.take(self.kept_rows).own_gram()
+            self.kept_block = self.written.take(self.kept_rows).own_gram()
         places = np.searchsorted(self.kept_rows, rows)
         return self.kept_block.take(places, axis=0).take(places, axis=1)
 

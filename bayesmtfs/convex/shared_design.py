@@ -64,6 +64,7 @@ MOST_KEPT = 0.9  # share of them, above which those that may leave stay
 LARGEST_SHARE = 0.4  # of the columns; where the sphere test leaves more, all are looked at
 LARGEST_RADIUS = 0.15  # of a sphere, in units of the penalty strength, that is worth a test
 MAX_SPECTRUM = 300  # tasks or rows, above which a spectral norm is bounded by the Frobenius norm
+STREAM_FROM = 1_000_000  # numbers of columns in use, from which they are no longer written out
 STREAM_CHUNK = 60_000  # numbers of columns that are made from X at a time
 FAR = 1e-2  # relative gap, above which correlations in single precision are good enough to go on from
 SLACK = 1e-12  # of a bound, for rounding
@@ -727,7 +728,8 @@ class SharedRounds(WorkingSetRounds):
     def _joined_columns(self, features: IntArray, starts: IntArray, *, written: bool) -> Any:
         """Columns in use and those of some features: ``written`` out, or streamed where that pays."""
         old, design = self.working, self.design
-        if self.streams and not written:
+        size = (len(old.features) + len(features)) * design.X.shape[0]
+        if self.streams and not written and size >= STREAM_FROM:
             return design.streamed(features, old.columns.streamed(design, old.features))
         fresh = design.columns(features, starts)
         return old.columns.written().join(fresh) if len(old.features) > 0 else fresh

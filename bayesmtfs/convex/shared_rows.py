@@ -11,7 +11,8 @@ columns they are all that is needed.
 **Newton steps** (`proximal_point`) take over after as much work in epochs as the first of them will cost, or after very
 many epochs.
 
-Both stop at a duality gap.
+Without a Gram matrix, where Newton steps are far off, each epoch starts where the last few seem to lead (`extrapolation`),
+unless the objective is higher there. Both stop at a duality gap.
 """
 
 import math
@@ -26,7 +27,7 @@ from bayesmtfs.compiled import inner
 from bayesmtfs.convex.extrapolation import History
 from bayesmtfs.convex.group_penalty import GroupPenalty
 from bayesmtfs.convex.proximal_point import DualPoint, proximal_point
-from bayesmtfs.convex.row_grams import RowGram, StoredGram
+from bayesmtfs.convex.row_grams import ColumnGram, RowGram, StoredGram
 from bayesmtfs.priors.row_penalty import RowPenalty, row_norms
 from bayesmtfs.priors.row_prox import Scratch, prox_row_of_type, scratch
 from bayesmtfs.types import FloatArray, IntArray
@@ -39,6 +40,7 @@ CHECK_EVERY = 10  # epochs between two looks at the gap, at most
 WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
 NEWTON_STEPS = 2  # whose cost is spent on epochs first
 NEWTON_STEPS_AGAIN = 1  # the same where there were Newton steps before
+LONG_DESCENT = 100  # epochs, from which extrapolation pays: where Newton steps take over before, it takes them no nearer
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
@@ -304,22 +306,30 @@ class BlockDescent(Descent):
         self.state = self.gram.state(problem.target, W)
         self.parts = block_slices(self.starts)
         self.blocks = [self.gram.neighbours(part) for part in self.parts]
-        self.penalty, self.history = problem.penalty, History(W, self.state)
+        self.penalty = problem.penalty
+        newton = NEWTON_STEPS * problem.newton_cost(W)
+        is_long = isinstance(self.gram, ColumnGram) and newton > LONG_DESCENT * self.gram.epoch_cost(W, len(W))
+        self.history = History(W, self.state) if is_long else None
         self.objective: float | None = None  # at W, up to a constant, or above it; None where it is not known
 
     def epochs(self, number: int) -> float:
-        """Go through all rows so often and extrapolate each time; at least by how much the objective fell the last time."""
+        """Go through all rows so often, and extrapolate each time where epochs are what takes long.
+
+        Returned is at least by how much the objective fell the last time.
+        """
+        if self.history is None:
+            return super().epochs(number)
         for _ in range(number):
             before = self.W.copy()
             decrease = self.epoch()
             self.history.add(before, self.W, self.state)
             self.objective = None if self.objective is None else self.objective - decrease
-            self._extrapolate()
+            self._extrapolate(self.history)
         return decrease
 
-    def _extrapolate(self) -> None:
+    def _extrapolate(self, history: History) -> None:
         """Go to where the last epochs seem to lead, if the objective is not higher there."""
-        found = self.history.combined()
+        found = history.combined()
         if found is None:
             self.objective = None
             return
@@ -328,11 +338,12 @@ class BlockDescent(Descent):
         if self.objective <= before:
             self.W[:], self.state[:] = found
         else:
-            self.history.forget()
+            history.forget()
             self.objective = None
 
     def _objective(self, W: FloatArray, state: FloatArray) -> float:
         """Objective, up to a constant."""
+        assert isinstance(self.gram, ColumnGram)
         return self.gram.loss(state, W) + self.penalty.value(W)
 
     def epoch(self) -> float:

@@ -199,6 +199,7 @@ def test_more_columns_than_a_gram_matrix_is_made_for(norm_q, monkeypatch):
     expected = shared_design.solve(problem)
     monkeypatch.setattr(shared_design, "FIRST_COLUMNS", 3)
     monkeypatch.setattr(shared_design, "LARGEST_GRAM", 1)
+    monkeypatch.setattr(shared_design, "STREAM_FROM", 0)
     found = shared_design.solve(problem)
     check_solution(problem, found)
     assert abs(found.objective - expected.objective) <= 1e-6 * expected.scale
@@ -547,6 +548,7 @@ def test_groups_of_more_columns_than_a_gram_matrix_is_made_for(monkeypatch):
     expected = shared_design.solve(problem, tol=1e-8)
     monkeypatch.setattr(shared_design, "FIRST_COLUMNS", 3)
     monkeypatch.setattr(shared_design, "LARGEST_GRAM", 1)
+    monkeypatch.setattr(shared_design, "STREAM_FROM", 0)
     found = shared_design.solve(problem, tol=1e-8)
     assert found.converged and abs(found.objective - expected.objective) <= 2e-8 * expected.scale
     again = shared_design.solve(problem, found, tol=1e-8)
@@ -605,6 +607,7 @@ def test_streamed_working_sets_lead_to_the_minimum(norm_q, sparsity, offset, tol
     problem = make_problem(X, Y, norm_q, 0.03, sparsity=sparsity)
     expected = shared_design.solve(problem, tol=tol)
     monkeypatch.setattr(shared_design.SharedRounds, "_largest_gram", lambda rounds: 40)
+    monkeypatch.setattr(shared_design, "STREAM_FROM", 0)
     streamed, streams = [], SharedDesign.streamed
     monkeypatch.setattr(SharedDesign, "streamed", lambda *a: streamed.append(1) or streams(*a))
     found = shared_design.solve(problem, tol=tol)
