@@ -93,9 +93,11 @@ class SparseColumns(NamedTuple):
 
     def as_dense(self) -> DenseColumns:
         """Return the same columns as an array."""
+        first, stop = self.segments[:, 0], self.segments[:, -1]
+        sizes = stop - first
+        entries = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
         A = np.zeros((self.offsets[-1], len(self.segments)))
-        for j, (first, stop) in enumerate(self.segments[:, [0, -1]].tolist()):
-            A[self.observation[first:stop], j] = self.values[first:stop]
+        A[self.observation[entries], np.repeat(np.arange(len(sizes)), sizes)] = self.values[entries]
         return DenseColumns(A, self.offsets)
 
     def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:
