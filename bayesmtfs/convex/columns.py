@@ -10,9 +10,9 @@ Compiled loops that go down one column after the other take either kind as a tup
 its length, which the compiler knows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -48,6 +48,10 @@ class DenseColumns:
         """The same numbers column by column."""
         return self.offsets, np.ascontiguousarray(self.A.T, dtype=np.float64)
 
+    def take(self, places: IntArray) -> Self:
+        """Return some of the columns."""
+        return replace(self, A=np.take(self.A, places, axis=1))
+
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value, with rows padded by zeros."""
         width = -(-self.A.shape[1] // LANES) * LANES
@@ -78,6 +82,10 @@ class SparseColumns(NamedTuple):
     def entries(self) -> SparseEntries:
         """Segments and the entries they point to."""
         return self.segments, self.observation, self.values
+
+    def take(self, places: IntArray) -> Self:
+        """Return some of the columns."""
+        return self._replace(segments=self.segments[places])
 
     def adjoint(self, values: FloatArray) -> FloatArray:
         """(m, k) Sums over each task's observations of x times the value."""

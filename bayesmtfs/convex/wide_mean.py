@@ -12,19 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesmtfs.convex.columns import SparseColumns, SparseDesign, by_columns
-from bayesmtfs.convex.observation_newton import TIED, MeanDesign, NewtonTerms, newton_slopes, row_inverses
+from bayesmtfs.convex.columns import SparseDesign, by_columns
+from bayesmtfs.convex.observation_newton import MOST_ROUNDS, MeanDesign, WideModel
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import ColumnModel
 from bayesmtfs.convex.shared_mean import FINAL_SHARE, INNER_SHARE, MeanMove, MeanRounds, SharedMean
-from bayesmtfs.convex.working_set import FIRST_ROWS, GROWTH, PROMISING
-from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.convex.working_set import FIRST_ROWS, GROWTH, LEAST_DAMPING, PROMISING
 from bayesmtfs.types import FloatArray, IntArray
 
-HELD = 1e100  # threshold of what stays at zero
 MANY_COLUMNS = 4  # features per observation, from which few columns at a time are the faster way
+FEW_ROUNDS = 1  # of a sweep and a Newton step in one model, where the loss is not quadratic
 MOST_OBSERVATIONS = 1200  # of which there are square matrices
-SHORT = 0.25  # a Newton step, after which the mean takes one of its own
 
 
 def serves(problem: Problem) -> bool:
@@ -53,7 +50,7 @@ class WideMeanRounds(MeanRounds):
     def _begin(self, start: SharedMean | None) -> None:
         data = self.original.data
         self.design = self.state.shared("design", lambda: by_columns(self.state.data))
-        self.of_mean: MeanDesign = self.state.shared("mean", lambda: MeanDesign(data))
+        self.of_mean: MeanDesign = self.state.shared("mean", lambda: MeanDesign(data, self.original.fit_intercept))
         self.trail: list[WidePoint] = self.state.shared("trail", list)
         self.ridge, self.threshold = self.mean_penalty.ridge[0], self.mean_penalty.threshold
         self.dense_mean = not self.threshold.any()
@@ -83,9 +80,12 @@ class WideMeanRounds(MeanRounds):
 
     def _predictor_of(self, features: IntArray, V: FloatArray, a: FloatArray) -> FloatArray:
         """(N,) Linear predictor of deviations V (k, m) of some features and a mean (p or p + 1,)."""
+        return self.design.take(features).linear_predictor(V) + self._mean_predictor(a)
+
+    def _mean_predictor(self, a: FloatArray) -> FloatArray:
+        """(N,) Linear predictor of a mean (p or p + 1,)."""
         p = self.original.data.n_features
-        constant = a[p] if self.original.fit_intercept else 0.0
-        return self.design.take(features).linear_predictor(V) + self.of_mean.predictor(a[:p]) + constant
+        return self.of_mean.predictor(a[:p]) + (self.of_mean.shift(a[:p]) + float(a[p:].sum()))
 
     def _extrapolate(self) -> None:
         """Go on along the line through the last two points of a path, if the objective is lower there."""
@@ -116,10 +116,26 @@ class WideMeanRounds(MeanRounds):
             self.row_norms, self.sums = self.rows.dual_norms(gradient), gradient.sum(axis=1)
 
     def improve(self, wanted: float, max_iter: int) -> int:
-        """Sweep over some columns, and take a Newton step on all that is not zero then."""
-        self._sweep(wanted)
-        if self._newton(len(self.alive)) < SHORT:  # what holds the deviations back does not hold the mean
-            self._newton(0)
+        """Minimise the quadratic model over some columns and go as far towards its minimum as the objective falls."""
+        chosen = self._choose()
+        rows, columns = self.rows.take(chosen), self.design.take(chosen)
+        V = np.zeros((len(chosen), self.V.shape[1]))
+        V[np.searchsorted(chosen, self.alive)] = self.V
+        own = PenaltyRows(np.arange(len(chosen)), np.arange(len(chosen) + 1), rows.penalty)
+        model = WideModel(chosen, columns, own, self._curvature(), self.mean_penalty, self.of_mean)
+        model.begin(V, self.slope, self.a)
+        final = FINAL_SHARE * wanted
+        quadratic, easy = self.problem.family.quadratic, self.waiting == 0 and self.damping == LEAST_DAMPING
+        # Another model will follow that knows the loss better, unless it is hard to get on at all
+        rounds = FEW_ROUNDS if easy and not quadratic else MOST_ROUNDS
+        gap = final if quadratic else max(final, INNER_SHARE * self.gap)
+        if not model.solve(gap, rounds) and rounds == MOST_ROUNDS:
+            model.finish(gap)
+        change, mean = model.coefficients - V, model.whole_mean - self.a
+        eta = columns.linear_predictor(change) + self._mean_predictor(mean)
+        penalty = self._penalty(rows, model.coefficients, model.whole_mean)
+        predicted = float(self.slope @ eta) + penalty - self.penalty
+        self._search_line(MeanMove(rows, V, change, mean, eta, predicted))
         return 1
 
     def _choose(self) -> IntArray:
@@ -142,73 +158,6 @@ class WideMeanRounds(MeanRounds):
             chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
         return chosen
 
-    def _sweep(self, wanted: float) -> None:
-        """Sweep over the features that may matter, a constant last: its steps make the sum of the slopes 0."""
-        chosen = self._choose()
-        rows, columns = self.rows.take(chosen), self.design.take(chosen)
-        of_mean = self.mean_penalty.take(chosen)
-        V, a = np.zeros((len(chosen), self.original.data.n_tasks)), self.a[chosen]
-        V[np.searchsorted(chosen, self.alive)] = self.V
-        if self.dense_mean:
-            of_mean = of_mean._replace(threshold=np.where(of_mean.ridge > 0.0, HELD, 0.0))
-            a = np.where(of_mean.ridge > 0.0, 0.0, a)
-        no_centre = np.full(V.shape[1], np.inf)
-        rows = PenaltyRows(np.arange(len(chosen)), np.arange(len(chosen) + 1), rows.penalty)
-        model = ColumnModel(columns, rows, self._curvature(), no_centre, 0.0, of_mean)
-        model.start(rows, V, self.slope, a)
-        model.minimise(max(FINAL_SHARE * wanted, INNER_SHARE * self.gap), most_rounds=1 + self.waiting)
-        change, of_a = model.coefficients - V, np.zeros_like(self.a)
-        of_a[chosen] = model.mean - a
-        eta = columns.linear_predictor(change + of_a[chosen, np.newaxis])
-        self._search_line(self._move_of(self.rows.take(chosen), V, change, of_a, eta))
-
-    def _move_of(
-        self, rows: PenaltyRows, V: FloatArray, change: FloatArray, mean: FloatArray, eta: FloatArray
-    ) -> MeanMove:
-        """Move of deviations V (k, m) of some rows, with what the objective loses by it."""
-        penalty = self._penalty(rows, V + change, self.a + mean)
-        return MeanMove(rows, V, change, mean, eta, float(self.slope @ eta) + penalty - self.penalty)
-
-    def _newton(self, n_rows: int) -> float:
-        """Take a Newton step on the mean and on the first rows that are not zero; the share of it that was gone."""
-        problem, data, p = self.problem, self.original.data, self.original.data.n_features
-        self.slope = problem.weight * problem.family.gradient(problem.data.y, self.eta)
-        curvature = self._curvature()
-        rows, V = self.rows.take(self.alive[:n_rows]), self.V[:n_rows]
-        columns = self.design.take(rows.features)
-        columns = columns.as_dense() if isinstance(columns, SparseColumns) else columns
-        squares = np.add.reduceat(np.square(columns.A) * curvature[:, np.newaxis], data.offsets[:-1], axis=0).T
-        inverses, gradient = row_inverses(rows.penalty, V, squares), rows.penalty.gradient(V, TIED)
-        a, threshold = self.a[:p], self.threshold[:p]
-        members = (a != 0.0) | self.dense_mean
-        of_a = np.where(members, self.ridge * a + threshold * np.sign(a), 0.0)
-        terms = NewtonTerms(
-            columns.A,
-            data.offsets,
-            self.slope,
-            curvature,
-            self.of_mean.products(members),
-            self.ridge,
-            self.of_mean.predictor(of_a),
-            gradient,
-            self.original.fit_intercept,
-        )
-        theta = newton_slopes(terms, inverses)
-        if theta is None:
-            return 0.0
-        change = -inverses.times(columns.adjoint(theta)[:, : len(V)].T + gradient)
-        change = clipped(rows.penalty, V, change)
-        mean = np.where(members, -(self.of_mean.adjoint(theta) + of_a) / self.ridge, 0.0)
-        mean = np.where((threshold > 0.0) & ((a + mean) * a < 0.0), -a, mean)
-        eta = columns.linear_predictor(change) + self.of_mean.predictor(mean)
-        if self.original.fit_intercept:
-            level = -float(self.slope.sum() + curvature @ eta) / float(curvature.sum())
-            mean, eta = np.append(mean, level), eta + level
-        whole = np.zeros_like(self.V)
-        whole[:n_rows] = change
-        move = self._move_of(self.rows.take(self.alive), self.V, whole, mean, eta)
-        return self._search_line(move) if move.predicted < 0.0 else 0.0
-
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
         """Return the current point, since no step goes up, and leave it to the next solve."""
         p, m = self.original.data.n_features, self.original.data.n_tasks
@@ -218,11 +167,3 @@ class WideMeanRounds(MeanRounds):
         self.trail.append(WidePoint(U[:p], self.problem.penalty.strength, self.alive, self.V, self.a))
         del self.trail[:-2]
         return self.trail[-1].W, intercept, self.loss + self.penalty, max(self.gap, 0.0)
-
-
-def clipped(penalty: RowPenalty, V: FloatArray, change: FloatArray) -> FloatArray:
-    """Change of rows V (k, m) that stops at zero where the penalty has a kink there."""
-    moved = V + change
-    if penalty.norm_q == 1.0 or penalty.entrywise:
-        return np.where(moved * V < 0.0, -V, change)
-    return np.where(np.sum(moved * V, axis=1, keepdims=True) <= 0.0, -V, change)
