@@ -10,9 +10,9 @@ Compiled loops that go down one column after the other take either kind as a tup
 its length, which the compiler knows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 from numba import njit
@@ -52,11 +52,11 @@ class DenseColumns:
         """How many numbers are stored."""
         return self.A.size
 
-    def take(self, places: IntArray) -> "DenseColumns":
+    def take(self, places: IntArray) -> Self:
         """Return some of these columns."""
-        return DenseColumns(np.ascontiguousarray(np.take(self.A, places, axis=1)), self.offsets, self.alike)
+        return replace(self, A=np.take(self.A, places, axis=1))
 
-    def as_dense(self) -> "DenseColumns":
+    def as_dense(self) -> Self:
         """Return the columns, which are an array."""
         return self
 
@@ -96,7 +96,7 @@ class SparseColumns(NamedTuple):
         """How many numbers are stored."""
         return int(np.sum(self.segments[:, -1] - self.segments[:, 0]))
 
-    def take(self, places: IntArray) -> "SparseColumns":
+    def take(self, places: IntArray) -> Self:
         """Return some of these columns, over the same entries."""
         return self._replace(segments=self.segments[places])
 
@@ -114,9 +114,11 @@ class SparseColumns(NamedTuple):
 
     def as_dense(self) -> DenseColumns:
         """Return the same columns as an array."""
+        first, stop = self.segments[:, 0], self.segments[:, -1]
+        sizes = stop - first
+        entries = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
         A = np.zeros((self.offsets[-1], len(self.segments)))
-        for j, (first, stop) in enumerate(self.segments[:, [0, -1]].tolist()):
-            A[self.observation[first:stop], j] = self.values[first:stop]
+        A[self.observation[entries], np.repeat(np.arange(len(sizes)), sizes)] = self.values[entries]
         return DenseColumns(A, self.offsets)
 
     def moments(self, weight: FloatArray, totals: FloatArray) -> tuple[FloatArray, FloatArray]:

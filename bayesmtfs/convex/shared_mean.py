@@ -17,12 +17,13 @@ tasks must be 0.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from bayesmtfs.convex.columns import by_columns
+from bayesmtfs.convex.columns import Columns, by_columns
 from bayesmtfs.convex.problem import PenaltyRows, Problem, with_zero_sum
 from bayesmtfs.convex.quadratic_models import MeanPenalty, QuadraticRowModel, quadratic_model
 from bayesmtfs.convex.working_set import LEAST_DAMPING, PATIENCE, WorkingSetRounds, run
@@ -73,11 +74,15 @@ class MeanState:
 
     def __init__(self, problem: Problem, mean_strength: float, mean_penalty: float = 0.0) -> None:
         self.data = _with_constant(problem.data) if problem.fit_intercept else problem.data
-        self.columns = by_columns(self.data).take(np.arange(self.data.n_features))
         is_slope = np.arange(self.data.n_features) < problem.data.n_features
         self.penalty = MeanPenalty(np.where(is_slope, mean_strength, 0.0), np.where(is_slope, mean_penalty, 0.0))
         self.model: QuadraticRowModel | None = None
         self._more: dict[str, Any] = {}
+
+    @cached_property
+    def columns(self) -> Columns:
+        """All columns."""
+        return by_columns(self.data).take(np.arange(self.data.n_features))
 
     def shared(self, name: str, make: Callable[[], Any]) -> Any:
         """Return something else that solves share, made by the first that asks for it."""
@@ -119,7 +124,9 @@ def solve(
 class MeanMove(NamedTuple):
     """A move to the minimum of a quadratic model."""
 
-    V: FloatArray  # (k, m) change of the deviations
+    rows: PenaltyRows  # of the deviations that are not zero before or after
+    V: FloatArray  # (k, m) these deviations, where it begins
+    change: FloatArray  # (k, m) of the deviations
     mean: FloatArray  # (k,) change of the mean
     eta: FloatArray  # (N,) change of the linear predictor
     predicted: float  # change of the objective, to first order in the loss
@@ -129,35 +136,37 @@ class MeanRounds(WorkingSetRounds):
     """Proximal Newton steps on deviations V (k, m) and mean a (k,), with a constant feature where there are intercepts."""
 
     def __init__(self, problem: Problem, state: MeanState, start: SharedMean | None) -> None:
-        self.original, self.state, self.columns = problem, state, state.columns
+        self.original, self.state = problem, state
         self.problem = replace(problem, data=state.data, fit_intercept=False)
         self.rows = PenaltyRows.of(self.problem)
         self.order = self.rows.features  # of the features in matrices (k, m) below
-        if self.rows.grouped:
-            self.columns = by_columns(state.data).take(self.order)
         self.mean_penalty = MeanPenalty(*(part[self.order] for part in state.penalty))
         self.scale = problem.gap_scale
+        self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
+        self.damping, self.waiting = LEAST_DAMPING, 0
+        self._begin(start)
+
+    def _begin(self, start: SharedMean | None) -> None:
+        """Set V, a, eta, loss and penalty: those of an earlier solution, or zeros with the best intercept."""
+        problem = self.original
+        self.columns = by_columns(self.state.data).take(self.order) if self.rows.grouped else self.state.columns
         k, m = len(self.order), problem.data.n_tasks
-        self.V, self.a = np.zeros((k, m)), np.zeros(k)
-        self.eta = np.zeros(problem.data.n_observations)
+        self.V, self.a, self.eta = np.zeros((k, m)), np.zeros(k), np.zeros(problem.data.n_observations)
         if start is not None:
-            self._begin(start)
+            self.V, self.a = self._parts(start)
+            self.eta = self._predictor(self.V, self.a)
         elif problem.fit_intercept:
             self.a[self.order == k - 1] = problem.family.best_constant(problem.data.y, problem.weight)
             self.eta[:] = self.a.sum()
-        self.loss, self.penalty = self.problem.loss(self.eta), self._penalty(self.V, self.a)
-        self.dual, self.gap, self.smallest_gap = -np.inf, np.inf, np.inf
-        self.damping, self.waiting = LEAST_DAMPING, 0
+        self.loss, self.penalty = self.problem.loss(self.eta), self._penalty(self.rows, self.V, self.a)
 
-    def _begin(self, start: SharedMean) -> None:
-        W, self.a = start.solution.W, start.mean
+    def _parts(self, start: SharedMean) -> tuple[FloatArray, FloatArray]:
+        """Deviations (k, m) and mean (k,) of a solution."""
+        W, a = start.solution.W, start.mean
         if self.original.fit_intercept:
-            W, self.a = np.vstack([W, start.solution.intercept]), np.append(self.a, start.mean_intercept)
-        V = W - self.a[:, None]
-        present = self.state.data.present
-        self.V = (V if present is None else np.where(present, V, 0.0))[self.order]
-        self.a = self.a[self.order]
-        self.eta = self._predictor(self.V, self.a)
+            W, a = np.vstack([W, start.solution.intercept]), np.append(a, start.mean_intercept)
+        V, present = W - a[:, np.newaxis], self.state.data.present
+        return (V if present is None else np.where(present, V, 0.0))[self.order], a[self.order]
 
     def _predictor(self, V: FloatArray, mean: FloatArray) -> FloatArray:
         return self.columns.linear_predictor(V + mean[:, None])
@@ -169,9 +178,9 @@ class MeanRounds(WorkingSetRounds):
         mean[self.order] = self.a
         return mean
 
-    def _penalty(self, V: FloatArray, mean: FloatArray) -> float:
-        rows = float(self.problem.penalty.value(self.rows.gather(V)))
-        return rows + self.problem.ridge_value(V) + self.mean_penalty.value(mean)
+    def _penalty(self, rows: PenaltyRows, V: FloatArray, mean: FloatArray) -> float:
+        """Penalty of deviations V (k, m), which are those of some rows, and of the mean."""
+        return rows.value(V, rows.norms(V)) + self.problem.ridge_value(V) + self.mean_penalty.value(mean)
 
     def look(self) -> tuple[float, float]:
         """Bound the suboptimality by the slopes made dual feasible."""
@@ -180,12 +189,11 @@ class MeanRounds(WorkingSetRounds):
         theta = self.slope
         if self.original.fit_intercept:
             theta = with_zero_sum(theta, np.zeros(len(theta), dtype=np.int64), np.array([0]))
-        gradient = self.columns.adjoint(theta)[:, : len(self.order)].T
-        self.gradient, self.row_norms = gradient, self.rows.dual_norms(gradient + problem.ridge * self.V)
+        self._score(theta)
         end = problem.feasible_end(self.row_norms)
-        for scale in {min(1.0, end), min(1.0, end, self._top(theta, gradient))}:
+        for scale in {min(1.0, end), min(1.0, end, self._top(theta))}:
             conjugate = total_conjugate(problem.family, problem.data.y, scale * theta, problem.weight)
-            mean = self.mean_penalty.dual(scale * gradient.sum(axis=1))
+            mean = self.mean_penalty.dual(scale * self.sums)
             self.dual = max(self.dual, -conjugate - mean - scale**2 * problem.ridge_value(self.V))
         self.gap = self.loss + self.penalty - self.dual
         self.waiting = self.waiting + 1 if self.gap > 0.9 * self.smallest_gap else 0
@@ -193,13 +201,19 @@ class MeanRounds(WorkingSetRounds):
         self.stuck = self.waiting >= PATIENCE
         return self.loss + self.penalty, self.gap
 
-    def _top(self, theta: FloatArray, gradient: FloatArray) -> float:
+    def _score(self, theta: FloatArray) -> None:
+        """Dual norms (R,) of the rows of X' theta, a ridge included, and sums (k,) of X' theta over all tasks."""
+        gradient = self.columns.adjoint(theta)[:, : len(self.order)].T
+        self.row_norms = self.rows.dual_norms(gradient + self.problem.ridge * self.V)
+        self.sums = gradient.sum(axis=1)
+
+    def _top(self, theta: FloatArray) -> float:
         """Factor of theta with the largest dual value where that is a parabola; 1 for other losses."""
         problem = self.problem
         if not problem.family.quadratic:
             return 1.0
         square = float(np.sum(theta**2 / problem.weight)) + 2.0 * problem.ridge_value(self.V)
-        square += 2.0 * self.mean_penalty.dual(gradient.sum(axis=1))
+        square += 2.0 * self.mean_penalty.dual(self.sums)
         return max(-float(theta @ problem.data.y) / square, 0.0) if square > 0 else 1.0
 
     def improve(self, wanted: float, max_iter: int) -> int:
@@ -230,20 +244,25 @@ class MeanRounds(WorkingSetRounds):
     def _move(self, model: QuadraticRowModel) -> MeanMove:
         V, mean = model.coefficients - self.V, model.mean - self.a
         eta = self._predictor(V, mean)
-        penalty = self._penalty(model.coefficients, model.mean)
-        return MeanMove(V, mean, eta, float(np.sum(self.slope * eta)) + penalty - self.penalty)
+        penalty = self._penalty(self.rows, model.coefficients, model.mean)
+        return MeanMove(self.rows, self.V, V, mean, eta, float(np.sum(self.slope * eta)) + penalty - self.penalty)
 
-    def _search_line(self, move: MeanMove) -> None:
-        """Go along a move as far as the objective falls enough."""
+    def _search_line(self, move: MeanMove) -> float:
+        """Go along a move as far as the objective falls enough; the share of it that was gone."""
         before, step = self.loss + self.penalty, 1.0
         while step >= SMALLEST_STEP:
-            V, a, eta = self.V + step * move.V, self.a + step * move.mean, self.eta + step * move.eta
-            loss, penalty = self.problem.loss(eta), self._penalty(V, a)
+            V, a, eta = move.V + step * move.change, self.a + step * move.mean, self.eta + step * move.eta
+            loss, penalty = self.problem.loss(eta), self._penalty(move.rows, V, a)
             if loss + penalty <= before + ROUNDING * abs(before) + SUFFICIENT * step * move.predicted:
-                self.V, self.a, self.eta, self.loss, self.penalty = V, a, eta, loss, penalty
+                self._set_deviations(move.rows, V)
+                self.a, self.eta, self.loss, self.penalty = a, eta, loss, penalty
                 break
             step *= 0.5
         self.damping = LEAST_DAMPING if step == 1.0 else min(1.0, max(0.02, 4.0 * self.damping))
+        return step
+
+    def _set_deviations(self, rows: PenaltyRows, V: FloatArray) -> None:
+        self.V = V
 
     def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
         """Return the current point, since no step goes up."""
@@ -288,7 +307,7 @@ class PlainMeanRounds(MeanRounds):
             V = blocks.scatter(self.problem.penalty.prox(rows, 1.0 / self.curvature))
             a = soft_threshold(self.a - in_a / self.curvature, self.mean_penalty.threshold / self.curvature)
             eta = self._predictor(V, a)
-            loss, penalty = self.problem.loss(eta), self._penalty(V, a)
+            loss, penalty = self.problem.loss(eta), self._penalty(self.rows, V, a)
             if loss + penalty < before:
                 self.V, self.a, self.eta, self.loss, self.penalty = V, a, eta, loss, penalty
                 return True

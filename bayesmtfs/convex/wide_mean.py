@@ -1,33 +1,27 @@
 """A shared mean with more features than observations: few columns at a time.
 
 The problem and its certificate are those of `shared_mean`. Deviations from the mean are zero for most features, and so
-is a sparse mean: a round then works on the features whose scores say that they may matter, as in `working_set`.
+is a sparse mean: a round sweeps over the features whose scores say that they may matter, as in `working_set`, and then
+takes a Newton step on all that is not zero, mean included, by a system of the size of the observations
+(`observation_newton`). A mean with a ridge alone is zero nowhere: sweeps leave it as it is, and Newton steps move it.
 
-A mean with a ridge alone is zero nowhere, but at its minimum it is a combination of the rows of X, ``w_0 = Q beta`` with
-orthonormal columns Q that span them (the representer theorem; Kimeldorf and Wahba 1971). As ``||Q beta|| = ||beta||``,
-the round has instead of p entries of the mean those of beta, no more than there are observations, on the columns ``X Q``.
-In these, which are orthogonal to each other, coordinate descent is at its best.
+Along a path, solutions are extrapolated: the next solve begins on the line through the last two, where that is better.
 """
 
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from bayesmtfs.convex.columns import DenseColumns, SparseColumns, by_columns
+from bayesmtfs.convex.columns import SparseDesign, by_columns
+from bayesmtfs.convex.observation_newton import MOST_ROUNDS, MeanDesign, WideModel
 from bayesmtfs.convex.problem import PenaltyRows, Problem
-from bayesmtfs.convex.quadratic_models import ColumnModel, GramModel, MeanPenalty
-from bayesmtfs.convex.shared_mean import FINAL_SHARE, INNER_SHARE, MeanMove, MeanRounds, MeanState, SharedMean
-from bayesmtfs.convex.working_set import FIRST_ROWS, GROWTH, PROMISING
-from bayesmtfs.data.tasks import TaskData
-from bayesmtfs.priors.row_penalty import RowPenalty
+from bayesmtfs.convex.shared_mean import FINAL_SHARE, INNER_SHARE, MeanMove, MeanRounds, SharedMean
+from bayesmtfs.convex.working_set import FIRST_ROWS, GROWTH, LEAST_DAMPING, PROMISING
 from bayesmtfs.types import FloatArray, IntArray
 
-HELD = 1e100  # weight or threshold of what stays at zero
 MANY_COLUMNS = 4  # features per observation, from which few columns at a time are the faster way
+FEW_ROUNDS = 1  # of a sweep and a Newton step in one model, where the loss is not quadratic
 MOST_OBSERVATIONS = 1200  # of which there are square matrices
-MOST_DENSE = 300  # sparse columns that are written out, with a Gram matrix for every task
-RANK = 1e-13  # of the largest eigenvalue of X X', below which there is nothing but rounding
 
 
 def serves(problem: Problem) -> bool:
@@ -38,137 +32,138 @@ def serves(problem: Problem) -> bool:
     return wide and single and problem.penalty.has_row_steps
 
 
-class RowSpace(NamedTuple):
-    """Orthonormal columns ``Q = X' U`` that span the rows of a design X (n, p), and what X makes of them."""
+class WidePoint(NamedTuple):
+    """Where a solve ended."""
 
-    X: Any  # (n, p) array or CSR
-    U: FloatArray  # (n, r)
-    scores: FloatArray  # (n, r) X Q, less the centre
-    centre: FloatArray  # (r,) mean of X Q where there is a constant, which takes it up, else zeros
-
-    @classmethod
-    def of(cls, data: TaskData, centred: bool) -> Self:
-        """Find it from the eigenvectors of X X'."""
-        X = data.design
-        products = X @ X.T
-        values, vectors = np.linalg.eigh(products.toarray() if sp.issparse(products) else np.asarray(products))
-        kept = values > RANK * max(values[-1], 0.0)
-        sizes = np.sqrt(values[kept])
-        scores = vectors[:, kept] * sizes
-        centre = scores.mean(axis=0) if centred else np.zeros(len(sizes))
-        return cls(X, vectors[:, kept] / sizes, scores - centre, centre)
-
-    def to_features(self, beta: FloatArray) -> FloatArray:
-        """(p,) ``Q beta``."""
-        return np.asarray(self.X.T @ (self.U @ beta))
-
-    def coordinates(self, mean: FloatArray) -> FloatArray:
-        """(r,) beta of a mean (p,) in the space."""
-        return np.asarray((self.X @ mean) @ self.U)
-
-
-class RoundColumns(NamedTuple):
-    """What a round works on: features that may matter, columns of the row space, and the constant, if there is one.
-
-    The constant comes last: each of its steps makes the sum of the slopes 0, as the bounds of the model want it.
-    """
-
-    chosen: IntArray  # (k,) numbers of the features
-    columns: Any  # `Columns`
-    rows: PenaltyRows
-    mean_penalty: MeanPenalty
-    n_extra: int  # columns of the row space
+    W: FloatArray  # (p, m) what it returned
+    strength: float  # of the penalty
+    alive: IntArray  # (A,) features whose deviations are not zero, a constant included
+    V: FloatArray  # (A, m) these deviations
+    mean: FloatArray  # (k,)
 
 
 class WideMeanRounds(MeanRounds):
-    """Proximal Newton steps on few columns, where a matrix of all of them would be mostly zeros."""
+    """Sweeps over few columns, and proximal Newton steps in as many dimensions as there are observations."""
 
-    def __init__(self, problem: Problem, state: MeanState, start: SharedMean | None) -> None:
-        super().__init__(problem, state, start)
-        self.n_features = problem.data.n_features
-        self.design = state.shared("design", lambda: by_columns(state.data))
-        self.space: RowSpace | None = None
-        if not self.mean_penalty.threshold.any():
-            self.space = state.shared("space", lambda: RowSpace.of(problem.data, problem.fit_intercept))
+    alive: IntArray  # (A,) features whose deviations are not zero, V has no others
+
+    def _begin(self, start: SharedMean | None) -> None:
+        data = self.original.data
+        self.design = self.state.shared("design", lambda: by_columns(self.state.data))
+        self.of_mean: MeanDesign = self.state.shared("mean", lambda: MeanDesign(data, self.original.fit_intercept))
+        self.trail: list[WidePoint] = self.state.shared("trail", list)
+        self.ridge, self.threshold = self.mean_penalty.ridge[0], self.mean_penalty.threshold
+        self.dense_mean = not self.threshold.any()
+        if start is None:
+            self.alive, V, a = np.arange(0), np.zeros((0, data.n_tasks)), np.zeros(len(self.order))
+            if self.original.fit_intercept:
+                a[-1] = self.problem.family.best_constant(self.problem.data.y, self.problem.weight)
+            self._go(self.rows.take(self.alive), V, a)
+        elif self.trail and self.trail[-1].W is start.solution.W:
+            last = self.trail[-1]
+            self._go(self.rows.take(last.alive), last.V, last.mean)
+            self._extrapolate()
+        else:
+            V, a = self._parts(start)
+            self._go(self.rows, V, a)
+
+    def _go(self, rows: PenaltyRows, V: FloatArray, a: FloatArray) -> None:
+        """Set the point to deviations V (k, m) of some rows and a mean."""
+        self.a = a
+        self.eta = self._predictor_of(rows.features, V, a)
+        self.loss, self.penalty = self.problem.loss(self.eta), self._penalty(rows, V, a)
+        self._set_deviations(rows, V)
+
+    def _set_deviations(self, rows: PenaltyRows, V: FloatArray) -> None:
+        alive = np.any(V != 0.0, axis=1)
+        self.alive, self.V = rows.features[alive], V[alive]
+
+    def _predictor_of(self, features: IntArray, V: FloatArray, a: FloatArray) -> FloatArray:
+        """(N,) Linear predictor of deviations V (k, m) of some features and a mean (p or p + 1,)."""
+        return self.design.take(features).linear_predictor(V) + self._mean_predictor(a)
+
+    def _mean_predictor(self, a: FloatArray) -> FloatArray:
+        """(N,) Linear predictor of a mean (p or p + 1,)."""
+        p = self.original.data.n_features
+        return self.of_mean.predictor(a[:p]) + (self.of_mean.shift(a[:p]) + float(a[p:].sum()))
+
+    def _extrapolate(self) -> None:
+        """Go on along the line through the last two points of a path, if the objective is lower there."""
+        strength = self.problem.penalty.strength
+        if len(self.trail) < 2 or not strength < self.trail[1].strength < self.trail[0].strength:
+            return
+        first, last = self.trail
+        share = (strength - last.strength) / (last.strength - first.strength)
+        before = np.zeros((len(self.order), self.V.shape[1]))
+        before[first.alive] = first.V
+        V = last.V + share * (last.V - before[last.alive])
+        V[np.sum(V * last.V, axis=1) <= 0.0] = 0.0
+        a = last.mean + share * (last.mean - first.mean)
+        a[(self.threshold > 0.0) & (a * last.mean <= 0.0)] = 0.0
+        here, before_objective = (self.V, self.a, self.eta, self.loss, self.penalty), self.loss + self.penalty
+        self._go(self.rows.take(self.alive), V, a)
+        if self.loss + self.penalty > before_objective:
+            self.alive = last.alive
+            self.V, self.a, self.eta, self.loss, self.penalty = here
+
+    def _score(self, theta: FloatArray) -> None:
+        if isinstance(self.design, SparseDesign):
+            self.row_norms = self.design.scores(self.rows, theta)
+            sums = self.of_mean.adjoint(theta)
+            self.sums = np.append(sums, theta.sum()) if self.original.fit_intercept else sums
+        else:
+            gradient = self.design.gradient(theta)
+            self.row_norms, self.sums = self.rows.dual_norms(gradient), gradient.sum(axis=1)
 
     def improve(self, wanted: float, max_iter: int) -> int:
         """Minimise the quadratic model over some columns and go as far towards its minimum as the objective falls."""
-        work, lasting = self._columns_of(self._choose()), self.problem.family.quadratic
-        sums = np.full(self.problem.data.n_tasks, np.inf)
-        kind = ColumnModel if isinstance(work.columns, SparseColumns) else GramModel
-        model = kind(work.columns, work.rows, self._curvature(), sums, 0.0, work.mean_penalty)
-        V, mean = self._small_point(work)
-        model.start(work.rows, V, self.slope, mean)
+        chosen = self._choose()
+        rows, columns = self.rows.take(chosen), self.design.take(chosen)
+        V = np.zeros((len(chosen), self.V.shape[1]))
+        V[np.searchsorted(chosen, self.alive)] = self.V
+        own = PenaltyRows(np.arange(len(chosen)), np.arange(len(chosen) + 1), rows.penalty)
+        model = WideModel(chosen, columns, own, self._curvature(), self.mean_penalty, self.of_mean)
+        model.begin(V, self.slope, self.a)
         final = FINAL_SHARE * wanted
-        needed = max(final, INNER_SHARE * self.gap)
-        model.minimise(needed, final if lasting else needed)
-        self._search_line(self._move_of(work, model.coefficients - V, model.mean - mean))
+        quadratic, easy = self.problem.family.quadratic, self.waiting == 0 and self.damping == LEAST_DAMPING
+        # Another model will follow that knows the loss better, unless it is hard to get on at all
+        rounds = FEW_ROUNDS if easy and not quadratic else MOST_ROUNDS
+        gap = final if quadratic else max(final, INNER_SHARE * self.gap)
+        if not model.solve(gap, rounds) and rounds == MOST_ROUNDS:
+            model.finish(gap)
+        change, mean = model.coefficients - V, model.whole_mean - self.a
+        eta = columns.linear_predictor(change) + self._mean_predictor(mean)
+        penalty = self._penalty(rows, model.coefficients, model.whole_mean)
+        predicted = float(self.slope @ eta) + penalty - self.penalty
+        self._search_line(MeanMove(rows, V, change, mean, eta, predicted))
         return 1
 
     def _choose(self) -> IntArray:
-        """Features that are not zero, and those with the largest scores."""
-        p, penalty = self.n_features, self.problem.penalty
-        scores = self.row_norms[:p] / penalty.strength
-        alive = np.any(self.V[:p] != 0.0, axis=1)
-        if self.space is None:
-            threshold, sums = self.mean_penalty.threshold[:p], np.abs(self.gradient[:p].sum(axis=1))
-            scores = np.maximum(scores, np.divide(sums, threshold, out=np.zeros_like(sums), where=threshold > 0.0))
-            alive |= self.a[:p] != 0.0
-        scores[alive] = np.inf
-        chosen = np.flatnonzero(scores > min(PROMISING, PROMISING * float(scores.max(initial=0.0))))
-        size = max(FIRST_ROWS, GROWTH * int(alive.sum()))
+        """Features that are not zero, and those with the largest scores; a constant among them."""
+        scores = self.row_norms / self.problem.penalty.strength
+        scores[self.alive] = np.inf
+        if not self.dense_mean:
+            of_mean = np.divide(
+                np.abs(self.sums), self.threshold, out=np.zeros_like(scores), where=self.threshold > 0.0
+            )
+            of_mean[self.a != 0.0] = np.inf
+            scores = np.maximum(scores, of_mean)
+        p = self.original.data.n_features
+        scores[p:] = np.inf
+        n_alive = int(np.isinf(scores).sum())
+        most = float(scores[np.isfinite(scores)].max(initial=0.0))
+        chosen = np.flatnonzero(scores > PROMISING * min(1.0, most))
+        size = max(FIRST_ROWS, len(self.eta), GROWTH * n_alive)
         if len(chosen) > size:
             chosen = np.sort(chosen[np.argpartition(-scores[chosen], size - 1)[:size]])
         return chosen
 
-    def _columns_of(self, chosen: IntArray) -> RoundColumns:
-        data, penalty, k = self.original.data, self.problem.penalty, len(chosen)
-        numbers = np.append(chosen, np.arange(self.n_features, len(self.a)))
-        columns, r = self.design.take(numbers), 0
-        if isinstance(columns, SparseColumns) and (self.space is not None or len(numbers) <= MOST_DENSE):
-            columns = columns.as_dense()
-        if self.space is not None:
-            scores = self.space.scores
-            each = scores[data.rows] if data.shared_design and data.n_tasks > 1 else scores
-            r, A = scores.shape[1], columns.A
-            columns = DenseColumns(np.ascontiguousarray(np.hstack([A[:, :k], each, A[:, k:]])), columns.offsets)
-        weights = np.ones(len(numbers)) if penalty.weights is None else penalty.weights[numbers]
-        sparsity = penalty.take(numbers).sparsities(len(numbers)) if penalty.entrywise else 0.0
-        ridge, threshold = (np.insert(part[numbers], k, np.zeros(r)) for part in self.mean_penalty)
-        if self.space is not None:
-            threshold[:k], ridge[k : k + r] = HELD, self.mean_penalty.ridge[0]
-        inside = np.insert(np.asarray(weights, dtype=np.float64), k, np.full(r, HELD))
-        if penalty.entrywise:
-            sparsity = np.insert(sparsity, k, np.zeros(r))
-        rows = RowPenalty(penalty.strength, penalty.norm_q, sparsity, inside)
-        n_rows = len(inside)
-        return RoundColumns(
-            chosen,
-            columns,
-            PenaltyRows(np.arange(n_rows), np.arange(n_rows + 1), rows),
-            MeanPenalty(ridge, threshold),
-            r,
-        )
-
-    def _small_point(self, work: RoundColumns) -> tuple[FloatArray, FloatArray]:
-        """Deviations and mean in the terms of a round."""
-        p, k = self.n_features, len(work.chosen)
-        V = np.vstack([self.V[work.chosen], np.zeros((work.n_extra, self.V.shape[1])), self.V[p:]])
-        if self.space is None:
-            return V, np.append(self.a[work.chosen], self.a[p:])
-        beta = self.space.coordinates(self.a[:p])
-        return V, np.concatenate([np.zeros(k), beta, self.a[p:] + self.space.centre @ beta])
-
-    def _move_of(self, work: RoundColumns, V: FloatArray, mean: FloatArray) -> MeanMove:
-        """Move in the terms of the problem."""
-        p, k, r = self.n_features, len(work.chosen), work.n_extra
-        eta = work.columns.linear_predictor(V + mean[:, np.newaxis])
-        whole_V, whole_mean = np.zeros_like(self.V), np.zeros_like(self.a)
-        whole_V[work.chosen], whole_mean[work.chosen] = V[:k], mean[:k]
-        whole_V[p:], whole_mean[p:] = V[k + r :], mean[k + r :]
-        if self.space is not None:
-            beta = mean[k : k + r]
-            whole_mean[:p] += self.space.to_features(beta)
-            whole_mean[p:] -= self.space.centre @ beta
-        penalty = self._penalty(self.V + whole_V, self.a + whole_mean)
-        return MeanMove(whole_V, whole_mean, eta, float(np.sum(self.slope * eta)) + penalty - self.penalty)
+    def answer(self) -> tuple[FloatArray, FloatArray, float, float]:
+        """Return the current point, since no step goes up, and leave it to the next solve."""
+        p, m = self.original.data.n_features, self.original.data.n_tasks
+        U = np.repeat(self.a[:, np.newaxis], m, axis=1)
+        U[self.alive] += self.V
+        intercept = U[p] if self.original.fit_intercept else np.zeros(m)
+        self.trail.append(WidePoint(U[:p], self.problem.penalty.strength, self.alive, self.V, self.a))
+        del self.trail[:-2]
+        return self.trail[-1].W, intercept, self.loss + self.penalty, max(self.gap, 0.0)

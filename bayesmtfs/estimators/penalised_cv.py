@@ -216,6 +216,21 @@ COARSE_GRID = (4, 0.01)  # penalties on the deviations at which these are compar
 COARSE_TOL = 3e-4  # gap to which they are solved then
 
 
+MeanPair = tuple[float, float]  # ridge on the shared mean, and weight of its 1-norm
+
+
+class ComparedMeans:
+    """What is known of the pairs that were compared."""
+
+    def __init__(self) -> None:
+        self.grids: dict[MeanPair, FloatArray] = {}  # (k,) few penalties on the deviations
+        self.by_fold: dict[MeanPair, list[FloatArray]] = {}  # (k,) errors at these, on every fold so far
+
+    def errors(self) -> dict[MeanPair, float]:
+        """Smallest mean error of every pair over its penalties."""
+        return {pair: float(np.mean(errors, axis=0).min()) for pair, errors in self.by_fold.items()}
+
+
 @estimator_class()
 class MixedNormCV(MixedNormEstimator):
     """An l1,q penalised fit whose penalty, and norm where several are given, come from the data.
@@ -414,21 +429,23 @@ class MixedNormCV(MixedNormEstimator):
         if self.mean_penalty is None and MANY_FEATURES * data.n_features > data.n_observations:
             largest = shared_mean.largest_mean_penalty(problem)
             weights += [share * largest for share in MEAN_PENALTIES]
-        found: dict[tuple[float, float], float] = {}
         if len(strengths) * len(weights) == 1:
             return strengths[0], weights[0]
-        few, grids = folds[:FIRST_FOLDS], dict[tuple[float, float], FloatArray]()
+        compared = ComparedMeans()
+        few = folds[:FIRST_FOLDS]
         for strength in reversed(strengths):  # small ridges take longest, and are of no use once the error rises
-            self._compare_means(data, model, few, [(strength, weights[0])], found, grids)
+            self._compare_means(data, model, few, [(strength, weights[0])], compared)
+            found = compared.errors()
             if found[strength, weights[0]] > min(found.values()):
                 break
         best = min(found, key=found.__getitem__)[0]
         rest = [(strength, weight) for strength in dict.fromkeys((best, strengths[0])) for weight in weights[1:]]
-        self._compare_means(data, model, few, rest, found, grids)
+        self._compare_means(data, model, few, rest, compared)
+        found = compared.errors()
         if len(few) < len(folds) and len(found) > 1:
-            final: dict[tuple[float, float], float] = {}
             finalists = sorted(found, key=found.__getitem__)[:FINALISTS]
-            self._compare_means(data, model, folds, finalists, final, grids)
+            self._compare_means(data, model, folds[FIRST_FOLDS:], finalists, compared)
+            final = {pair: error for pair, error in compared.errors().items() if pair in finalists}
             winner = min(final, key=final.__getitem__)
             # the others on the same scale: their distance from the winner on the first folds
             found = {pair: final[winner] + error - found[winner] for pair, error in found.items()} | final
@@ -438,24 +455,18 @@ class MixedNormCV(MixedNormEstimator):
         return min(found, key=found.__getitem__)
 
     def _compare_means(
-        self,
-        data: TaskData,
-        model: Self,
-        folds: list[Fold],
-        tried: list[tuple[float, float]],
-        found: dict[tuple[float, float], float],
-        grids: dict[tuple[float, float], FloatArray],
+        self, data: TaskData, model: Self, folds: list[Fold], tried: list[MeanPair], compared: ComparedMeans
     ) -> None:
-        """Add the smallest error over few penalties of every (ridge, weight of the 1-norm) on the mean."""
+        """Add the errors, on more folds, of every ridge with its weight of the 1-norm on the mean."""
         model = replace(model, tol=max(self.tol, COARSE_TOL))
         models = [replace(model, mean_strength=ridge, mean_penalty=weight) for ridge, weight in tried]
         for pair, each in zip(tried, models, strict=True):
-            if pair not in grids:
-                grids[pair] = self._coarse_penalties(data, each)
-        candidates = [(each, grids[pair]) for pair, each in zip(tried, models, strict=True)]
-        errors = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
-        for pair, by_fold in zip(tried, errors, strict=True):
-            found[pair] = float(np.mean([error for error, _ in by_fold], axis=0).min())
+            if pair not in compared.grids:
+                compared.grids[pair] = self._coarse_penalties(data, each)
+        candidates = [(each, compared.grids[pair]) for pair, each in zip(tried, models, strict=True)]
+        found = cross_validate(data, folds, candidates, self.n_jobs, self.progress) if candidates else []
+        for pair, by_fold in zip(tried, found, strict=True):
+            compared.by_fold.setdefault(pair, []).extend(error for error, _ in by_fold)
 
     def _coarse_penalties(self, data: TaskData, model: Self) -> FloatArray:
         """Few penalties: of an automatic grid, or of the user's."""

@@ -49,7 +49,6 @@ def cvxpy_minimum(X, y, tasks, loss, norm_q, strength, mean_strength, mean_penal
 )
 def test_minimum_equals_cvxpy(loss, norm_q, mean_strength, mean_penalty, fit_intercept, sparse, monkeypatch):
     X, y, tasks = wide_data(loss)
-    monkeypatch.setattr(wide_mean, "MOST_DENSE", 3)  # sparse columns stay sparse
     model = (MixedNormRegressor if loss == "squared" else MixedNormClassifier)(
         norm_q=norm_q,
         penalty_strength=0.08,
