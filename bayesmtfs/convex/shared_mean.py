@@ -180,7 +180,8 @@ class MeanRounds(WorkingSetRounds):
 
     def _penalty(self, rows: PenaltyRows, V: FloatArray, mean: FloatArray) -> float:
         """Penalty of deviations V (k, m), which are those of some rows, and of the mean."""
-        return rows.value(V, rows.norms(V)) + self.problem.ridge_value(V) + self.mean_penalty.value(mean)
+        of_rows = float(rows.penalty.value(rows.gather(V)))
+        return of_rows + self.problem.ridge_value(V) + self.mean_penalty.value(mean)
 
     def look(self) -> tuple[float, float]:
         """Bound the suboptimality by the slopes made dual feasible."""

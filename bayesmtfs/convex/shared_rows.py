@@ -43,6 +43,7 @@ NEWTON_STEPS_AGAIN = 1  # the same where there were Newton steps before
 LONG_DESCENT = (
     100  # epochs, from which extrapolation pays: where Newton steps take over before, it takes them no nearer
 )
+MORE_EPOCHS = 8.0  # times as much work is spent on epochs after Newton steps that led nowhere
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
 STEP_OVERHEAD = 1e7  # of a Newton step, in operations
@@ -160,9 +161,9 @@ class Measured(NamedTuple):
 
 def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
     """Minimise from W (k, m) until the goal is reached, or rounding ends all progress."""
-    W, sigma, last = W.copy(), FIRST_SIGMA, np.inf
+    W, sigma, last, patience = W.copy(), FIRST_SIGMA, np.inf, 1.0
     while True:
-        if descend(problem, W, goal):
+        if descend(problem, W, goal, patience):
             return W
         now = problem.look(W)
         if goal.reached(now.gap) or now.gap > 0.9 * last or goal.n_iter >= goal.max_iter:
@@ -175,7 +176,7 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
             then = problem.look(trial)
             rounding = ROUNDING * problem.null_objective if then.gap < now.gap else 0.0
             if not then.objective <= now.objective + rounding:  # it failed: descend again, then try a shorter one
-                sigma = max(sigma / 100, 1.0)
+                sigma, patience = max(sigma / 100, 1.0), MORE_EPOCHS * patience
                 break
             W, now, goal.newton_began = trial, then, True
             if goal.reached(now.gap) or now.gap <= goal.newton_gap or goal.n_iter >= goal.max_iter:
@@ -183,10 +184,11 @@ def minimise(problem: RowProblem, W: FloatArray, goal: Goal) -> FloatArray:
             sigma = min(sigma * (10 if n_steps <= 3 else 3), LARGEST_SIGMA)
 
 
-def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> bool:
+def descend(problem: RowProblem, W: FloatArray, goal: Goal, patience: float = 1.0) -> bool:
     """Epochs of coordinate descent on W, in place, until the goal is reached or Newton steps are the better choice.
 
-    Whether the goal was reached, as far as the correlations tell that descent kept up to date.
+    Whether the goal was reached, as far as the correlations tell that descent kept up to date. ``patience`` is a factor of
+    the work before that choice.
     """
     descent = start_descent(problem, W)
     n_epochs, work, last = 0, 0.0, Measured(0, 0.0, np.inf)
@@ -207,7 +209,7 @@ def descend(problem: RowProblem, W: FloatArray, goal: Goal) -> bool:
                 return False
         newton, epochs_worth = problem.newton_cost(W), NEWTON_STEPS_AGAIN if goal.newton_began else NEWTON_STEPS
         slow = n_epochs >= MOST_EPOCHS and newton < np.inf
-        if n_epochs >= FIRST_EPOCHS and (slow or work >= epochs_worth * newton):
+        if n_epochs >= FIRST_EPOCHS and (slow or work >= patience * epochs_worth * newton):
             return False
     return False
 
