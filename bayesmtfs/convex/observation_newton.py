@@ -158,6 +158,17 @@ def newton_slopes(terms: NewtonTerms, inverses: RowInverses) -> FloatArray | Non
     return theta if np.all(np.isfinite(theta)) else None
 
 
+class NewtonPoint(NamedTuple):
+    """Where a Newton step begins, and what it moves."""
+
+    places: IntArray  # (A,) of the rows among those of the model
+    rows: PenaltyRows
+    columns: Columns
+    V: FloatArray  # (A, m)
+    mean: FloatArray  # (p,)
+    slopes: FloatArray  # (N,)
+
+
 class MeanStep(NamedTuple):
     """A change of some rows of V and of the mean."""
 
@@ -272,55 +283,61 @@ class WideModel(ColumnModel):
 
     def step(self, n_rows: int) -> bool:
         """Take a Newton step on the mean and on the first rows, where not zero; return whether it was a full one."""
-        alive = np.flatnonzero(self.norms[:n_rows] > 0)
-        V, a, rows, slopes = self.coefficients[alive], self.slope_part, self.rows.take(alive), self.slopes
-        columns = self.columns.take(alive)
-        full = self._joint_direction(columns, V, a, rows, slopes)
-        if full is None:
+        places = np.flatnonzero(self.norms[:n_rows] > 0)
+        point = NewtonPoint(
+            places,
+            self.rows.take(places),
+            self.columns.take(places),
+            self.coefficients[places],
+            self.slope_part,
+            self.slopes,
+        )
+        direction = self._joint_direction(point)
+        if direction is None:
             return False
-        along, bend = float(slopes @ full.eta), float(self.curvature @ full.eta**2)
+        move, share = self._best(point, direction)
+        if self._value(point, move) < self._value(point, direction.times(0.0)):
+            self._go(point, move)
+            return share == 1.0
+        return False
 
-        def penalty_after(move: MeanStep) -> float:
-            moved = V + move.V
-            return rows.value(moved, rows.norms(moved)) + self._mean_value(a + move.mean)
+    def _value(self, point: NewtonPoint, move: MeanStep) -> float:
+        """Objective after a move, up to a constant."""
+        moved = point.V + move.V
+        penalty = point.rows.value(moved, point.rows.norms(moved)) + self._mean_value(point.mean + move.mean)
+        return float(move.eta @ (point.slopes + 0.5 * self.curvature * move.eta)) + penalty
 
-        def value(share: float) -> float:
-            moved = V + share * full.V
-            penalty = rows.value(moved, rows.norms(moved)) + self._mean_value(a + share * full.mean)
-            return along * share + 0.5 * bend * share**2 + penalty
+    def _best(self, point: NewtonPoint, direction: MeanStep) -> tuple[MeanStep, float]:
+        """The best share of a direction, or all of it with what would change its sign at zero; and how much it is."""
+        share = shortest_to_minimum(lambda share: self._value(point, direction.times(share)))
+        move = direction.times(share)
+        V, mean = clipped(point.rows.penalty, point.V, direction.V), self._clipped_mean(point.mean, direction.mean)
+        if V is direction.V and mean is direction.mean:
+            return move, share
+        other = self._completed(point, V, mean)
+        return (other, 1.0) if self._value(point, other) < self._value(point, move) else (move, share)
 
-        share = shortest_to_minimum(value)
-        move, best = full.times(share), value(share)
-        V_clipped, a_clipped = clipped(rows.penalty, V, full.V), self._clipped_mean(a, full.mean)
-        if V_clipped is not full.V or a_clipped is not full.mean:
-            other = self._completed(columns, V_clipped, a_clipped, slopes)
-            value_there = float(slopes @ other.eta + 0.5 * self.curvature @ other.eta**2) + penalty_after(other)
-            if value_there < best:
-                move, best, share = other, value_there, 1.0
-        if not best < value(0.0):
-            return False
+    def _go(self, point: NewtonPoint, move: MeanStep) -> None:
         W, mean = self.coefficients.copy(), self.mean.copy()
-        W[alive] += move.V
+        W[point.places] += move.V
         mean[~self.inside] += move.level
         if self.dense_mean:
-            self.dense = a + move.mean
+            self.dense = point.mean + move.mean
         else:
-            mean[self.inside] = (a + move.mean)[self.features]
-        self.state = (W, (slopes + self.curvature * move.eta)[np.newaxis], self.state[2], mean[np.newaxis])
+            mean[self.inside] = (point.mean + move.mean)[self.features]
+        self.state = (W, (point.slopes + self.curvature * move.eta)[np.newaxis], self.state[2], mean[np.newaxis])
         self.norms = self.rows.norms(W)
-        return share == 1.0
 
-    def _joint_direction(
-        self, columns: Columns, V: FloatArray, a: FloatArray, rows: PenaltyRows, slopes: FloatArray
-    ) -> MeanStep | None:
-        """Newton direction of rows V (A, m) and of the mean (p,)."""
+    def _joint_direction(self, point: NewtonPoint) -> MeanStep | None:
+        """Newton direction of the rows and of the mean."""
+        V, a, columns = point.V, point.mean, point.columns
         p, ridge = len(a), float(self.whole_penalty.ridge[0])
         members = (a != 0.0) | self.dense_mean
         of_a = np.where(members, ridge * a + self.whole_penalty.threshold[:p] * np.sign(a), 0.0)
-        gradient = rows.penalty.gradient(V, TIED)
+        gradient = point.rows.penalty.gradient(V, TIED)
         own = columns.as_dense() if isinstance(columns, SparseColumns) else columns
         squares = np.add.reduceat(np.square(own.A) * self.curvature[:, np.newaxis], own.offsets[:-1], axis=0).T
-        inverses = row_inverses(rows.penalty, V, squares)
+        inverses = row_inverses(point.rows.penalty, V, squares)
         products = self.design.products(members)
         if not self.dense_mean:  # whose columns may be collinear
             diagonal = float(self.curvature @ products.diagonal()) / max(int(members.sum()), 1)
@@ -328,7 +345,7 @@ class WideModel(ColumnModel):
         terms = NewtonTerms(
             own.A,
             own.offsets,
-            slopes,
+            point.slopes,
             self.curvature,
             products,
             ridge,
@@ -341,14 +358,14 @@ class WideModel(ColumnModel):
             return None
         change = -inverses.times(columns.adjoint(theta)[:, : len(V)].T + gradient)
         mean = np.where(members, -(self.design.adjoint(theta) + of_a) / ridge, 0.0)
-        return self._completed(columns, change, mean, slopes)
+        return self._completed(point, change, mean)
 
-    def _completed(self, columns: Columns, V: FloatArray, mean: FloatArray, slopes: FloatArray) -> MeanStep:
+    def _completed(self, point: NewtonPoint, V: FloatArray, mean: FloatArray) -> MeanStep:
         """The step with its best level."""
-        eta = columns.linear_predictor(V) + self.design.predictor(mean)
+        eta = point.columns.linear_predictor(V) + self.design.predictor(mean)
         if not self.levelled:
             return MeanStep(V, mean, 0.0, eta)
-        level = -float(slopes.sum() + self.curvature @ eta) / float(self.curvature.sum())
+        level = -float(point.slopes.sum() + self.curvature @ eta) / float(self.curvature.sum())
         return MeanStep(V, mean, level - self.design.shift(mean), eta + level)
 
     def _clipped_mean(self, a: FloatArray, change: FloatArray) -> FloatArray:

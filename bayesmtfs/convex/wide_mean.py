@@ -19,7 +19,7 @@ from bayesmtfs.convex.shared_mean import FINAL_SHARE, INNER_SHARE, MeanMove, Mea
 from bayesmtfs.convex.working_set import FIRST_ROWS, GROWTH, LEAST_DAMPING, PROMISING
 from bayesmtfs.types import FloatArray, IntArray
 
-MANY_COLUMNS = 4  # features per observation, from which few columns at a time are the faster way
+MANY_COLUMNS = 1  # features per observation, from which few columns at a time are the faster way
 FEW_ROUNDS = 1  # of a sweep and a Newton step in one model, where the loss is not quadratic
 MOST_OBSERVATIONS = 1200  # of which there are square matrices
 

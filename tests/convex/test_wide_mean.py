@@ -70,7 +70,7 @@ def test_such_problems_take_this_way_and_others_do_not():
     model = MixedNormRegressor(shared_mean=True)
     wide = problem_of(model, TaskData.from_long(X, y, tasks))
     assert wide_mean.serves(wide)
-    assert not wide_mean.serves(problem_of(model, TaskData.from_long(X[:, :20], y, tasks)))
+    assert not wide_mean.serves(problem_of(model, TaskData.from_long(X[:, :12], y, tasks)))
     groups = np.arange(N_FEATURES) // 2
     assert not wide_mean.serves(problem_of(model, TaskData.from_long(X, y, tasks, groups=groups)))
 
