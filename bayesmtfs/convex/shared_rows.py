@@ -40,9 +40,7 @@ CHECK_EVERY = 10  # epochs between two looks at the gap, at most
 WAIT = 0.3  # share of the epochs so far that go by before another one, where epochs are cheap
 NEWTON_STEPS = 2  # whose cost is spent on epochs first
 NEWTON_STEPS_AGAIN = 1  # the same where there were Newton steps before
-LONG_DESCENT = (
-    100  # epochs, from which extrapolation pays: where Newton steps take over before, it takes them no nearer
-)
+LONG_DESCENT = 100  # epochs, from which extrapolation pays: Newton steps that take over before are taken no nearer by it
 MORE_EPOCHS = 8.0  # times as much work is spent on epochs after Newton steps that led nowhere
 MOST_EPOCHS = 200  # after which Newton steps are taken whatever they cost
 MAX_FACTORS = 40_000_000  # numbers in the factors of a Newton step, above which there is none
