@@ -72,7 +72,9 @@ def convex_row(case: Case) -> Row:
     peers = [peer for peer in PEERS if peer.name in names]
 
     def run(seed: int) -> Timing:
-        entries = compare(case.problem(seed), seed, (OURS, *peers), repeats=2, budget=LONG_BUDGET.get(case.name, BUDGET))
+        entries = compare(
+            case.problem(seed), seed, (OURS, *peers), repeats=2, budget=LONG_BUDGET.get(case.name, BUDGET)
+        )
         mine = next(entry for entry in entries if entry.competitor == OURS.name)
         if mine.status != "certified":
             raise RuntimeError(f"{case.name}, seed {seed}: ours is {mine.status}, {mine.note}")
