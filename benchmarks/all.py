@@ -62,7 +62,7 @@ WANTED = {
 ADELIE = ("adelie", "adelie, 6 steps")
 RIVALS = {
     **{"W1": ("scikit-learn", "celer"), "W2": ("scikit-learn", "celer"), "W3": (*ADELIE, "spams")},
-    **{"W4": ADELIE, "W5": ADELIE, "W6": ("spams",)},
+    **{"W4": ADELIE, "W5": ADELIE, "W6": ("spams",), "W8": ADELIE},
 }
 
 
@@ -175,7 +175,7 @@ def cold_row(name: str, wanted: str) -> Row:
 
 def rows() -> list[Row]:
     """All rows, in the order of the table."""
-    workloads = {"W1", "W2", "W3", "W4", "W5", "W6"}  # paths take longer than `BUDGET`: `convex.py` measures them
+    workloads = {"W1", "W2", "W3", "W4", "W5", "W6", "W8"}  # paths take longer than `BUDGET`: `convex.py` measures them
     convex = [convex_row(case) for case in CASES if case.name.split()[0] in workloads and case.n_strengths == 1]
     fields = [lead_field_row(n_orient, fraction) for n_orient in (1, 3) for fraction in (2.0, 5.0)]
     integrated = [gamma_map_row(p, shared) for p in (300, 1000, 4228) for shared in (True, False)]

@@ -224,6 +224,19 @@ def school_regression(
     return TaskSet(X, targets, offsets, "squared")
 
 
+def few_rows_regression(rng: np.random.Generator, shape: Shape) -> TaskSet:
+    """Tasks with designs of their own, many more columns than rows, correlated as AR(1) with 0.5; 50 relevant rows."""
+    correlation, n_tasks, n_rows = 0.5, shape["n_tasks"], shape["n_rows"]
+    innovations = rng.standard_normal((n_tasks * n_rows, shape["n_features"]))
+    innovations[:, 1:] *= np.sqrt(1 - correlation**2)
+    X = np.ascontiguousarray(lfilter([1.0], [1.0, -correlation], innovations, axis=1))
+    offsets = np.arange(0, len(X) + 1, n_rows)
+    W = row_sparse(rng, shape, 50)
+    signal = np.concatenate([X[offsets[t] : offsets[t + 1]] @ W[:, t] for t in range(n_tasks)])
+    y = signal + rng.standard_normal(len(X)) * signal.std()
+    return TaskSet(X, np.split(y, offsets[1:-1]), offsets, "squared")
+
+
 def microarray_classification(rng: np.random.Generator, shape: Shape, *, deviation: float = 2.0) -> TaskSet:
     """Few rows and many correlated columns per task: 20 factors plus noise."""
     n_tasks, n_features = shape["n_tasks"], shape["n_features"]
@@ -295,6 +308,7 @@ SCHOOL = (school_regression, _shape(110, 27, 139), _shape(40, 27, 10))
 GAUSSIAN_SCHOOL = (partial(school_regression, indicators=False), *SCHOOL[1:])
 MICROARRAY = (microarray_classification, _shape(100, 6000, 3), _shape(60, 200, 3))
 TEXT = (text_classification, _shape(2000, 100_000, 15), _shape(200, 1000, 4))
+FEW_ROWS = (few_rows_regression, _shape(50, 10_000, 20), _shape(30, 200, 4))
 SMALL_WIDE = (independent_regression, _shape(200, 500, 10), _shape(50, 60, 4))
 DERMATOLOGY = (_shape(200, 99, 6), _shape(60, 30, 3))
 DERMATOLOGY_WIDE = (_shape(200, 2000, 6), _shape(60, 100, 3))
@@ -321,6 +335,8 @@ CASES: tuple[Case, ...] = (
     Case("W6 q=3 own", *SCHOOL, norm_q=3.0, wanted_seconds=0.03),
     Case("W6 q=1.5 wide", *SMALL_WIDE, norm_q=1.5, wanted_seconds=0.03),
     Case("W6 q=1.5 own", *SCHOOL, norm_q=1.5, wanted_seconds=0.03),
+    Case("W8 few rows /3", *FEW_ROWS, fraction=3),
+    Case("W8 few rows /10", *FEW_ROWS),
     Case("W7 hinge", one_versus_rest, *DERMATOLOGY, wanted_ratio=10),
     Case("W7 hinge p 2000", one_versus_rest, *DERMATOLOGY_WIDE, wanted_ratio=10),
     Case("W7 absolute", heavy_tailed_regression, *DERMATOLOGY, wanted_ratio=10),
