@@ -158,7 +158,7 @@ def newton_slopes(terms: NewtonTerms, inverses: RowInverses) -> FloatArray | Non
     return theta if np.all(np.isfinite(theta)) else None
 
 
-class NewtonPoint(NamedTuple):
+class MeanPoint(NamedTuple):
     """Where a Newton step begins, and what it moves."""
 
     places: IntArray  # (A,) of the rows among those of the model
@@ -284,7 +284,7 @@ class WideModel(ColumnModel):
     def step(self, n_rows: int) -> bool:
         """Take a Newton step on the mean and on the first rows, where not zero; return whether it was a full one."""
         places = np.flatnonzero(self.norms[:n_rows] > 0)
-        point = NewtonPoint(
+        point = MeanPoint(
             places,
             self.rows.take(places),
             self.columns.take(places),
@@ -301,13 +301,13 @@ class WideModel(ColumnModel):
             return share == 1.0
         return False
 
-    def _value(self, point: NewtonPoint, move: MeanStep) -> float:
+    def _value(self, point: MeanPoint, move: MeanStep) -> float:
         """Objective after a move, up to a constant."""
         moved = point.V + move.V
         penalty = point.rows.value(moved, point.rows.norms(moved)) + self._mean_value(point.mean + move.mean)
         return float(move.eta @ (point.slopes + 0.5 * self.curvature * move.eta)) + penalty
 
-    def _best(self, point: NewtonPoint, direction: MeanStep) -> tuple[MeanStep, float]:
+    def _best(self, point: MeanPoint, direction: MeanStep) -> tuple[MeanStep, float]:
         """The best share of a direction, or all of it with what would change its sign at zero; and how much it is."""
         share = shortest_to_minimum(lambda share: self._value(point, direction.times(share)))
         move = direction.times(share)
@@ -317,7 +317,7 @@ class WideModel(ColumnModel):
         other = self._completed(point, V, mean)
         return (other, 1.0) if self._value(point, other) < self._value(point, move) else (move, share)
 
-    def _go(self, point: NewtonPoint, move: MeanStep) -> None:
+    def _go(self, point: MeanPoint, move: MeanStep) -> None:
         W, mean = self.coefficients.copy(), self.mean.copy()
         W[point.places] += move.V
         mean[~self.inside] += move.level
@@ -328,7 +328,7 @@ class WideModel(ColumnModel):
         self.state = (W, (point.slopes + self.curvature * move.eta)[np.newaxis], self.state[2], mean[np.newaxis])
         self.norms = self.rows.norms(W)
 
-    def _joint_direction(self, point: NewtonPoint) -> MeanStep | None:
+    def _joint_direction(self, point: MeanPoint) -> MeanStep | None:
         """Newton direction of the rows and of the mean."""
         V, a, columns = point.V, point.mean, point.columns
         p, ridge = len(a), float(self.whole_penalty.ridge[0])
@@ -360,7 +360,7 @@ class WideModel(ColumnModel):
         mean = np.where(members, -(self.design.adjoint(theta) + of_a) / ridge, 0.0)
         return self._completed(point, change, mean)
 
-    def _completed(self, point: NewtonPoint, V: FloatArray, mean: FloatArray) -> MeanStep:
+    def _completed(self, point: MeanPoint, V: FloatArray, mean: FloatArray) -> MeanStep:
         """The step with its best level."""
         eta = point.columns.linear_predictor(V) + self.design.predictor(mean)
         if not self.levelled:
